@@ -1,0 +1,96 @@
+"""What comes out of a window operator: panes, late records and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+from lowwater.time import Instant
+from lowwater.windows import Window
+
+Timing: TypeAlias = Literal["EARLY", "ON_TIME", "LATE"]
+Kind: TypeAlias = Literal["insert", "retract"]
+LateReason: TypeAlias = Literal["expired", "closed", "unwindowed"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One firing of one window (S-P1).
+
+    Args:
+        key: The key: a plain value for one key column, a tuple for several.
+        window: The window.
+        values: The aggregates by name.
+        timing: EARLY before the watermark passed the window's end, then ON_TIME once, then LATE.
+        index: 0, 1, … per window.
+        on_time_index: -1 for EARLY panes, then 0, 1, ….
+        is_first: Whether it is the first pane of the window.
+        is_last: Whether no more panes of the window can come.
+        kind: ``insert``, or ``retract`` for a pane taken back.
+        timestamp: Event time of the pane (S-H1).
+        emitted_at: The clock at emission.
+        watermark: The input watermark at emission.
+    """
+
+    key: Any
+    window: Window
+    values: Mapping[str, Any]
+    timing: Timing
+    index: int
+    on_time_index: int
+    is_first: bool
+    is_last: bool
+    kind: Kind
+    timestamp: Instant
+    emitted_at: Instant
+    watermark: Instant
+
+    @property
+    def value(self) -> Any:
+        """The only aggregate, or the mapping of all of them when there are several."""
+        if len(self.values) == 1:
+            return next(iter(self.values.values()))
+        return self.values
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LateRecord:
+    """An element dropped from one of its windows (S-O3, S-O4, S-W2).
+
+    Args:
+        value: The element: a plain value, or a mapping of its columns.
+        time: Its event time.
+        key: Its key.
+        window: The window it was dropped from (its proto-window where windows merge); ``None``
+            with reason ``unwindowed``.
+        watermark: The input watermark when it was dropped.
+        reason: ``expired``, ``closed`` or ``unwindowed``.
+    """
+
+    value: Any
+    time: Instant
+    key: Any
+    window: Window | None
+    watermark: Instant
+    reason: LateReason
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An element that could not be used at all: a dead letter (S-B1).
+
+    Args:
+        record: The element as it came.
+        reason: Which rule it broke, e.g. ``null_time``; counts are kept by it.
+        detail: What was wrong, in words.
+        where: The file and row, or the step, if known.
+    """
+
+    record: Any
+    reason: str
+    detail: str
+    where: str | None = None

@@ -1,0 +1,90 @@
+"""The one tree of errors, and how their messages are built.
+
+::
+
+    LowwaterError
+    ├── InvalidArgument (also ValueError)   a value given to the API is wrong
+    ├── UnsafeTrigger                       the trigger could lose admitted data (S-R3)
+    ├── UnsupportedByRunner                 a runner cannot do this; names the nearest that can
+    ├── DataError                           an element, file or column cannot be used
+    ├── StateError                          stored state is corrupt, locked or incompatible
+    └── InternalError                       a bug in lowwater: please report
+
+Every message says what happened in the user's words, where, and one concrete mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "DataError",
+    "InternalError",
+    "InvalidArgument",
+    "LowwaterError",
+    "StateError",
+    "UnsafeTrigger",
+    "UnsupportedByRunner",
+]
+
+
+class LowwaterError(Exception):
+    """Base of every error raised on purpose.
+
+    Args:
+        what: What happened, in the user's words.
+        where: The place: a step of the pipeline, a file, a path such as ``$.window.period``.
+        mend: One thing to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.mend = mend
+        text = what if where is None else f"{what} (at {where})"
+        super().__init__(text if mend is None else f"{text}. {mend}")
+
+
+class InvalidArgument(LowwaterError, ValueError):
+    """A value given to the API is wrong."""
+
+
+class UnsafeTrigger(LowwaterError):
+    """The trigger may finish while elements are still admitted, so data could be lost (S-R3)."""
+
+
+class UnsupportedByRunner(LowwaterError):
+    """The runner cannot do what the pipeline asks for."""
+
+
+class DataError(LowwaterError):
+    """An element, file or column cannot be used."""
+
+
+class StateError(LowwaterError):
+    """Stored state is corrupt, locked by another process, or does not fit the pipeline."""
+
+
+class InternalError(LowwaterError):
+    """A bug in lowwater itself: please report it, with the message."""
+
+
+def describe(name: str, value: object) -> str:
+    """Return ``name=value (type)``, as error messages show an argument.
+
+    >>> describe("size", "2x")
+    "size='2x' (str)"
+    """
+    return f"{name}={value!r} ({type(value).__name__})"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a mend that names the known name nearest to a wrong one.
+
+    >>> nearest("delya", ["delay", "key"])
+    "Did you mean 'delay'?"
+    """
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(map(repr, names))}"

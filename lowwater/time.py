@@ -1,0 +1,286 @@
+"""Instants and durations: signed 64-bit integers of microseconds (S-T1).
+
+Instants count from 1970-01-01T00:00:00Z. Whatever a user writes is converted once, at the public
+edge, by :func:`instant` and :func:`duration`; inside there are only integers. Arithmetic near the
+ends of time saturates (:func:`saturating_add`), it never wraps.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.errors import InvalidArgument, describe
+
+__all__ = [
+    "END_OF_TIME",
+    "LAST_EVENT_TIME",
+    "START_OF_TIME",
+    "DurationLike",
+    "Instant",
+    "InstantLike",
+    "Int64Array",
+    "duration",
+    "format_duration",
+    "format_instant",
+    "instant",
+    "saturating_add",
+    "saturating_add_array",
+]
+
+Int64Array: TypeAlias = NDArray[np.int64]
+
+START_OF_TIME = -(2**63)
+"""The earliest instant, and the watermark before anything is known."""
+END_OF_TIME = 2**63 - 1
+"""The latest instant: a watermark here says that the input has ended."""
+DAY_US = 86_400_000_000
+LAST_EVENT_TIME = END_OF_TIME - DAY_US - 1
+"""The latest event time an element may carry: the end of the global window, less one (S-W4)."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": DAY_US,
+    "w": 7 * DAY_US,
+}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)\s*")
+
+
+class Instant(int):
+    """An integer of microseconds since 1970-01-01T00:00:00Z that shows itself as a time.
+
+    It is an ``int`` in every respect but its ``repr`` and ``str``.
+
+    >>> Instant(946728000000000)
+    Instant('2000-01-01T12:00:00Z')
+    >>> Instant(946728000000000) == 946728000000000
+    True
+    """
+
+    __slots__ = ()
+
+    def to_datetime(self) -> datetime:
+        """Return an aware ``datetime`` in UTC.
+
+        Raises:
+            InvalidArgument: The instant lies outside the years 1 to 9999.
+        """
+        try:
+            return _EPOCH + timedelta(microseconds=int(self))
+        except OverflowError:
+            raise InvalidArgument(
+                f"the instant {int(self)} us lies outside the years 1 to 9999",
+                mend="Use the integer itself",
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Instant({format_instant(self)!r})"
+
+    def __str__(self) -> str:
+        return format_instant(self)
+
+
+DurationLike: TypeAlias = int | str | timedelta | np.timedelta64
+InstantLike: TypeAlias = int | str | datetime | np.datetime64
+
+
+def duration(value: DurationLike, *, name: str = "duration") -> int:
+    """Return a duration as microseconds (S-T1).
+
+    Args:
+        value: An ``int`` of microseconds, text such as ``"250ms"``, ``"10s"``, ``"1h30m"``,
+            ``"1d"``, a ``timedelta`` or a ``numpy.timedelta64``.
+        name: What the error message calls it.
+
+    Raises:
+        InvalidArgument: It is none of these, or does not fit 64 bits.
+
+    >>> duration("1h30m")
+    5400000000
+    """
+    # np.timedelta64 is a subclass of np.signedinteger, not of int, so the order is free.
+    if isinstance(value, bool):
+        raise _bad_duration(name, value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
+        result = int(value)
+    elif isinstance(value, timedelta):
+        result = value // _MICROSECOND
+    elif isinstance(value, np.timedelta64):
+        result = _numpy_micros(value, np.dtype("timedelta64[us]"), name)
+    elif isinstance(value, str):
+        result = _parse_duration(value, name)
+    else:
+        raise _bad_duration(name, value)
+    return _fits(result, name, value)
+
+
+def instant(value: InstantLike, *, name: str = "instant") -> Instant:
+    """Return an instant as microseconds since the epoch (S-T1).
+
+    Args:
+        value: An ``int`` of microseconds, an aware ``datetime`` (``pandas.Timestamp`` is one), a
+            ``numpy.datetime64`` or ISO-8601 text with an offset.
+        name: What the error message calls it.
+
+    Raises:
+        InvalidArgument: It is none of these: naive datetimes and floats are refused.
+
+    >>> instant("2000-01-01T12:00:00Z")
+    Instant('2000-01-01T12:00:00Z')
+    """
+    if isinstance(value, Instant):
+        return value
+    if isinstance(value, bool):
+        raise _bad_instant(name, value)
+    if isinstance(value, (int, np.integer)):
+        return Instant(_fits(int(value), name, value))
+    if isinstance(value, datetime):
+        return _from_datetime(value, name)
+    if isinstance(value, np.datetime64):
+        return Instant(_numpy_micros(value, np.dtype("datetime64[us]"), name))
+    if isinstance(value, str):
+        try:
+            parsed = datetime.fromisoformat(value)
+        except ValueError:
+            raise _bad_instant(name, value) from None
+        return _from_datetime(parsed, name)
+    raise _bad_instant(name, value)
+
+
+def saturating_add(at: int, delta: int) -> int:
+    """Return ``at + delta``, kept within the ends of time (S-T1)."""
+    return max(START_OF_TIME, min(END_OF_TIME, at + delta))
+
+
+def saturating_add_array(at: Int64Array, delta: int | Int64Array) -> Int64Array:
+    """Return ``at + delta`` elementwise, kept within the ends of time (S-T1).
+
+    Args:
+        at: Instants, int64, any shape.
+        delta: Durations of either sign, an int or int64 of the same shape.
+    """
+    with np.errstate(over="ignore"):
+        total: Int64Array = at + delta
+    if isinstance(delta, int):
+        if delta >= 0:
+            if at.size and int(at.max()) > END_OF_TIME - delta:
+                total[total < at] = END_OF_TIME
+        elif at.size and int(at.min()) < START_OF_TIME - delta:
+            total[total > at] = START_OF_TIME
+        return total
+    total[(delta >= 0) & (total < at)] = END_OF_TIME
+    total[(delta < 0) & (total > at)] = START_OF_TIME
+    return total
+
+
+def format_instant(value: int) -> str:
+    """Return ISO-8601 text in UTC, or ``-inf``, ``+inf`` and plain numbers where it has none.
+
+    >>> format_instant(0), format_instant(END_OF_TIME)
+    ('1970-01-01T00:00:00Z', '+inf')
+    """
+    if value == END_OF_TIME:
+        return "+inf"
+    if value == START_OF_TIME:
+        return "-inf"
+    try:
+        at = _EPOCH + timedelta(microseconds=int(value))
+    except OverflowError:
+        return f"{int(value)}us"
+    return at.replace(tzinfo=None).isoformat() + "Z"
+
+
+def format_duration(value: int) -> str:
+    """Return the shortest text that :func:`duration` reads back.
+
+    >>> format_duration(5_400_000_000)
+    '1h30m'
+    """
+    if value <= 0:
+        return "0s" if value == 0 else "-" + format_duration(-value)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, value = divmod(value, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def _parse_duration(text: str, name: str) -> int:
+    body = text.strip().removeprefix("-")
+    total, at = 0.0, 0
+    exact = 0
+    for part in _DURATION_PART.finditer(body):
+        if part.start() != at:
+            break
+        number, unit = part.groups()
+        if "." in number:
+            total += float(number) * _UNITS[unit]
+        else:
+            exact += int(number) * _UNITS[unit]
+        at = part.end()
+    if at == 0 or at != len(body):
+        raise _bad_duration(name, text)
+    result = exact + round(total)
+    return -result if text.strip().startswith("-") else result
+
+
+def _from_datetime(value: datetime, name: str) -> Instant:
+    if value is None or value != value:  # pandas.NaT is a datetime that differs from itself
+        raise _bad_instant(name, value)
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidArgument(
+            f"{describe(name, value)} has no time zone, so it names no instant",
+            mend='Add one: .replace(tzinfo=datetime.UTC), or "Z" at the end of the text',
+        )
+    return Instant((value - _EPOCH) // _MICROSECOND)
+
+
+def _numpy_micros(
+    value: np.datetime64 | np.timedelta64, unit: np.dtype[np.generic], name: str
+) -> int:
+    if np.isnat(value):
+        raise InvalidArgument(f"{describe(name, value)} is not a time", mend="Leave it out")
+    micros = value.astype(unit)
+    back = micros.astype(value.dtype)
+    coarser = np.datetime_data(value.dtype)[0] not in ("ns", "ps", "fs", "as")
+    if coarser and back != value:
+        raise InvalidArgument(
+            f"{describe(name, value)} does not fit 64 bits of microseconds",
+            mend="Use a time nearer to the present",
+        )
+    return int(micros.astype(np.int64))
+
+
+def _fits(result: int, name: str, value: object) -> int:
+    if START_OF_TIME <= result <= END_OF_TIME:
+        return result
+    raise InvalidArgument(
+        f"{describe(name, value)} does not fit 64 bits of microseconds",
+        mend="Use a value nearer to the present",
+    )
+
+
+def _bad_duration(name: str, value: object) -> InvalidArgument:
+    return InvalidArgument(
+        f"{describe(name, value)} is not a duration",
+        mend='Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds',
+    )
+
+
+def _bad_instant(name: str, value: object) -> InvalidArgument:
+    return InvalidArgument(
+        f"{describe(name, value)} is not an instant",
+        mend="Use an aware datetime, a numpy.datetime64, ISO-8601 text with an offset such as "
+        '"2000-01-01T12:00:00Z", or an int of microseconds since 1970',
+    )

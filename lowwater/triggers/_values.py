@@ -1,0 +1,348 @@
+"""The trigger algebra: frozen values that say when a window fires (the table of S-R).
+
+A trigger has no behaviour of its own: :mod:`lowwater.triggers._machine` compiles a tree of these
+values to columns, and :mod:`lowwater.triggers._safety` judges whether it could lose data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, final
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import DurationLike, duration, format_duration
+from lowwater.windows import Window
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class AfterWatermark:
+    """Fires when the watermark passes the end of the window; before that ``early``, then ``late``.
+
+    ``early`` and ``late`` repeat by themselves (S-R1). Without ``late`` the window closes at its
+    on-time pane.
+
+    >>> AfterWatermark(early=AfterProcessingTime("1m"), late=AfterCount(1))
+    AfterWatermark(early=AfterProcessingTime('1m'), late=AfterCount(1))
+    """
+
+    early: Trigger | None = None
+    late: Trigger | None = None
+
+    def __post_init__(self) -> None:
+        for name, part in (("early", self.early), ("late", self.late)):
+            if part is not None:
+                _require_trigger(name, part)
+
+    def __repr__(self) -> str:
+        parts = [f"{n}={t!r}" for n, t in (("early", self.early), ("late", self.late)) if t]
+        return f"AfterWatermark({', '.join(parts)})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class AfterCount:
+    """Fires once ``count`` or more elements have come since the pane began.
+
+    >>> AfterCount(100)
+    AfterCount(100)
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise InvalidArgument(
+                f"{describe('count', self.count)} must be an int of at least 1",
+                mend="Use, say, AfterCount(100)",
+            )
+
+    def __repr__(self) -> str:
+        return f"AfterCount({self.count})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class AfterProcessingTime:
+    """Fires when the clock reaches the first element of the pane plus ``delay``.
+
+    Args:
+        delay: How long after the first element; zero or more.
+        align: Round the moment up to a multiple of this, counted from 1970-01-01T00:00:00Z.
+
+    >>> AfterProcessingTime("10m", align="1h")
+    AfterProcessingTime('10m', align='1h')
+    """
+
+    delay: DurationLike
+    align: DurationLike | None = None
+
+    def __post_init__(self) -> None:
+        delay = duration(self.delay, name="delay")
+        if delay < 0:
+            raise InvalidArgument(
+                f"{describe('delay', self.delay)} must not be negative", mend='Use, say, "1m"'
+            )
+        object.__setattr__(self, "delay", delay)
+        if self.align is not None:
+            align = duration(self.align, name="align")
+            if align <= 0:
+                raise InvalidArgument(
+                    f"{describe('align', self.align)} must be above zero", mend='Use, say, "1m"'
+                )
+            object.__setattr__(self, "align", align)
+
+    @property
+    def delay_us(self) -> int:
+        """The delay in microseconds."""
+        return duration(self.delay)
+
+    @property
+    def align_us(self) -> int | None:
+        """What the moment is rounded up to a multiple of, in microseconds."""
+        return None if self.align is None else duration(self.align)
+
+    def __repr__(self) -> str:
+        align = "" if self.align_us is None else f", align={format_duration(self.align_us)!r}"
+        return f"AfterProcessingTime({format_duration(self.delay_us)!r}{align})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, init=False)
+class AfterAny:
+    """Fires, and finishes, when any part is ready.
+
+    >>> AfterAny(AfterCount(10), AfterProcessingTime("1m"))
+    AfterAny(AfterCount(10), AfterProcessingTime('1m'))
+    """
+
+    parts: tuple[Trigger, ...]
+
+    def __init__(self, *parts: Trigger) -> None:
+        object.__setattr__(self, "parts", _require_parts("AfterAny", parts))
+
+    def __repr__(self) -> str:
+        return f"AfterAny({', '.join(map(repr, self.parts))})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, init=False)
+class AfterAll:
+    """Fires, and finishes, when all parts are ready.
+
+    >>> AfterAll(AfterCount(10), AfterWatermark())
+    AfterAll(AfterCount(10), AfterWatermark())
+    """
+
+    parts: tuple[Trigger, ...]
+
+    def __init__(self, *parts: Trigger) -> None:
+        object.__setattr__(self, "parts", _require_parts("AfterAll", parts))
+
+    def __repr__(self) -> str:
+        return f"AfterAll({', '.join(map(repr, self.parts))})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, init=False)
+class AfterEach:
+    """Fires as its first unfinished part does; finishes when the last part finishes.
+
+    >>> AfterEach(AfterCount(10), Repeatedly(AfterCount(100)))
+    AfterEach(AfterCount(10), Repeatedly(AfterCount(100)))
+    """
+
+    parts: tuple[Trigger, ...]
+
+    def __init__(self, *parts: Trigger) -> None:
+        object.__setattr__(self, "parts", _require_parts("AfterEach", parts))
+
+    def __repr__(self) -> str:
+        return f"AfterEach({', '.join(map(repr, self.parts))})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Repeatedly:
+    """Fires whenever ``trigger`` does, which then starts anew; never finishes.
+
+    >>> Repeatedly(AfterCount(10))
+    Repeatedly(AfterCount(10))
+    """
+
+    trigger: Trigger
+
+    def __post_init__(self) -> None:
+        _require_trigger("trigger", self.trigger)
+
+    def __repr__(self) -> str:
+        return f"Repeatedly({self.trigger!r})"
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class OrFinally:
+    """Fires as ``main`` does, until ``until`` fires or ``main`` finishes.
+
+    ``until`` keeps its own state across the firings of ``main`` (S-R1).
+
+    >>> OrFinally(Repeatedly(AfterCount(10)), AfterWatermark())
+    OrFinally(Repeatedly(AfterCount(10)), AfterWatermark())
+    """
+
+    main: Trigger
+    until: Trigger
+
+    def __post_init__(self) -> None:
+        _require_trigger("main", self.main)
+        _require_trigger("until", self.until)
+
+    def __repr__(self) -> str:
+        return f"OrFinally({self.main!r}, {self.until!r})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Never fires. Admitted data still comes out once, when the window expires (S-O6)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Fires after every bundle that touched the window; never finishes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Default:
+    """``AfterWatermark(late=Always())``: once when complete, then with every late bundle."""
+
+    def expand(self) -> AfterWatermark:
+        """Return what it stands for."""
+        return AfterWatermark(late=Always())
+
+
+class TriggerContext(Protocol):
+    """What a custom trigger sees of one window, and how it keeps state and asks to be woken.
+
+    ``state`` is the trigger's own value for this window: any msgpack-able value, ``None`` to begin
+    with; assign it to keep it. Instants are int microseconds.
+    """
+
+    state: Any
+    window: Window
+    watermark: int
+    clock: int
+
+    def wake_at_clock(self, at: int) -> None:
+        """Ask to be judged again when the clock reaches ``at`` (the earliest asked for counts)."""
+        ...
+
+    def wake_at_watermark(self, at: int) -> None:
+        """Ask to be judged again when the watermark reaches ``at``."""
+        ...
+
+
+class TriggerLogic(Protocol):
+    """The user's own trigger logic: Python per element and per judged window.
+
+    An implementation should be hashable and compare by value, as triggers do.
+    """
+
+    def on_element(self, context: TriggerContext, at: int) -> None:
+        """Take note of one element with event time ``at`` (int microseconds)."""
+        ...
+
+    def ready(self, context: TriggerContext) -> bool:
+        """Return whether to fire now; changes nothing."""
+        ...
+
+    def on_fire(self, context: TriggerContext) -> bool:
+        """Start anew after a firing; return whether the trigger has finished."""
+        ...
+
+    def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
+        """Set ``context.state`` from the states of the windows that merged into this one."""
+        ...
+
+
+Finishing: TypeAlias = Literal["never", "at_completion", "anytime"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomTrigger:
+    """A trigger of the user's own making.
+
+    Args:
+        logic: The four functions of :class:`TriggerLogic`; ``on_merge`` may be missing where
+            windows do not merge.
+        finishes: When ``on_fire`` may return true: never (it is an error then), only once the
+            watermark has passed the end of the window, or at any time.
+    """
+
+    logic: TriggerLogic
+    finishes: Finishing = "never"
+
+    def __post_init__(self) -> None:
+        for name in ("on_element", "ready", "on_fire"):
+            if not callable(getattr(self.logic, name, None)):
+                raise InvalidArgument(
+                    f"{describe('logic', self.logic)} has no method {name}",
+                    mend="See lowwater.triggers.TriggerLogic",
+                )
+        if self.finishes not in ("never", "at_completion", "anytime"):
+            raise InvalidArgument(
+                describe("finishes", self.finishes) + " is not known",
+                mend='Use "never", "at_completion" or "anytime"',
+            )
+
+
+Trigger: TypeAlias = (
+    AfterWatermark
+    | AfterCount
+    | AfterProcessingTime
+    | AfterAny
+    | AfterAll
+    | AfterEach
+    | Repeatedly
+    | OrFinally
+    | Never
+    | Always
+    | Default
+    | CustomTrigger
+)
+_TRIGGERS = (
+    AfterWatermark,
+    AfterCount,
+    AfterProcessingTime,
+    AfterAny,
+    AfterAll,
+    AfterEach,
+    Repeatedly,
+    OrFinally,
+    Never,
+    Always,
+    Default,
+    CustomTrigger,
+)
+
+
+def _require_trigger(name: str, value: object) -> None:
+    if not isinstance(value, _TRIGGERS):
+        raise InvalidArgument(
+            f"{describe(name, value)} is not a trigger",
+            mend="Use one of lowwater's triggers, or wrap your own logic in CustomTrigger",
+        )
+
+
+def _require_parts(name: str, parts: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
+    if len(parts) < 2:
+        raise InvalidArgument(
+            f"{name} takes at least two triggers, got {len(parts)}",
+            mend=f"Write {name}(a, b)",
+        )
+    for index, part in enumerate(parts):
+        _require_trigger(f"parts[{index}]", part)
+    return parts

@@ -1,0 +1,133 @@
+"""What a window is, and what every window function offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, final, runtime_checkable
+
+from numpy.typing import NDArray
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import DurationLike, Instant, Int64Array, duration, format_instant
+
+MergeScope: TypeAlias = Literal["none", "overlapping", "key"]
+"""Which active windows of a key a new window may merge with: none, the ones it overlaps, or any."""
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A half-open interval of event time, ``[start, end)`` (S-T2).
+
+    Args:
+        start: First instant inside.
+        end: First instant outside; later than ``start``.
+    """
+
+    start: Instant
+    end: Instant
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise InvalidArgument(
+                f"a window must end after it starts: {describe('start', self.start)}, "
+                f"{describe('end', self.end)}",
+                mend="Give an end later than the start",
+            )
+        object.__setattr__(self, "start", Instant(self.start))
+        object.__setattr__(self, "end", Instant(self.end))
+
+    @property
+    def max_timestamp(self) -> Instant:
+        """The last instant inside (S-T2)."""
+        return Instant(self.end - 1)
+
+    def __contains__(self, at: int) -> bool:
+        return self.start <= at < self.end
+
+    def __str__(self) -> str:
+        return f"[{format_instant(self.start)}, {format_instant(self.end)})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The windows of a bundle's elements, as columns (AssignWindows).
+
+    Args:
+        start: Start of each window, int64, shape (m,).
+        end: End of each window, int64, shape (m,).
+        element: Which element each window is for, int64 non-decreasing, shape (m,); ``None`` when
+            every element has exactly one window, in order.
+        unwindowed: Indices of the elements that fall in no window, int64; ``None`` for none.
+    """
+
+    start: Int64Array
+    end: Int64Array
+    element: Int64Array | None = None
+    unwindowed: Int64Array | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The outcome of MergeWindows over the windows of some keys, as columns.
+
+    Args:
+        group: For each window given, the group it merges into, int64, shape (n,): groups are
+            numbered from 0.
+        start: Start of each group's window, int64, shape (groups,).
+        end: End of each group's window, int64, shape (groups,).
+    """
+
+    group: Int64Array
+    start: Int64Array
+    end: Int64Array
+
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+@runtime_checkable
+class WindowFunction(Protocol):
+    """AssignWindows: a hashable value that says which windows an element belongs to.
+
+    ``columns`` names the columns beside the event time that :meth:`assign` reads. A function
+    whose ``merge_scope`` is not ``"none"`` is a :class:`MergingWindowFunction` too.
+    """
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def merge_scope(self) -> MergeScope: ...
+
+    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+        """Return the windows of elements at ``times`` (int64, shape (n,))."""
+        ...
+
+
+@runtime_checkable
+class MergingWindowFunction(WindowFunction, Protocol):
+    """MergeWindows beside AssignWindows: how the windows of one key become fewer, larger ones."""
+
+    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
+        """Return how the windows of each key merge.
+
+        Args:
+            keys: Key of each window, int64, shape (n,), sorted.
+            start: Start of each window, int64, sorted within a key (ties by end).
+            end: End of each window, int64.
+        """
+        ...
+
+
+def positive_duration(value: DurationLike, name: str) -> int:
+    """Return a duration in microseconds, or raise ``InvalidArgument`` unless it is above zero."""
+    micros = duration(value, name=name)
+    if micros <= 0:
+        raise InvalidArgument(
+            f"{describe(name, value)} must be longer than zero", mend='Use, say, "1m"'
+        )
+    return micros

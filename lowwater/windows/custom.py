@@ -1,0 +1,192 @@
+"""Windows of the user's own making (S-W6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, final
+
+import numpy as np
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import Instant, Int64Array
+from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, Window
+
+AssignElement: TypeAlias = Callable[[int], Iterable[tuple[int, int]]]
+AssignColumn: TypeAlias = Callable[[Int64Array], tuple[Any, ...]]
+MergeActive: TypeAlias = Callable[
+    [Sequence[Window]], Iterable[tuple[Sequence[Window], tuple[int, int] | Window]]
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomWindows:
+    """Windows of the user's own making, merging or not (S-W6).
+
+    Args:
+        assign_element: Called with one event time (int microseconds); yields ``(start, end)`` pairs of
+            int microseconds. None of them: the element is late with reason ``unwindowed``.
+        assign_column: The vectorised form, instead of ``assign_element``: called with int64 event times of
+            shape (n,); returns ``(start, end)`` of shape (n,), or ``(start, end, element)`` of
+            shape (m,) where ``element`` is the non-decreasing index of each window's element.
+        merge_active: Called with the active windows of one key, sorted; yields
+            ``(windows, merged)`` for each set to merge. A merge may also shrink windows. Each
+            window may be in at most one set; the result is one of the set or a new window.
+        name: What errors and diagrams call it.
+
+    Raises:
+        InvalidArgument: Not exactly one of ``assign`` and ``assign_column`` was given; later, what
+            a function returned breaks one of the rules above.
+    """
+
+    assign_element: AssignElement | None = None
+    assign_column: AssignColumn | None = None
+    merge_active: MergeActive | None = None
+    name: str = "CustomWindows"
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        if (self.assign_element is None) == (self.assign_column is None):
+            raise InvalidArgument(
+                f"{self.name} takes either assign_element or assign_column",
+                mend="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
+            )
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"key"`` with a merge function: it sees all active windows of a key."""
+        return "none" if self.merge_active is None else "key"
+
+    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+        """Return each element's windows, as the user's function gives them."""
+        if self.assign_column is not None:
+            result = self._assign_column(self.assign_column, times)
+        else:
+            result = self._assign_each(times)
+        if (result.start >= result.end).any():
+            at = int(np.argmax(result.start >= result.end))
+            raise InvalidArgument(
+                f"{self.name} gave a window that does not end after it starts: "
+                f"[{result.start[at]}, {result.end[at]})",
+                mend="Give an end later than the start",
+            )
+        return result
+
+    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
+        """Return how the user's function merges each key's windows; Python per key."""
+        group = np.empty(len(keys), dtype=np.int64)
+        starts: list[int] = []
+        ends: list[int] = []
+        bounds = np.flatnonzero(np.diff(keys)) + 1
+        for low, high in zip([0, *bounds.tolist()], [*bounds.tolist(), len(keys)], strict=True):
+            if low < high:
+                self._merge_key(start[low:high], end[low:high], group[low:high], starts, ends)
+        return Merged(group, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+
+    def _assign_each(self, times: Int64Array) -> Assignment:
+        if self.assign_element is None:
+            raise InvalidArgument(f"{self.name} has no assign_element")
+        start: list[int] = []
+        end: list[int] = []
+        element: list[int] = []
+        unwindowed: list[int] = []
+        for index, at in enumerate(times.tolist()):
+            windows = sorted((int(s), int(e)) for s, e in self.assign_element(at))
+            start.extend(s for s, _ in windows)
+            end.extend(e for _, e in windows)
+            element.extend([index] * len(windows))
+            if not windows:
+                unwindowed.append(index)
+        return Assignment(
+            np.array(start, dtype=np.int64),
+            np.array(end, dtype=np.int64),
+            np.array(element, dtype=np.int64),
+            np.array(unwindowed, dtype=np.int64) if unwindowed else None,
+        )
+
+    def _assign_column(self, assign: AssignColumn, times: Int64Array) -> Assignment:
+        given = tuple(np.asarray(part, dtype=np.int64) for part in assign(times))
+        if len(given) == 2 and given[0].shape == given[1].shape == times.shape:
+            return Assignment(given[0], given[1])
+        if len(given) != 3 or not given[0].shape == given[1].shape == given[2].shape:
+            raise InvalidArgument(
+                f"{self.name} must return (start, end) with one row per element, or "
+                "(start, end, element) of one length",
+                mend="Return int64 arrays of those shapes",
+            )
+        start, end, element = given
+        if element.size and (
+            (np.diff(element) < 0).any() or element[0] < 0 or element[-1] >= len(times)
+        ):
+            raise InvalidArgument(
+                f"{self.name} must return element indices that never go down and stay within "
+                f"0..{len(times) - 1}",
+                mend="Sort the windows by element",
+            )
+        found = np.zeros(len(times), dtype=np.bool_)
+        found[element] = True
+        return Assignment(
+            start, end, element, None if found.all() else np.flatnonzero(~found)
+        )
+
+    def _merge_key(
+        self,
+        start: Int64Array,
+        end: Int64Array,
+        group: Int64Array,
+        starts: list[int],
+        ends: list[int],
+    ) -> None:
+        windows = [Window(Instant(s), Instant(e)) for s, e in zip(start.tolist(), end.tolist(), strict=True)]
+        active = list(dict.fromkeys(windows))
+        target: dict[Window, int] = {}
+        results: set[Window] = set()
+        for merging, merged in self.merge_active(active) if self.merge_active else ():
+            result = merged if isinstance(merged, Window) else Window(*map(Instant, merged))
+            if result in results:
+                raise InvalidArgument(
+                    f"{self.name} merged two sets into one window, {result}",
+                    mend="Put them into one set",
+                )
+            results.add(result)
+            self._check_merge(merging, result, active, target)
+            target.update(dict.fromkeys(merging, len(starts)))
+            starts.append(result.start)
+            ends.append(result.end)
+        for window in active:
+            if window not in target:
+                target[window] = len(starts)
+                starts.append(window.start)
+                ends.append(window.end)
+        group[:] = [target[window] for window in windows]
+
+    def _check_merge(
+        self,
+        merging: Sequence[Window],
+        result: Window,
+        active: Sequence[Window],
+        target: dict[Window, int],
+    ) -> None:
+        for window in merging:
+            if window not in active:
+                raise InvalidArgument(
+                    f"{self.name} merged {window}, which is not an active window",
+                    mend="Merge only windows that were given",
+                )
+            if window in target:
+                raise InvalidArgument(
+                    f"{self.name} put {window} into two merge sets",
+                    mend="Put each window into at most one",
+                )
+        if result in active and result not in merging:
+            raise InvalidArgument(
+                f"{self.name} merged {', '.join(map(str, merging))} into {result}, an active "
+                "window outside the set",
+                mend="Put it into the set, or give a new window",
+            )
+        if not merging:
+            raise InvalidArgument(
+                f"{self.name} gave a merge set with no windows", mend=describe("merged", result)
+            )

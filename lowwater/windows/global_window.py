@@ -1,0 +1,31 @@
+"""The global window (S-W4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from lowwater.time import LAST_EVENT_TIME, START_OF_TIME, Int64Array
+from lowwater.windows._base import Assignment, Columns, MergeScope
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GlobalWindow:
+    """One window for all of time, ending one day before its end (S-W4).
+
+    >>> GlobalWindow()
+    GlobalWindow()
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    merge_scope: ClassVar[MergeScope] = "none"
+
+    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+        """Return the one window of each element. O(n)."""
+        return Assignment(
+            np.full(len(times), START_OF_TIME, dtype=np.int64),
+            np.full(len(times), LAST_EVENT_TIME + 1, dtype=np.int64),
+        )

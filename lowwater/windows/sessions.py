@@ -1,0 +1,121 @@
+"""Session windows: activity with gaps no longer than so much (S-W3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from lowwater.errors import InvalidArgument
+from lowwater.time import DurationLike, Int64Array, duration, format_duration, saturating_add_array
+from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, positive_duration
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Sessions:
+    """Windows that grow while elements keep coming (S-W3).
+
+    Each element opens a proto-window ``[t, t + gap)``; those that overlap merge into their span.
+    Two windows that only touch stay apart, as half-open intervals do, unless ``merge_touching``.
+
+    Args:
+        gap: How long a silence ends a session; above zero. Leave it out to use ``gap_column``.
+        gap_column: Name of a column that holds each element's own gap: int64 microseconds or
+            durations, above zero.
+        merge_touching: Also merge windows that touch, as Spark, Flink and Kafka Streams do.
+
+    Raises:
+        InvalidArgument: Not exactly one of ``gap`` and ``gap_column`` was given, or the gap is
+            not above zero.
+
+    >>> Sessions("30m")
+    Sessions('30m')
+    """
+
+    gap: DurationLike | None = None
+    gap_column: str | None = None
+    merge_touching: bool = False
+
+    merge_scope: ClassVar[MergeScope] = "overlapping"
+
+    def __post_init__(self) -> None:
+        if (self.gap is None) == (self.gap_column is None):
+            raise InvalidArgument(
+                "Sessions takes either a gap or a gap_column",
+                mend='Write Sessions("30m"), or Sessions(gap_column="gap")',
+            )
+        if self.gap is not None:
+            object.__setattr__(self, "gap", positive_duration(self.gap, "gap"))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of gaps, if each element has its own."""
+        return () if self.gap_column is None else (self.gap_column,)
+
+    @property
+    def gap_us(self) -> int | None:
+        """The gap in microseconds, or ``None`` when each element has its own."""
+        return None if self.gap is None else duration(self.gap)
+
+    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+        """Return each element's proto-window. O(n)."""
+        gap = self.gap_us
+        if gap is not None:
+            return Assignment(times, saturating_add_array(times, gap))
+        if self.gap_column is None:
+            raise InvalidArgument("Sessions has neither a gap nor a gap_column")
+        gaps = np.asarray(columns[self.gap_column], dtype=np.int64)
+        return Assignment(times, saturating_add_array(times, gaps))
+
+    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
+        """Merge the windows of a key that overlap into their span. O(n)."""
+        return merge_overlapping(keys, start, end, touching=self.merge_touching)
+
+    def __repr__(self) -> str:
+        gap = self.gap_us
+        head = f"gap_column={self.gap_column!r}" if gap is None else repr(format_duration(gap))
+        return f"Sessions({head}{', merge_touching=True' if self.merge_touching else ''})"
+
+
+def merge_overlapping(
+    keys: Int64Array, start: Int64Array, end: Int64Array, *, touching: bool
+) -> Merged:
+    """Merge sorted intervals that overlap, key by key.
+
+    Args:
+        keys: Key of each interval, int64, shape (n,), sorted.
+        start: First instant of each, int64, sorted within a key.
+        end: First instant after each, int64.
+        touching: Also merge intervals of which one ends where the next starts.
+    """
+    count = len(keys)
+    if count == 0:
+        return Merged(np.empty(0, dtype=np.int64), start, end)
+    new_key = np.empty(count, dtype=np.bool_)
+    new_key[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=new_key[1:])
+    reach = _running_max(end, new_key)
+    opens = new_key.copy()
+    if touching:
+        opens[1:] |= start[1:] > reach[:-1]
+    else:
+        opens[1:] |= start[1:] >= reach[:-1]
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], count) - 1
+    return Merged(np.cumsum(opens) - 1, start[first], reach[last])
+
+
+def _running_max(values: Int64Array, restart: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Int64Array:
+    """Return the running maximum of each run; a run begins where ``restart`` is true."""
+    inside = ~restart[1:]
+    if not (inside & (values[1:] < values[:-1])).any():
+        return values
+    # Ranks are small, so a run's number can be packed above them without overflow.
+    order = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[order] = np.arange(len(values))
+    base = np.cumsum(restart) * len(values)
+    top = np.maximum.accumulate(rank + base) - base
+    return values[order[top]]

@@ -1,0 +1,97 @@
+"""Sliding windows (S-W2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from lowwater.time import (
+    DurationLike,
+    Int64Array,
+    duration,
+    format_duration,
+    saturating_add_array,
+)
+from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
+from lowwater.windows.fixed import grid_start
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class SlidingWindows:
+    """Windows of one size that start once each period (S-W2).
+
+    Every window ``[s, s + size)`` with ``s = offset (mod period)`` that contains the element.
+    With ``period > size`` an element may fall in none: it goes to the late output with reason
+    ``unwindowed``.
+
+    Args:
+        size: Length of each window, above zero.
+        period: Time from one start to the next, above zero.
+        offset: Where the windows start, relative to 1970-01-01T00:00:00Z.
+
+    Raises:
+        InvalidArgument: ``size`` or ``period`` is not a duration above zero.
+
+    >>> SlidingWindows("1m", "10s")
+    SlidingWindows('1m', '10s')
+    """
+
+    size: DurationLike
+    period: DurationLike
+    offset: DurationLike = 0
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    merge_scope: ClassVar[MergeScope] = "none"
+
+    def __post_init__(self) -> None:
+        period = positive_duration(self.period, "period")
+        object.__setattr__(self, "size", positive_duration(self.size, "size"))
+        object.__setattr__(self, "period", period)
+        object.__setattr__(self, "offset", duration(self.offset, name="offset") % period)
+
+    @property
+    def size_us(self) -> int:
+        """Length of each window in microseconds."""
+        return duration(self.size)
+
+    @property
+    def period_us(self) -> int:
+        """Microseconds from one start to the next."""
+        return duration(self.period)
+
+    @property
+    def offset_us(self) -> int:
+        """Where the windows start, in microseconds: at least 0, below the period."""
+        return duration(self.offset)
+
+    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+        """Return each element's windows, earliest first. O(n * size / period)."""
+        last = grid_start(times, self.period_us, self.offset_us)
+        copies = -(-self.size_us // self.period_us)
+        back = np.arange(copies - 1, -1, -1, dtype=np.int64) * self.period_us
+        start = saturating_add_array(
+            np.repeat(last, copies), np.tile(-back, len(times))
+        )
+        end = saturating_add_array(start, self.size_us)
+        element = np.repeat(np.arange(len(times), dtype=np.int64), copies)
+        if self.size_us % self.period_us == 0:
+            return Assignment(start, end, element)
+        inside = end > times[element]
+        if inside.all():
+            return Assignment(start, end, element)
+        element = element[inside]
+        unwindowed = None
+        if self.period_us > self.size_us:
+            found = np.zeros(len(times), dtype=np.bool_)
+            found[element] = True
+            unwindowed = np.flatnonzero(~found)
+        return Assignment(start[inside], end[inside], element, unwindowed)
+
+    def __repr__(self) -> str:
+        body = f"{format_duration(self.size_us)!r}, {format_duration(self.period_us)!r}"
+        if self.offset_us:
+            body += f", offset={format_duration(self.offset_us)!r}"
+        return f"SlidingWindows({body})"
