@@ -1,0 +1,55 @@
+# One entry for everything. Each target makes .venv and installs what it needs.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --disable-pip-version-check -q
+CORE   := $(VENV)/.stamp-core
+DEV    := $(VENV)/.stamp-dev
+# Tests run in this many processes; `make test WORKERS=0` runs them in one.
+WORKERS ?= 2
+# Further arguments: `make test ARGS="tests/unit -k calendar"`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench nightly clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
+
+demo: $(CORE) ## run the demonstration
+	$(PY) -m lowwater demo $(ARGS)
+
+test: $(DEV) ## run all tests
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(DEV) ## check format, lint and types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(DEV) ## format the code and mend what lint can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(DEV) ## measure speed
+	$(PY) -m benchmarks $(ARGS)
+
+nightly: $(DEV) ## run the property tests with many examples
+	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "lowwater needs Python 3.11 or later; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE): pyproject.toml | $(PY)
+	$(PIP) install -e '.[examples]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(PY)
+	$(PIP) install -e '.[dev]'
+	@touch $(CORE) $@
