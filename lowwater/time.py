@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from fractions import Fraction
+from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,21 +54,26 @@ _UNITS = {
     "d": DAY_US,
     "w": 7 * DAY_US,
 }
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)\s*")
+_DURATION_PART = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(us|ms|s|m|h|d|w)\s*", re.ASCII)
+_RAW_MICROS = re.compile(r"-?\d{1,19}us", re.ASCII)
 
 
 class Instant(int):
     """An integer of microseconds since 1970-01-01T00:00:00Z that shows itself as a time.
 
-    It is an ``int`` in every respect but its ``repr`` and ``str``.
+    It is an ``int`` in every respect but its ``repr`` and ``str``. Made from an ``int``, from
+    whatever else :func:`instant` takes, or from its own text.
 
     >>> Instant(946728000000000)
     Instant('2000-01-01T12:00:00Z')
-    >>> Instant(946728000000000) == 946728000000000
+    >>> Instant('2000-01-01T12:00:00Z') == 946728000000000
     True
     """
 
     __slots__ = ()
+
+    def __new__(cls, value: InstantLike) -> Self:
+        return super().__new__(cls, value if isinstance(value, int) else _read_instant(value))
 
     def to_datetime(self) -> datetime:
         """Return an aware ``datetime`` in UTC.
@@ -116,6 +122,8 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
     elif isinstance(value, timedelta):
         result = value // _MICROSECOND
     elif isinstance(value, np.timedelta64):
+        if np.datetime_data(value.dtype)[0] in ("Y", "M", "generic") and not np.isnat(value):
+            raise _bad_duration(name, value)  # no fixed length, or no unit at all
         result = _numpy_micros(value, np.dtype("timedelta64[us]"), name)
     elif isinstance(value, str):
         result = _parse_duration(value, name)
@@ -218,25 +226,32 @@ def format_duration(value: int) -> str:
 
 def _parse_duration(text: str, name: str) -> int:
     body = text.strip().removeprefix("-")
-    total, at = 0.0, 0
-    exact = 0
+    total, at = Fraction(0), 0
     for part in _DURATION_PART.finditer(body):
         if part.start() != at:
             break
         number, unit = part.groups()
-        if "." in number:
-            total += float(number) * _UNITS[unit]
-        else:
-            exact += int(number) * _UNITS[unit]
+        total += Fraction(number) * _UNITS[unit]
         at = part.end()
     if at == 0 or at != len(body):
         raise _bad_duration(name, text)
-    result = exact + round(total)
+    result = round(total)
     return -result if text.strip().startswith("-") else result
 
 
+def _read_instant(value: InstantLike) -> int:
+    """Return an instant; text may also be one of the forms only ``format_instant`` writes."""
+    if value == "+inf":
+        return END_OF_TIME
+    if value == "-inf":
+        return START_OF_TIME
+    if isinstance(value, str) and _RAW_MICROS.fullmatch(value):
+        return _fits(int(value.removesuffix("us")), "instant", value)
+    return instant(value)
+
+
 def _from_datetime(value: datetime, name: str) -> Instant:
-    if value is None or value != value:  # pandas.NaT is a datetime that differs from itself
+    if value != value:  # noqa: PLR0124  # pandas.NaT is a datetime that differs from itself
         raise _bad_instant(name, value)
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidArgument(

@@ -9,7 +9,7 @@ from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
 from lowwater.triggers._values import _require_trigger
-from lowwater.windows import MergingWindowFunction, WindowFunction
+from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
 
 Accumulation: TypeAlias = Literal["discarding", "accumulating", "retracting"]
 Closing: TypeAlias = Literal["if_new", "always"]
@@ -50,10 +50,18 @@ class Windowing:
     allow_data_loss: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.windows, WindowFunction):
+        # A class has the methods of its instances, so isinstance alone lets FixedWindows through.
+        if isinstance(self.windows, type) or not isinstance(self.windows, WindowFunction):
             raise InvalidArgument(
                 f"{describe('windows', self.windows)} is not a window function",
                 mend='Use, say, FixedWindows("1m")',
+            )
+        _require_choice("merge_scope", self.windows.merge_scope, get_args(MergeScope))
+        if self.merging is not None and not isinstance(self.windows, MergingWindowFunction):
+            raise InvalidArgument(
+                f"{describe('windows', self.windows)} has no method merge, but a merge_scope of "
+                f"{self.windows.merge_scope!r}",
+                mend="See lowwater.windows.MergingWindowFunction",
             )
         _require_trigger("trigger", self.trigger)
         lateness = duration(self.allowed_lateness, name="allowed_lateness")

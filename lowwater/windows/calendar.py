@@ -130,8 +130,8 @@ class CalendarWindows:
         if self.unit == "weeks":
             return (days - self._week_origin) // (7 * self.count)
         unit = "M" if self.unit == "months" else "Y"
-        since: Int64Array = days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(
-            np.int64
+        since: Int64Array = (
+            days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
         )
         return since // self.count
 

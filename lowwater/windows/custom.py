@@ -25,19 +25,21 @@ class CustomWindows:
     """Windows of the user's own making, merging or not (S-W6).
 
     Args:
-        assign_element: Called with one event time (int microseconds); yields ``(start, end)`` pairs of
-            int microseconds. None of them: the element is late with reason ``unwindowed``.
-        assign_column: The vectorised form, instead of ``assign_element``: called with int64 event times of
-            shape (n,); returns ``(start, end)`` of shape (n,), or ``(start, end, element)`` of
-            shape (m,) where ``element`` is the non-decreasing index of each window's element.
+        assign_element: Called with one event time (int microseconds); yields ``(start, end)``
+            pairs of int microseconds. None of them: the element is late with reason
+            ``unwindowed``. The same pair twice counts once.
+        assign_column: The vectorised form, instead of ``assign_element``: called with int64 event
+            times of shape (n,); returns ``(start, end)`` of shape (n,), or ``(start, end,
+            element)`` of shape (m,) where ``element`` is the non-decreasing index of each
+            window's element.
         merge_active: Called with the active windows of one key, sorted; yields
             ``(windows, merged)`` for each set to merge. A merge may also shrink windows. Each
             window may be in at most one set; the result is one of the set or a new window.
         name: What errors and diagrams call it.
 
     Raises:
-        InvalidArgument: Not exactly one of ``assign`` and ``assign_column`` was given; later, what
-            a function returned breaks one of the rules above.
+        InvalidArgument: Not exactly one of ``assign_element`` and ``assign_column`` was given;
+            later, what a function returned breaks one of the rules above.
     """
 
     assign_element: AssignElement | None = None
@@ -93,7 +95,7 @@ class CustomWindows:
         element: list[int] = []
         unwindowed: list[int] = []
         for index, at in enumerate(times.tolist()):
-            windows = sorted((int(s), int(e)) for s, e in self.assign_element(at))
+            windows = sorted({(int(s), int(e)) for s, e in self.assign_element(at)})
             start.extend(s for s, _ in windows)
             end.extend(e for _, e in windows)
             element.extend([index] * len(windows))
@@ -127,9 +129,7 @@ class CustomWindows:
             )
         found = np.zeros(len(times), dtype=np.bool_)
         found[element] = True
-        return Assignment(
-            start, end, element, None if found.all() else np.flatnonzero(~found)
-        )
+        return Assignment(start, end, element, None if found.all() else np.flatnonzero(~found))
 
     def _merge_key(
         self,
@@ -139,11 +139,13 @@ class CustomWindows:
         starts: list[int],
         ends: list[int],
     ) -> None:
-        windows = [Window(Instant(s), Instant(e)) for s, e in zip(start.tolist(), end.tolist(), strict=True)]
+        pairs = zip(start.tolist(), end.tolist(), strict=True)
+        windows = [Window(Instant(s), Instant(e)) for s, e in pairs]
         active = list(dict.fromkeys(windows))
         target: dict[Window, int] = {}
         results: set[Window] = set()
-        for merging, merged in self.merge_active(active) if self.merge_active else ():
+        for given, merged in self.merge_active(active) if self.merge_active else ():
+            merging = list(given)
             result = merged if isinstance(merged, Window) else Window(*map(Instant, merged))
             if result in results:
                 raise InvalidArgument(
@@ -188,5 +190,6 @@ class CustomWindows:
             )
         if not merging:
             raise InvalidArgument(
-                f"{self.name} gave a merge set with no windows", mend=describe("merged", result)
+                f"{self.name} gave a merge set with no windows, {describe('merged', result)}",
+                mend="Leave it out",
             )

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lowwater.errors import InvalidArgument
-from lowwater.time import DurationLike, Int64Array, duration, format_duration, saturating_add_array
+from lowwater.errors import DataError, InvalidArgument
+from lowwater.time import (
+    DurationLike,
+    Instant,
+    Int64Array,
+    duration,
+    format_duration,
+    saturating_add_array,
+)
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, positive_duration
 
 
@@ -60,13 +68,28 @@ class Sessions:
         return None if self.gap is None else duration(self.gap)
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
-        """Return each element's proto-window. O(n)."""
+        """Return each element's proto-window. O(n).
+
+        Raises:
+            DataError: An element's own gap is not above zero.
+        """
         gap = self.gap_us
         if gap is not None:
             return Assignment(times, saturating_add_array(times, gap))
         if self.gap_column is None:
             raise InvalidArgument("Sessions has neither a gap nor a gap_column")
-        gaps = np.asarray(columns[self.gap_column], dtype=np.int64)
+        gaps = np.asarray(columns[self.gap_column])
+        if gaps.dtype.kind == "m":
+            gaps = gaps.astype("timedelta64[us]")
+        gaps = gaps.astype(np.int64, copy=False)
+        if gaps.size and int(gaps.min()) <= 0:
+            at = int(np.argmax(gaps <= 0))
+            raise DataError(
+                f"the element at {Instant(int(times[at]))} has a gap of {int(gaps[at])} us, which "
+                "is not above zero",
+                where=repr(self),
+                mend=f"Filter such elements out: col({self.gap_column!r}) > 0",
+            )
         return Assignment(times, saturating_add_array(times, gaps))
 
     def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
@@ -107,7 +130,7 @@ def merge_overlapping(
     return Merged(np.cumsum(opens) - 1, start[first], reach[last])
 
 
-def _running_max(values: Int64Array, restart: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Int64Array:
+def _running_max(values: Int64Array, restart: NDArray[np.bool_]) -> Int64Array:
     """Return the running maximum of each run; a run begins where ``restart`` is true."""
     inside = ~restart[1:]
     if not (inside & (values[1:] < values[:-1])).any():

@@ -8,6 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from lowwater.time import (
+    START_OF_TIME,
     DurationLike,
     Int64Array,
     duration,
@@ -72,10 +73,15 @@ class SlidingWindows:
         last = grid_start(times, self.period_us, self.offset_us)
         copies = -(-self.size_us // self.period_us)
         back = np.arange(copies - 1, -1, -1, dtype=np.int64) * self.period_us
-        start = saturating_add_array(
-            np.repeat(last, copies), np.tile(-back, len(times))
-        )
-        end = saturating_add_array(start, self.size_us)
+        start = saturating_add_array(np.repeat(last, copies), np.tile(-back, len(times)))
+        if times.size and int(last.min()) < START_OF_TIME + self.size_us:
+            # Starts that saturate are alike, so ends must not be counted from them: the windows
+            # of an element stay apart.
+            end = saturating_add_array(
+                np.repeat(last, copies), np.tile(self.size_us - back, len(times))
+            )
+        else:
+            end = saturating_add_array(start, self.size_us)
         element = np.repeat(np.arange(len(times), dtype=np.int64), copies)
         if self.size_us % self.period_us == 0:
             return Assignment(start, end, element)
