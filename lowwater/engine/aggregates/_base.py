@@ -1,0 +1,96 @@
+"""The seam between the window operator and its aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, final
+
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.engine.columns import Column
+from lowwater.time import Int64Array
+
+Needs: TypeAlias = Literal["nothing", "anything", "numbers", "ordered", "booleans"]
+"""What values an aggregate can take; others are dead letters with reason ``wrong_type``."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StateColumn:
+    """One column of an aggregate's state: a fixed-width array, or a bag of values per row.
+
+    Args:
+        name: Unique within the aggregate.
+        dtype: numpy dtype of the array (or of the bag's values).
+        fill: The value that stands for "nothing yet" (not for bags).
+        bag: Whether a row holds any number of values, in order of arrival.
+    """
+
+    name: str
+    dtype: DTypeLike
+    fill: Any = 0
+    bag: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an aggregate is given of a bundle: one row per (element, window) that was admitted.
+
+    Args:
+        rows: State row of each, int64, shape (n,); a row may come many times.
+        values: The values, dtype as in :class:`Column`, shape (n,); rows that are null have been
+            left out. ``None`` for an aggregate that needs nothing.
+        times: Event times, int64, shape (n,).
+        arrival: Position of each element in the whole input, int64, shape (n,), rising.
+    """
+
+    rows: Int64Array
+    values: NDArray[Any] | None
+    times: Int64Array
+    arrival: Int64Array
+
+
+State: TypeAlias = Mapping[str, Any]
+"""The arrays (and bags) of an aggregate's :class:`StateColumn` by name, indexed by state row."""
+
+
+class Aggregate(Protocol):
+    """A vectorised aggregate, bound to the type of its column. At most four methods.
+
+    The operator resets a row by writing each state column's ``fill`` (emptying bags).
+    """
+
+    @property
+    def columns(self) -> tuple[StateColumn, ...]: ...
+
+    def add(self, state: State, batch: Batch) -> None:
+        """Add a batch's values to their rows. O(n) or O(n log n)."""
+        ...
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        """Merge state rows into others: ``rows[i]`` into ``into[i]`` (S-W3). ``into`` may repeat."""
+        ...
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        """Return the result of each row; an empty row gives the identity (S-P5)."""
+        ...
+
+
+class AggregateSpec(Protocol):
+    """What a user writes (``lw.sum("delay")``): a hashable value that binds to a column's type."""
+
+    @property
+    def column(self) -> str | None: ...
+
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+        """Return the aggregate for a column of this Arrow type (``None``: Python objects)."""
+        ...

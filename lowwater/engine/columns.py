@@ -1,0 +1,161 @@
+"""One column of a bundle: an Arrow array at the edge, numpy inside, converted at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.errors import InternalError
+
+Mask = NDArray[np.bool_]
+
+
+@final
+class Column:
+    """A column of values with their validity and, where they came from Arrow, their type.
+
+    ``data`` is a 1-D array of dtype bool, int64, float64 or object. Temporal types are int64 of
+    their own physical unit, and ``type`` brings them back; integers of other widths become int64
+    (uint64 beyond int64 becomes object), float32 and float16 become float64. Strings, bytes,
+    decimals and nested values are object arrays of Python values. Rows where ``valid`` is false
+    hold an arbitrary value.
+
+    Args:
+        data: The values, or ``None`` to take them from ``arrow`` when first asked for.
+        valid: Which rows are not null; ``None`` for all.
+        type: The Arrow type of the values, if known.
+        arrow: The Arrow form, if there is one.
+    """
+
+    __slots__ = ("_arrow", "_data", "_valid", "type")
+
+    def __init__(
+        self,
+        data: NDArray[Any] | None = None,
+        valid: Mask | None = None,
+        type: pa.DataType | None = None,
+        arrow: pa.Array | None = None,
+    ) -> None:
+        if data is None and arrow is None:
+            raise InternalError("a Column needs data or an Arrow array")
+        self._data = data
+        self._valid = valid
+        self._arrow = arrow
+        self.type = arrow.type if arrow is not None else type
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> Column:
+        """Return a column over an Arrow array; a chunked one is combined first."""
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # combine_chunks keeps some types chunked
+            array = pa.concat_arrays(array.chunks)
+        return cls(arrow=array)
+
+    @classmethod
+    def of_objects(cls, values: Sequence[Any]) -> Column:
+        """Return an object column of Python values; ``None`` is null."""
+        data = np.empty(len(values), dtype=object)
+        data[:] = values
+        valid = np.fromiter((v is not None for v in values), dtype=np.bool_, count=len(values))
+        return cls(data, None if valid.all() else valid)
+
+    @property
+    def arrow(self) -> pa.Array | None:
+        """The Arrow array it came from, or ``None``."""
+        return self._arrow
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The values (see the class)."""
+        if self._data is None:
+            self._load()
+        return self._data  # type: ignore[return-value]  # _load has set it
+
+    @property
+    def valid(self) -> Mask | None:
+        """Which rows are not null; ``None`` for all."""
+        if self._data is None:
+            self._load()
+        return self._valid
+
+    def __len__(self) -> int:
+        return len(self._arrow) if self._arrow is not None else len(self.data)
+
+    def take(self, indices: NDArray[np.int64]) -> Column:
+        """Return the rows at ``indices`` (int64, shape (m,)), in that order."""
+        if self._data is None and self._arrow is not None:
+            return Column(arrow=self._arrow.take(pa.array(indices)))
+        valid = None if self._valid is None else self._valid[indices]
+        return Column(self.data[indices], valid, self.type)
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Return the rows from ``start`` up to ``stop``, without copying."""
+        if self._data is None and self._arrow is not None:
+            return Column(arrow=self._arrow.slice(start, stop - start))
+        valid = None if self._valid is None else self._valid[start:stop]
+        return Column(self.data[start:stop], valid, self.type)
+
+    def to_arrow(self) -> pa.Array:
+        """Return an Arrow array of the column's type (inferred where it has none)."""
+        if self._arrow is not None:
+            return self._arrow
+        mask = None if self._valid is None else ~self._valid
+        data = self.data
+        if data.dtype == object:
+            values = data if mask is None else np.where(mask, None, data)
+            return pa.array(values.tolist(), type=self.type)
+        if self.type is None or data.dtype != np.int64 or pa.types.is_integer(self.type):
+            array = pa.array(data, mask=mask)
+            return array if self.type is None else array.cast(self.type)
+        width = pa.int32() if self.type.bit_width == 32 else pa.int64()
+        return pa.array(data, mask=mask).cast(width).view(self.type)
+
+    def to_list(self) -> list[Any]:
+        """Return Python values, ``None`` for nulls."""
+        if self._arrow is not None or (self.type is not None and self.data.dtype == np.int64):
+            values: list[Any] = self.to_arrow().to_pylist()
+            return values
+        values = self.data.tolist()
+        if self._valid is not None:
+            values = [v if ok else None for v, ok in zip(values, self._valid.tolist(), strict=True)]
+        return values
+
+    def _load(self) -> None:
+        array = self._arrow
+        if array is None:
+            raise InternalError("a Column lost its values")
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        kind = array.type
+        if array.null_count:
+            self._valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+        if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+            array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+            kind = array.type
+        if pa.types.is_uint64(kind):
+            self._data = _from_uint64(array)
+        elif pa.types.is_integer(kind):
+            filled = array.fill_null(0) if array.null_count else array
+            self._data = filled.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        elif pa.types.is_floating(kind):
+            filled = array.fill_null(0) if array.null_count else array
+            self._data = filled.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        elif pa.types.is_boolean(kind):
+            filled = array.fill_null(False) if array.null_count else array
+            self._data = filled.to_numpy(zero_copy_only=False)
+        else:
+            data = np.empty(len(array), dtype=object)
+            data[:] = array.to_pylist()
+            self._data = data
+
+
+def _from_uint64(array: pa.Array) -> NDArray[Any]:
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    if values.size == 0 or int(values.max()) < 2**63:
+        return values.astype(np.int64)
+    return values.astype(object)

@@ -1,0 +1,148 @@
+"""The gate before a window operator: records become a sound bundle and dead letters (S-B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+
+from lowwater.engine._admit_keys import check_key
+from lowwater.engine._admit_times import event_times, gaps
+from lowwater.engine._admit_values import ValueGate
+from lowwater.engine._problems import Problems
+from lowwater.engine.aggregates._base import Needs
+from lowwater.engine.columns import Column
+from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.records import Records as Records
+from lowwater.engine.steps import Bundle
+from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.time import Int64Array
+
+OnError: TypeAlias = Literal["dead_letter", "raise"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What became of a batch of records.
+
+    Args:
+        bundle: The sound elements, in their order.
+        kept: Index of each among the records, int64; ``None`` when all were kept.
+        errors: The others, in their order.
+    """
+
+    bundle: Bundle
+    kept: Int64Array | None
+    errors: list[ErrorRecord]
+
+
+@final
+class Ingest:
+    """Turns records into bundles, one stream of them after another (S-B1).
+
+    What becomes of a record does not depend on how the stream is cut into batches: all that is
+    remembered is the kind of values a column has shown.
+
+    Args:
+        time: Name of the column of event times.
+        keys: Names of the key columns.
+        needs: What kind of values each aggregated column must have.
+        durations: Names of columns that hold a duration per element (the gaps of sessions).
+        on_error: Whether an unusable record is a dead letter or stops the stream.
+        timezone: What event times without a time zone mean (an IANA name); they are refused
+            without it.
+    """
+
+    def __init__(
+        self,
+        *,
+        time: str,
+        keys: tuple[str, ...],
+        needs: Mapping[str, Needs],
+        durations: tuple[str, ...] = (),
+        on_error: OnError = "dead_letter",
+        timezone: str | None = None,
+    ) -> None:
+        if on_error not in ("dead_letter", "raise"):
+            raise InvalidArgument(
+                f"{describe('on_error', on_error)} is not known",
+                mend='Use "dead_letter" or "raise"',
+            )
+        self._time = time
+        self._keys = keys
+        self._durations = durations
+        self._raise = on_error == "raise"
+        self._timezone = timezone
+        self._gates = {name: ValueGate(name, need) for name, need in needs.items()}
+        self._seen = 0
+
+    def admit(self, records: Records, where: str | None = None) -> Admitted:
+        """Return the sound elements as a bundle, and the others as dead letters. O(n).
+
+        Args:
+            records: A batch of elements.
+            where: Where they come from, if the records do not know it themselves.
+
+        Raises:
+            InvalidArgument: A column is missing, or of a type that can never do.
+            DataError: A record is unusable and ``on_error`` is ``"raise"``.
+        """
+        problems = Problems()
+        times = event_times(self._column(records, self._time), self._time, self._timezone, problems)
+        keys = tuple(check_key(self._column(records, k), k, problems) for k in self._keys)
+        values = {
+            name: gate.admit(self._column(records, name), problems)
+            for name, gate in self._gates.items()
+        }
+        for name in self._durations:
+            values[name] = gaps(self._column(records, name), name, problems)
+        first = self._seen
+        self._seen += records.length
+        if not problems.found:
+            return Admitted(Bundle(times, keys, values), None, [])
+        if self._raise:
+            self._stop(records, problems, first, where)
+        return self._sift(records, Bundle(times, keys, values), problems, where)
+
+    def _column(self, records: Records, name: str) -> Column:
+        column = records.columns.get(name)
+        if column is None:
+            raise InvalidArgument(
+                f"there is no column {name!r}",
+                where=records.origin,
+                mend=nearest(name, records.names),
+            )
+        return column
+
+    def _sift(
+        self, records: Records, bundle: Bundle, problems: Problems, where: str | None
+    ) -> Admitted:
+        bad = problems.rows()
+        sound = np.ones(records.length, dtype=np.bool_)
+        sound[bad] = False
+        kept = np.flatnonzero(sound)
+        letters = records.rows(bad)
+        errors = [
+            ErrorRecord(record, *problems.found[row], records.place(row) or where)
+            for record, row in zip(letters, bad.tolist(), strict=True)
+        ]
+        admitted = Bundle(
+            bundle.times[kept],
+            tuple(column.take(kept) for column in bundle.keys),
+            {name: column.take(kept) for name, column in bundle.values.items()},
+        )
+        return Admitted(admitted, kept, errors)
+
+    def _stop(
+        self, records: Records, problems: Problems, first: int, where: str | None
+    ) -> None:
+        row = int(problems.rows()[0])
+        reason, detail = problems.found[row]
+        raise DataError(
+            f"record {first + row} cannot be used ({reason}): {detail}; it is {records.row(row)!r}",
+            where=records.place(row) or where,
+            mend='Mend the record, or let such records go to the dead letters: on_error="dead_letter"',
+        )

@@ -1,0 +1,292 @@
+"""Keys as small integers: the dictionary between key columns and key ids."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Protocol, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.columns import Column
+from lowwater.errors import InternalError
+from lowwater.state.table import Field, Index, Table
+from lowwater.time import Int64Array
+
+
+@final
+class KeyDictionary:
+    """Gives each distinct key a small integer, and takes it back when the key is forgotten.
+
+    The key columns hold no nulls. Ids of forgotten keys are used again.
+
+    Args:
+        count: How many columns make up a key.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._parts: list[_Codes | None] = [None] * count
+        self._pairs: Table | None = None
+        self._index: Index | None = None
+        if count > 1:
+            names = [f"part{at}" for at in range(count)]
+            self._pairs = Table([Field(name, np.int64) for name in names])
+            self._index = Index(self._pairs, names)
+
+    def __len__(self) -> int:
+        """Return how many keys have an id."""
+        if self._index is not None:
+            return len(self._index)
+        return len(self._parts[0]) if self._parts[0] is not None else 0
+
+    @property
+    def capacity(self) -> int:
+        """One more than the largest id ever given."""
+        if self._pairs is not None:
+            return self._pairs.capacity
+        return self._parts[0].capacity if self._parts[0] is not None else 0
+
+    def encode(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the id of each row's key, new ones for new keys. O(n) expected."""
+        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
+        if self._index is None:
+            return codes[0]
+        return self._index.find_or_insert(*codes)[0]
+
+    def decode(self, ids: Int64Array) -> tuple[Column, ...]:
+        """Return the key columns of ids. O(n)."""
+        if self._pairs is None:
+            return (self._part(0).take(ids),)
+        return tuple(
+            self._part(at).take(self._pairs[f"part{at}"][ids]) for at in range(len(self._parts))
+        )
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        """Forget all keys but those whose ids are live.
+
+        Args:
+            live: By id, bool; ids beyond it are forgotten too.
+        """
+        if self._pairs is None or self._index is None:
+            if self._parts[0] is not None:
+                self._parts[0].retain(live)
+            return
+        rows = self._pairs.live()
+        kept = _among(live, rows)
+        self._index.remove(rows[~kept])
+        self._pairs.release(rows[~kept])
+        for at, part in enumerate(self._parts):
+            if part is not None:
+                used = np.zeros(part.capacity, dtype=np.bool_)
+                used[self._pairs[f"part{at}"][rows[kept]]] = True
+                part.retain(used)
+
+    def _encode_part(self, at: int, column: Column) -> Int64Array:
+        part = self._parts[at]
+        if part is None:
+            part = self._parts[at] = _codes_for(column)
+        if isinstance(part, _NumberCodes) and not part.takes(column):
+            # The column turned out to hold other things than numbers of one kind.
+            part = self._parts[at] = part.as_objects()
+        return part.encode(column)
+
+    def _part(self, at: int) -> _Codes:
+        part = self._parts[at]
+        if part is None:
+            raise InternalError("a key was asked for before any was seen")
+        return part
+
+
+class _Codes(Protocol):
+    """The dictionary of one key column."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    def encode(self, column: Column) -> Int64Array: ...
+
+    def take(self, codes: Int64Array) -> Column: ...
+
+    def retain(self, live: NDArray[np.bool_]) -> None: ...
+
+
+def _codes_for(column: Column) -> _Codes:
+    arrow = column.arrow
+    if arrow is not None and not _is_number(arrow.type):
+        return _ObjectCodes(arrow.type)
+    if column.data.dtype == object:
+        return _ObjectCodes(column.type)
+    return _NumberCodes(column)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+    )
+
+
+@final
+class _NumberCodes:
+    """Codes of ints, floats, bools, dates and times: found by a vectorised hash index."""
+
+    def __init__(self, column: Column) -> None:
+        self._type = column.type
+        self._dtype = column.data.dtype
+        self._table = Table([Field("value", np.int64)])
+        self._index = Index(self._table, ["value"])
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def capacity(self) -> int:
+        return self._table.capacity
+
+    def takes(self, column: Column) -> bool:
+        arrow = column.arrow
+        if arrow is not None and not _is_number(arrow.type):
+            return False
+        return column.data.dtype == self._dtype and column.type == self._type
+
+    def encode(self, column: Column) -> Int64Array:
+        data = column.data
+        if data.dtype == np.float64:
+            data = (data + 0.0).view(np.int64)  # -0.0 and 0.0 are one key
+        return self._index.find_or_insert(data.astype(np.int64, copy=False))[0]
+
+    def take(self, codes: Int64Array) -> Column:
+        data = self._table["value"][codes]
+        if self._dtype == np.float64:
+            return Column(data.view(np.float64), type=self._type)
+        return Column(data.astype(self._dtype, copy=False), type=self._type)
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        rows = self._table.live()
+        dead = rows[~_among(live, rows)]
+        self._index.remove(dead)
+        self._table.release(dead)
+
+    def as_objects(self) -> _ObjectCodes:
+        """Return the same codes for any hashable values."""
+        rows = self._table.live()
+        return _ObjectCodes(None, dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True)))
+
+
+@final
+class _ObjectCodes:
+    """Codes of strings, bytes and any hashable: Python's dictionary, once per distinct value."""
+
+    def __init__(self, type: pa.DataType | None, codes: dict[Hashable, int] | None = None) -> None:
+        if type is not None and pa.types.is_dictionary(type):
+            type = type.value_type
+        self._type = type
+        self._codes = codes or {}
+        self._top = max(self._codes.values(), default=-1) + 1
+        self._free: list[int] = sorted(set(range(self._top)) - set(self._codes.values()))
+        self._values: NDArray[Any] = np.empty(max(64, 2 * self._top), dtype=object)
+        for value, code in self._codes.items():
+            self._values[code] = value
+        self._known: dict[tuple[int, int, int], _KnownDictionary] = {}
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def capacity(self) -> int:
+        return self._top
+
+    def encode(self, column: Column) -> Int64Array:
+        arrow = column.arrow
+        if arrow is None or _is_number(arrow.type):
+            return self._look_up(column.to_list())
+        if not pa.types.is_dictionary(arrow.type):
+            arrow = arrow.dictionary_encode()
+            codes = self._look_up(arrow.dictionary.to_pylist())
+            return codes[arrow.indices.to_numpy(zero_copy_only=False)]
+        known = self._remembered(arrow.dictionary)
+        indices = arrow.indices.to_numpy(zero_copy_only=False)
+        codes = known.codes[indices]
+        missing = codes < 0
+        if missing.any():
+            new = np.unique(indices[missing])
+            known.codes[new] = self._look_up(known.values.take(pa.array(new)).to_pylist())
+            codes = known.codes[indices]
+        return codes
+
+    def take(self, codes: Int64Array) -> Column:
+        return Column(self._values[codes], type=self._type)
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        dead = [value for value, code in self._codes.items() if not _is_live(live, code)]
+        gone = np.zeros(self._top, dtype=np.bool_)
+        for value in dead:
+            code = self._codes.pop(value)
+            self._values[code] = None
+            gone[code] = True
+            self._free.append(code)
+        for known in self._known.values():
+            known.codes[(known.codes >= 0) & gone[known.codes]] = -1
+
+    def _look_up(self, values: Iterable[Any]) -> Int64Array:
+        codes = self._codes
+        found = [codes.get(value, -1) for value in values]
+        result = np.array(found, dtype=np.int64)
+        if -1 in found:
+            for at, (code, value) in enumerate(zip(found, values, strict=True)):
+                if code < 0:
+                    result[at] = self._code_of(value)
+        return result
+
+    def _code_of(self, value: Any) -> int:
+        code = self._codes.get(value)
+        if code is None:
+            if self._free:
+                code = self._free.pop()
+            else:
+                code = self._top
+                self._top += 1
+                if code == len(self._values):
+                    self._values = np.concatenate((self._values, np.empty(code, dtype=object)))
+            self._codes[value] = code
+            self._values[code] = value
+        return code
+
+    def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
+        """Return the codes of an Arrow dictionary, which many bundles in a row may share."""
+        buffer = dictionary.buffers()[-1]
+        address = 0 if buffer is None else buffer.address
+        place = (address, dictionary.offset, len(dictionary))
+        known = self._known.get(place)
+        if known is None:
+            if len(self._known) >= 4:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[place] = _KnownDictionary(dictionary)
+        return known
+
+
+@final
+class _KnownDictionary:
+    """An Arrow dictionary (kept alive, so that its address stays its own) and its codes so far."""
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+        self.codes: Int64Array = np.full(len(values), -1, dtype=np.int64)
+
+
+def _among(live: NDArray[np.bool_], rows: Int64Array) -> NDArray[np.bool_]:
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    inside = rows < len(live)
+    kept[inside] = live[rows[inside]]
+    return kept
+
+
+def _is_live(live: NDArray[np.bool_], code: int) -> bool:
+    return code < len(live) and bool(live[code])

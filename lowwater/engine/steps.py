@@ -1,0 +1,180 @@
+"""What goes into one step of a window operator, and what comes out (S-O1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.columns import Column
+from lowwater.engine.panes import Kind, LateReason, Pane, Timing
+from lowwater.time import Instant, Int64Array
+from lowwater.windows import Window
+
+TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
+KINDS: tuple[Kind, ...] = ("insert", "retract")
+REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed")
+
+EARLY, ON_TIME, LATE = range(3)
+INSERT, RETRACT = range(2)
+EXPIRED, CLOSED, UNWINDOWED = range(3)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Elements that arrive together: the unit at which triggers are judged.
+
+    Every row is sound already: a time below ``LAST_EVENT_TIME``, keys that are not null, values
+    that the aggregates can take (see :mod:`lowwater.engine.ingest`).
+
+    Args:
+        times: Event times, int64 microseconds, shape (n,).
+        keys: The key columns, each of length n; none of their rows is null.
+        values: The columns that aggregates and windows read, by name, each of length n.
+    """
+
+    times: Int64Array
+    keys: tuple[Column, ...]
+    values: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WatermarkAdvance:
+    """The watermark moves to ``to`` (int microseconds); an earlier one changes nothing (S-T3)."""
+
+    to: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClockAdvance:
+    """The clock moves to ``to`` (int microseconds); an earlier one changes nothing (S-O8)."""
+
+    to: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """Nothing more will come: the watermark moves to the end of time."""
+
+
+StepInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PaneBatch:
+    """Panes as columns, in the order they were emitted; each column has shape (n,).
+
+    Args:
+        keys: The key columns.
+        start, end: The window, int64.
+        values: The aggregates by name.
+        timing: uint8 index into ``TIMINGS``.
+        index, on_time_index: int64.
+        is_first, is_last: bool.
+        kind: uint8 index into ``KINDS``.
+        timestamp: Event time of the pane, int64.
+        emitted_at: The clock at emission, int64.
+        watermark: The input watermark at emission, int64.
+    """
+
+    keys: tuple[Column, ...]
+    start: Int64Array
+    end: Int64Array
+    values: Mapping[str, Column]
+    timing: NDArray[np.uint8]
+    index: Int64Array
+    on_time_index: Int64Array
+    is_first: NDArray[np.bool_]
+    is_last: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    timestamp: Int64Array
+    emitted_at: Int64Array
+    watermark: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __iter__(self) -> Iterator[Pane]:
+        return iter(self.to_panes())
+
+    def to_panes(self) -> list[Pane]:
+        """Return the panes as Python values."""
+        names = tuple(self.values)
+        columns = [self.values[name].to_list() for name in names]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(self)
+        return [
+            Pane(
+                key=key,
+                window=Window(Instant(start), Instant(end)),
+                values=dict(zip(names, row, strict=True)),
+                timing=TIMINGS[timing],
+                index=index,
+                on_time_index=on_time_index,
+                is_first=first,
+                is_last=last,
+                kind=KINDS[kind],
+                timestamp=Instant(timestamp),
+                emitted_at=Instant(emitted_at),
+                watermark=Instant(watermark),
+            )
+            for (
+                key, row, start, end, timing, index, on_time_index,
+                first, last, kind, timestamp, emitted_at, watermark,
+            ) in zip(
+                key_values(self.keys), rows, self.start.tolist(), self.end.tolist(),
+                self.timing.tolist(), self.index.tolist(), self.on_time_index.tolist(),
+                self.is_first.tolist(), self.is_last.tolist(), self.kind.tolist(),
+                self.timestamp.tolist(), self.emitted_at.tolist(), self.watermark.tolist(),
+                strict=True,
+            )
+        ]  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LateBatch:
+    """Elements of one bundle that were dropped from one of their windows, as columns.
+
+    Args:
+        element: Index into the bundle, int64, shape (n,).
+        start, end: The (proto-)window, int64; both 0 with reason ``unwindowed``.
+        reason: uint8 index into ``REASONS``.
+        watermark: The input watermark at the time.
+    """
+
+    element: Int64Array
+    start: Int64Array
+    end: Int64Array
+    reason: NDArray[np.uint8]
+    watermark: int
+
+    def __len__(self) -> int:
+        return len(self.element)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one step gave: panes, and the elements it dropped. ``None`` stands for none at all."""
+
+    panes: PaneBatch | None
+    late: LateBatch | None
+
+
+def key_values(keys: Sequence[Column]) -> list[Any]:
+    """Return each row's key: a plain value for one key column, a tuple for several."""
+    columns = [column.to_list() for column in keys]
+    if len(columns) == 1:
+        return columns[0]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,81 @@
+"""Small vector operations that the tables of state are built from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.time import Int64Array
+
+NONE: Int64Array = np.empty(0, dtype=np.int64)
+
+
+def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return all integers of the ranges ``[start, start + count)``, and each one's range.
+
+    >>> expand_ranges(np.array([5, 9]), np.array([2, 1]))
+    (array([5, 6, 9]), array([0, 0, 1]))
+    """
+    which = np.repeat(np.arange(len(start), dtype=np.int64), count)
+    begins = np.cumsum(count) - count
+    inside = np.arange(len(which), dtype=np.int64) - begins[which]
+    return start[which] + inside, which
+
+
+def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:
+    """Return where a run of equal rows begins in columns that are sorted together."""
+    begins = np.ones(len(columns[0]), dtype=np.bool_)
+    if len(begins) > 1:
+        np.not_equal(columns[0][1:], columns[0][:-1], out=begins[1:])
+        for column in columns[1:]:
+            begins[1:] |= column[1:] != column[:-1]
+    return begins
+
+
+def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
+    """Return the order that sorts by key, then time, then place: a stable lexicographic argsort.
+
+    Where both fit into 64 bits together with the place, one plain sort does it.
+    """
+    count = len(keys)
+    if count < 2:
+        return np.arange(count, dtype=np.int64)
+    low, high = int(times.min()), int(times.max())
+    span_bits = (high - low).bit_length()
+    place_bits = (count - 1).bit_length()
+    if int(keys.max()).bit_length() + span_bits + place_bits <= 63 and int(keys.min()) >= 0:
+        packed = ((keys << span_bits) | (times - low)) << place_bits
+        packed |= np.arange(count, dtype=np.int64)
+        packed.sort()
+        packed &= (1 << place_bits) - 1
+        return packed
+    return np.lexsort((times, keys))
+
+
+class Scratch:
+    """Reusable arrays by row number, for grouping without a sort."""
+
+    __slots__ = ("_stamp",)
+
+    def __init__(self) -> None:
+        self._stamp: Int64Array = np.empty(64, dtype=np.int64)
+
+    def unique(self, rows: Int64Array, capacity: int) -> tuple[Int64Array, Int64Array]:
+        """Return the distinct row numbers, in order of first place, and each row's place therein.
+
+        Args:
+            rows: Row numbers, int64, shape (n,), each below ``capacity``.
+            capacity: One more than the largest row number.
+        """
+        if len(rows) == 1:
+            return rows, np.zeros(1, dtype=np.int64)
+        if len(self._stamp) < capacity:
+            self._stamp = np.empty(capacity, dtype=np.int64)
+        stamp = self._stamp
+        places = np.arange(len(rows), dtype=np.int64)
+        # Written backwards, so that the first place of each row is the one that stays.
+        stamp[rows[::-1]] = places[::-1]
+        first = stamp[rows] == places
+        distinct = rows[first]
+        stamp[distinct] = np.arange(len(distinct), dtype=np.int64)
+        return distinct, stamp[rows]

@@ -1,0 +1,190 @@
+"""The active windows of each key, sorted by start: a segment of a pool per key."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
+from lowwater.state.table import Table
+from lowwater.time import Int64Array
+
+_MIN_POOL = 256
+
+
+@final
+class Segments:
+    """Finds a key's windows that overlap an interval by binary search, for many keys at once.
+
+    Reads the columns ``key``, ``start`` and ``end`` of the table. Looking up costs O(log windows
+    of the key); editing costs what stands behind the first edited place, which for time that
+    mostly moves forward is little.
+
+    Args:
+        table: Where the windows are.
+        disjoint: Whether the windows of a key never overlap. If they may, only :meth:`of_keys`
+            can look them up, and an edit costs all windows of the key.
+    """
+
+    def __init__(self, table: Table, *, disjoint: bool) -> None:
+        self._table = table
+        self._disjoint = disjoint
+        self._pool: Int64Array = np.empty(_MIN_POOL, dtype=np.int64)
+        self._used = 0
+        self._held = 0
+        self._at: Int64Array = np.zeros(64, dtype=np.int64)
+        self._count: Int64Array = np.zeros(64, dtype=np.int64)
+        self._room: Int64Array = np.zeros(64, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """Return the number of windows held."""
+        return self._held
+
+    def overlapping(
+        self, keys: Int64Array, start: Int64Array, end: Int64Array, *, touching: bool
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the windows that overlap each interval: (rows, index of the interval)."""
+        self._cover(keys)
+        at, count = self._at[keys], self._count[keys]
+        ends, starts = self._table["end"], self._table["start"]
+        low = self._search(at, count, ends, start, below_or_equal=not touching)
+        high = self._search(at, count, starts, end, below_or_equal=touching)
+        places, which = expand_ranges(at + low, np.maximum(high - low, 0))
+        return self._pool[places], which
+
+    def of_keys(self, keys: Int64Array) -> Int64Array:
+        """Return all windows of some distinct keys, key by key."""
+        self._cover(keys)
+        places, _ = expand_ranges(self._at[keys], self._count[keys])
+        return self._pool[places]
+
+    def insert(self, rows: Int64Array) -> None:
+        """Add the windows of rows; none is here yet."""
+        if not len(rows):
+            return
+        keys, starts = self._table["key"], self._table["start"]
+        rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
+        owner = keys[rows]
+        self._cover(owner)
+        first = run_starts(owner)
+        touched = owner[first]
+        begin = self._places_before(touched, starts[rows[first]])
+        tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
+        rows = np.concatenate((self._pool[tail], rows))
+        rows = rows[sort_by_key_and_time(keys[rows], starts[rows])]
+        self._replace_tails(touched, begin, rows)
+
+    def remove(self, rows: Int64Array) -> None:
+        """Take the windows of rows out; each must be here, under the start it was sorted by."""
+        if not len(rows):
+            return
+        keys = self._table["key"][rows]
+        order = np.argsort(keys, kind="stable")
+        rows, keys = rows[order], keys[order]
+        first = np.flatnonzero(run_starts(keys))
+        touched = keys[first]
+        removed = np.diff(np.append(first, len(keys)))
+        front, at_front = expand_ranges(self._at[touched], np.minimum(removed, self._count[touched]))
+        gone = np.isin(self._pool[front], rows)
+        whole = np.bincount(at_front, weights=gone, minlength=len(touched)) == removed
+        # Mostly a key's oldest windows go, all at once: then its segment just begins later.
+        easy = touched[whole]
+        self._at[easy] += removed[whole]
+        self._room[easy] -= removed[whole]
+        self._count[easy] -= removed[whole]
+        self._held -= int(removed[whole].sum())
+        if not whole.all():
+            self._remove_inside(touched[~whole], rows[np.isin(keys, touched[~whole])])
+
+    def _remove_inside(self, touched: Int64Array, rows: Int64Array) -> None:
+        starts, keys = self._table["start"], self._table["key"]
+        earliest = np.full(len(touched), np.iinfo(np.int64).max)
+        np.minimum.at(earliest, np.searchsorted(touched, keys[rows]), starts[rows])
+        begin = self._places_before(touched, earliest)
+        tail, _ = expand_ranges(self._at[touched] + begin, self._count[touched] - begin)
+        kept = self._pool[tail]
+        self._replace_tails(touched, begin, kept[~np.isin(kept, rows)])
+
+    def _replace_tails(self, keys: Int64Array, begin: Int64Array, rows: Int64Array) -> None:
+        """Let each key's windows from place ``begin`` on be ``rows``, sorted by key."""
+        lengths = np.zeros(len(keys), dtype=np.int64)
+        if len(rows):
+            owner = np.searchsorted(keys, self._table["key"][rows])
+            lengths = np.bincount(owner, minlength=len(keys)).astype(np.int64)
+        count = begin + lengths
+        need = int((2 * count + 2).sum())
+        if self._used + need > len(self._pool):
+            self._compact(need)
+        self._held += int((count - self._count[keys]).sum())
+        small = count > self._room[keys]
+        if small.any():
+            self._move(keys[small], np.maximum(2 * count[small], 2), begin[small])
+        places, _ = expand_ranges(self._at[keys] + begin, lengths)
+        self._pool[places] = rows
+        self._count[keys] = count
+
+    def _move(self, keys: Int64Array, room: Int64Array, keep: Int64Array) -> None:
+        at = self._used + np.cumsum(room) - room
+        source, _ = expand_ranges(self._at[keys], keep)
+        target, _ = expand_ranges(at, keep)
+        self._pool[target] = self._pool[source]
+        self._at[keys] = at
+        self._room[keys] = room
+        self._used += int(room.sum())
+
+    def _compact(self, need: int) -> None:
+        keys = np.flatnonzero(self._count)
+        count = self._count[keys]
+        source, _ = expand_ranges(self._at[keys], count)
+        old = self._pool[source]
+        used = len(source)
+        self._pool = np.empty(max(_MIN_POOL, 2 * (used + need)), dtype=np.int64)
+        self._pool[:used] = old
+        self._room[:] = 0
+        self._at[:] = 0
+        self._at[keys] = np.cumsum(count) - count
+        self._room[keys] = count
+        self._used = used
+
+    def _places_before(self, keys: Int64Array, start: Int64Array) -> Int64Array:
+        """Return how many windows of each key stay in place when one that starts so is edited."""
+        if not self._disjoint:
+            return np.zeros(len(keys), dtype=np.int64)
+        starts = self._table["start"]
+        return self._search(self._at[keys], self._count[keys], starts, start, below_or_equal=False)
+
+    def _search(
+        self,
+        at: Int64Array,
+        count: Int64Array,
+        column: Int64Array | NDArray[np.int64],
+        bound: Int64Array,
+        *,
+        below_or_equal: bool,
+    ) -> Int64Array:
+        """Return how many of each segment's windows lie below (or at) a bound in a column."""
+        low = np.zeros(len(at), dtype=np.int64)
+        high = count.copy()
+        for _ in range(int(count.max(initial=0)).bit_length()):
+            open_ = low < high
+            middle = (low + high) >> 1
+            place = np.where(open_, at + middle, 0)
+            value = column[np.where(open_, self._pool[place], 0)]
+            below = value <= bound if below_or_equal else value < bound
+            low = np.where(open_ & below, middle + 1, low)
+            high = np.where(open_ & ~below, middle, high)
+        return low
+
+    def _cover(self, keys: Int64Array) -> None:
+        need = int(keys.max(initial=-1)) + 1
+        if need > len(self._at):
+            room = max(need, 2 * len(self._at))
+            for name in ("_at", "_count", "_room"):
+                old = getattr(self, name)
+                new = np.zeros(room, dtype=np.int64)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
+

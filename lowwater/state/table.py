@@ -1,0 +1,287 @@
+"""Rows of state as a struct of arrays, with an index that finds them by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.errors import InternalError
+from lowwater.time import Int64Array
+
+_EMPTY = -1
+_DELETED = -2
+_SMALLEST = 64
+# Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a table.
+
+    Args:
+        name: Unique within the table.
+        dtype: numpy dtype.
+        fill: What a new row holds.
+    """
+
+    name: str
+    dtype: DTypeLike
+    fill: Any = 0
+
+
+@final
+class Table:
+    """A struct of arrays whose rows are allocated, released and used again.
+
+    ``columns`` maps a name to its array, indexed by row; arrays are replaced when the table grows,
+    so they are looked up anew in each step. Rows that are not live hold anything.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._fields = list(fields)
+        self._capacity = _SMALLEST
+        self._top = 0
+        self._free: Int64Array = np.empty(_SMALLEST, dtype=np.int64)
+        self._free_count = 0
+        self.columns: dict[str, NDArray[Any]] = {
+            field.name: np.empty(_SMALLEST, dtype=field.dtype) for field in fields
+        }
+
+    def __len__(self) -> int:
+        """Return the number of live rows."""
+        return self._top - self._free_count
+
+    @property
+    def capacity(self) -> int:
+        """Rows there is room for."""
+        return self._capacity
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    def allocate(self, count: int) -> Int64Array:
+        """Return ``count`` rows, their columns filled. Amortised O(count)."""
+        reused = min(count, self._free_count)
+        self._free_count -= reused
+        rows = self._free[self._free_count : self._free_count + reused]
+        if count > reused:
+            top = self._top + count - reused
+            if top > self._capacity:
+                self._grow(top)
+            fresh = np.arange(self._top, top, dtype=np.int64)
+            rows = np.concatenate((rows, fresh)) if reused else fresh
+            self._top = top
+        else:
+            rows = rows.copy()
+        self.reset(rows)
+        return rows
+
+    def reset(self, rows: Int64Array, names: Sequence[str] | None = None) -> None:
+        """Write every column's (or the named columns') fill into rows."""
+        for field in self._fields:
+            if names is None or field.name in names:
+                self.columns[field.name][rows] = field.fill
+
+    def release(self, rows: Int64Array) -> None:
+        """Give rows back; each must be live and given once."""
+        need = self._free_count + len(rows)
+        if need > len(self._free):
+            room = np.empty(max(need, 2 * len(self._free)), dtype=np.int64)
+            room[: self._free_count] = self._free[: self._free_count]
+            self._free = room
+        self._free[self._free_count : need] = rows
+        self._free_count = need
+        for field in self._fields:
+            if np.dtype(field.dtype) == object:
+                self.columns[field.name][rows] = None
+
+    def live(self) -> Int64Array:
+        """Return all live rows, rising. O(capacity): for housekeeping, not for steps."""
+        alive = np.ones(self._top, dtype=np.bool_)
+        alive[self._free[: self._free_count]] = False
+        return np.flatnonzero(alive)
+
+    def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
+        """Change a column's dtype; rows that hold the old fill get the new one."""
+        for at, field in enumerate(self._fields):
+            if field.name == name:
+                old = self.columns[name]
+                new = old.astype(dtype)
+                new[old == field.fill] = fill
+                self.columns[name] = new
+                self._fields[at] = Field(name, dtype, fill)
+                return
+        raise InternalError(f"no column {name!r} to retype")
+
+    def add_field(self, field: Field) -> None:
+        """Add a column; live rows hold its fill."""
+        self._fields.append(field)
+        column = np.empty(self._capacity, dtype=field.dtype)
+        column[: self._top] = field.fill
+        self.columns[field.name] = column
+
+    def _grow(self, need: int) -> None:
+        self._capacity = max(need, self._capacity + self._capacity // 2)
+        for name, old in self.columns.items():
+            new = np.empty(self._capacity, dtype=old.dtype)
+            new[: self._top] = old[: self._top]
+            self.columns[name] = new
+
+
+@final
+class Index:
+    """Finds the rows of a table by the values of some int64 columns: open addressing, vectorised.
+
+    A slot holds a row number, or says that it is empty or deleted; the values compared are the
+    table's own. At most half of the slots are in use, so a probe is O(1) expected.
+    """
+
+    def __init__(self, table: Table, on: Sequence[str]) -> None:
+        self._table = table
+        self._on = tuple(on)
+        self._slots = np.full(2 * _SMALLEST, _EMPTY, dtype=np.int32)
+        self._used = 0
+        self._live = 0
+        self._slot_name = "slot:" + "+".join(on)
+        table.add_field(Field(self._slot_name, np.int32, _EMPTY))
+
+    def __len__(self) -> int:
+        return self._live
+
+    def find(self, *values: Int64Array) -> Int64Array:
+        """Return the row of each tuple of values, -1 where there is none. O(n) expected."""
+        found = np.full(len(values[0]), -1, dtype=np.int64)
+        if not self._live:
+            return found
+        pending = np.arange(len(found))
+        at = self._start(values)
+        mask = len(self._slots) - 1
+        while pending.size:
+            rows = self._slots[at].astype(np.int64)
+            hit = self._equal(rows, values, pending)
+            found[pending[hit]] = rows[hit]
+            go_on = ~hit & (rows != _EMPTY)
+            pending = pending[go_on]
+            at = (at[go_on] + 1) & mask
+        return found
+
+    def find_or_insert(self, *values: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the row of each tuple of values, and those rows that are new.
+
+        New rows are allocated in the table, their indexed columns set. Equal tuples share a row.
+        Amortised O(n) expected.
+        """
+        count = len(values[0])
+        self._reserve(count)
+        found = np.empty(count, dtype=np.int64)
+        pending = np.arange(count)
+        at = self._start(values)
+        slots = self._slots
+        mask = len(slots) - 1
+        winners: list[Int64Array] = []
+        places: list[Int64Array] = []
+        while pending.size:
+            rows = slots[at].astype(np.int64)
+            claimable = rows == _EMPTY
+            if claimable.any():
+                # Several may claim one slot: the last to write wins, the others look again.
+                slots[at[claimable]] = (-3 - pending[claimable]).astype(np.int32)
+                rows = slots[at].astype(np.int64)
+                won = claimable & (rows == -3 - pending)
+                winners.append(pending[won])
+                places.append(at[won])
+            hit = self._equal_or_claimed(rows, values, pending)
+            found[pending[hit]] = rows[hit]
+            go_on = ~hit
+            pending = pending[go_on]
+            at = (at[go_on] + 1) & mask
+        if not winners:
+            return found, np.empty(0, dtype=np.int64)
+        first = np.concatenate(winners)
+        place = np.concatenate(places)
+        new = self._table.allocate(len(first))
+        self._used += len(first)
+        self._live += len(first)
+        slots[place] = new.astype(np.int32)
+        self._table[self._slot_name][new] = place.astype(np.int32)
+        for name, value in zip(self._on, values, strict=True):
+            self._table[name][new] = value[first]
+        claimed = found < _DELETED
+        owner = np.empty(count, dtype=np.int64)
+        owner[first] = new
+        found[claimed] = owner[-3 - found[claimed]]
+        return found, new
+
+    def insert(self, rows: Int64Array) -> None:
+        """Index rows whose columns are set; none equal to another or to one already here."""
+        self._reserve(len(rows))
+        self._place(rows)
+        self._used += len(rows)
+        self._live += len(rows)
+
+    def remove(self, rows: Int64Array) -> None:
+        """Forget rows; each must be here."""
+        slot = self._table[self._slot_name][rows]
+        self._slots[slot] = _DELETED
+        self._live -= len(rows)
+
+    def _start(self, values: Sequence[Int64Array]) -> Int64Array:
+        mixed = values[0].astype(np.uint64) * np.uint64(_MULTIPLIERS[0])
+        for at, value in enumerate(values[1:], 1):
+            mixed ^= value.astype(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
+            mixed *= np.uint64(_MULTIPLIERS[0])
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(_MULTIPLIERS[1])
+        bits = len(self._slots).bit_length() - 1
+        return (mixed >> np.uint64(64 - bits)).astype(np.int64)
+
+    def _equal(
+        self, rows: Int64Array, values: Sequence[Int64Array], pending: Int64Array
+    ) -> NDArray[np.bool_]:
+        equal = rows >= 0
+        for name, value in zip(self._on, values, strict=True):
+            equal &= self._table[name][rows] == value[pending]
+        return equal
+
+    def _equal_or_claimed(
+        self, rows: Int64Array, values: Sequence[Int64Array], pending: Int64Array
+    ) -> NDArray[np.bool_]:
+        equal = self._equal(rows, values, pending)
+        claimed = np.flatnonzero(rows < _DELETED)
+        if claimed.size:
+            owner = -3 - rows[claimed]
+            same = np.ones(len(claimed), dtype=np.bool_)
+            for value in values:
+                same &= value[owner] == value[pending[claimed]]
+            equal[claimed] = same
+        return equal
+
+    def _reserve(self, count: int) -> None:
+        if 2 * (self._used + count) <= len(self._slots):
+            return
+        size = len(self._slots)
+        while size < 3 * (self._live + count):
+            size *= 2
+        keep = self._slots[self._slots >= 0].astype(np.int64)
+        self._slots = np.full(size, _EMPTY, dtype=np.int32)
+        self._place(keep)
+        self._used = self._live = len(keep)
+
+    def _place(self, rows: Int64Array) -> None:
+        slots, mask = self._slots, len(self._slots) - 1
+        at = self._start([self._table[name][rows] for name in self._on])
+        slot = self._table[self._slot_name]
+        pending = rows
+        while pending.size:
+            free = slots[at] == _EMPTY
+            slots[at[free]] = pending[free].astype(np.int32)
+            done = slots[at] == pending
+            slot[pending[done]] = at[done].astype(np.int32)
+            pending = pending[~done]
+            at = (at[~done] + 1) & mask

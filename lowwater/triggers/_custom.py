@@ -1,0 +1,156 @@
+"""Calls into the user's own trigger logic: the one place where triggers run Python per window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.errors import InvalidArgument
+from lowwater.time import END_OF_TIME, Instant, Int64Array, instant
+from lowwater.triggers._values import CustomTrigger
+from lowwater.windows import Window
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+
+CLOCK_WAKE = "trigger:clock_wake"
+WATERMARK_WAKE = "trigger:watermark_wake"
+
+
+@final
+class RowContext:
+    """One window as the user's logic sees it: a :class:`lowwater.triggers.TriggerContext`."""
+
+    __slots__ = ("_columns", "_row", "clock", "state", "watermark", "window")
+
+    def __init__(
+        self, columns: Columns, row: int, state: Any, clock: int, watermark: int
+    ) -> None:
+        self._columns = columns
+        self._row = row
+        self.state = state
+        self.clock = clock
+        self.watermark = watermark
+        self.window = Window(
+            Instant(columns["start"][row]), Instant(columns["end"][row])
+        )
+
+    def wake_at_clock(self, at: int) -> None:
+        """Ask to be judged again when the clock reaches ``at``."""
+        self._wake(CLOCK_WAKE, instant(at), self.clock)
+
+    def wake_at_watermark(self, at: int) -> None:
+        """Ask to be judged again when the watermark reaches ``at``."""
+        self._wake(WATERMARK_WAKE, instant(at), self.watermark)
+
+    def _wake(self, name: str, at: int, now: int) -> None:
+        column = self._columns[name]
+        asked = int(column[self._row])
+        column[self._row] = at if asked <= now else min(asked, at)
+
+
+def feed(
+    trigger: CustomTrigger,
+    name: str,
+    columns: Columns,
+    rows: Int64Array,
+    times: Int64Array,
+    clock: int,
+    watermark: int,
+) -> None:
+    """Tell the logic of each new element, in order of arrival."""
+    states = columns[name]
+    for row, at in zip(rows.tolist(), times.tolist(), strict=True):
+        context = RowContext(columns, row, states[row], clock, watermark)
+        trigger.logic.on_element(context, at)
+        states[row] = context.state
+
+
+def ready(
+    trigger: CustomTrigger,
+    name: str,
+    columns: Columns,
+    rows: Int64Array,
+    clock: int | Int64Array,
+    watermark: int,
+) -> NDArray[np.bool_]:
+    """Return which windows the logic wants to fire."""
+    contexts = _contexts(name, columns, rows, clock, watermark)
+    return np.array([bool(trigger.logic.ready(context)) for context in contexts], dtype=np.bool_)
+
+
+def fire(
+    trigger: CustomTrigger,
+    name: str,
+    columns: Columns,
+    rows: Int64Array,
+    clock: int | Int64Array,
+    watermark: int,
+) -> NDArray[np.bool_]:
+    """Let the logic start anew; return which windows it has finished.
+
+    Raises:
+        InvalidArgument: It finished at a time that ``finishes`` rules out.
+    """
+    finished = np.zeros(len(rows), dtype=np.bool_)
+    contexts = _contexts(name, columns, rows, clock, watermark)
+    for at, (row, context) in enumerate(zip(rows.tolist(), contexts, strict=True)):
+        finished[at] = bool(trigger.logic.on_fire(context))
+        columns[name][row] = context.state
+        if finished[at] and (
+            trigger.finishes == "never"
+            or (trigger.finishes == "at_completion" and watermark < context.window.end)
+        ):
+            raise InvalidArgument(
+                f"{trigger.logic!r} finished in {context.window}, though it was said to finish "
+                f"{trigger.finishes.replace('_', ' ')}",
+                where="CustomTrigger(finishes=)",
+                mend='Let on_fire return False, or say finishes="anytime"',
+            )
+    return finished
+
+
+def merge(
+    trigger: CustomTrigger,
+    name: str,
+    columns: Columns,
+    members: Int64Array,
+    first: Int64Array,
+    into: Int64Array,
+    clock: int,
+    watermark: int,
+) -> None:
+    """Let the logic set the state of each merged window from those of the windows merged."""
+    states = columns[name]
+    bounds = [*first.tolist(), len(members)]
+    for at, row in enumerate(into.tolist()):
+        merging = [states[member] for member in members[bounds[at] : bounds[at + 1]].tolist()]
+        context = RowContext(columns, row, None, clock, watermark)
+        trigger.logic.on_merge(context, merging)
+        states[row] = context.state
+
+
+def merge_wakes(
+    columns: Columns, members: Int64Array, first: Int64Array, into: Int64Array
+) -> None:
+    """Let each merged window be woken when the first of its parts asked to be."""
+    for name in (CLOCK_WAKE, WATERMARK_WAKE):
+        column = columns[name]
+        column[into] = np.minimum.reduceat(column[members], first)
+
+
+def later_than(column: Int64Array, after: int | Int64Array) -> Int64Array:
+    """Return the instants that lie after ``after``, the end of time for the others."""
+    return np.where(column > after, column, END_OF_TIME)
+
+
+def _contexts(
+    name: str, columns: Columns, rows: Int64Array, clock: int | Int64Array, watermark: int
+) -> list[RowContext]:
+    clocks = np.broadcast_to(np.asarray(clock), rows.shape).tolist()
+    return [
+        RowContext(columns, row, columns[name][row], now, watermark)
+        for row, now in zip(rows.tolist(), clocks, strict=True)
+    ]
