@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine._problems import Problems
+from lowwater.engine._problems import Problems, is_nan
 from lowwater.engine.columns import Column
 from lowwater.errors import InvalidArgument, describe
 
@@ -73,7 +73,7 @@ def _check_objects(values: list[Any], name: str, problems: Problems) -> None:
             continue
         if value is None:
             problems.add(row, "null_key", f"the key {name!r} is null")
-        elif isinstance(value, (float, np.floating, np.datetime64, dt.datetime)) and value != value:
+        elif is_nan(value):
             problems.add(row, "null_key", f"the key {name!r} is {value!r}")
         else:
             try:

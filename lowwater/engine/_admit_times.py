@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.engine._problems import Problems
+from lowwater.engine._problems import Problems, is_nan
 from lowwater.engine.columns import Column
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, duration, instant
@@ -21,9 +21,7 @@ _UTC_MICROS = pa.timestamp("us", "UTC")
 _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 
 
-def event_times(
-    column: Column, name: str, timezone: str | None, problems: Problems
-) -> Int64Array:
+def event_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
     """Return event times as int64 microseconds, shape (n,); unusable rows hold anything.
 
     Raises:
@@ -58,10 +56,7 @@ def gaps(column: Column, name: str, problems: Problems) -> Column:
     if kind is not None and pa.types.is_duration(kind):
         _note_nulls(column, "bad_gap", f"the gap {name!r} is null", problems)
         micros, _ = _to_micros(column.data, kind.unit)
-    elif column.arrow is None and column.data.dtype == np.int64:
-        _note_nulls(column, "bad_gap", f"the gap {name!r} is null", problems)
-        micros = column.data
-    elif kind is not None and pa.types.is_integer(kind) and column.data.dtype == np.int64:
+    elif column.data.dtype == np.int64 and (kind is None or pa.types.is_integer(kind)):
         _note_nulls(column, "bad_gap", f"the gap {name!r} is null", problems)
         micros = column.data
     elif column.data.dtype == object:
@@ -100,9 +95,7 @@ def _typed(column: Column, name: str, timezone: str | None, problems: Problems) 
     )
 
 
-def _local_times(
-    column: Column, name: str, timezone: str | None, problems: Problems
-) -> Int64Array:
+def _local_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
     if timezone is None:
         raise InvalidArgument(
             f"the event time {name!r} is a column of {column.type} without a time zone, so it "
@@ -167,9 +160,7 @@ def _note_nulls(column: Column, reason: str, detail: str, problems: Problems) ->
 _CastTexts: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
-def _texts(
-    array: pa.Array, name: str, timezone: str | None, problems: Problems
-) -> Int64Array:
+def _texts(array: pa.Array, name: str, timezone: str | None, problems: Problems) -> Int64Array:
     times = np.zeros(len(array), dtype=np.int64)
     casts: list[_CastTexts] = [lambda part: part.cast(_UTC_MICROS)]
     if timezone is not None:
@@ -205,9 +196,7 @@ def _try_casts(part: pa.Array, casts: list[_CastTexts]) -> pa.Array | None:
     return None
 
 
-def _objects(
-    values: list[Any], name: str, timezone: str | None, problems: Problems
-) -> Int64Array:
+def _objects(values: list[Any], name: str, timezone: str | None, problems: Problems) -> Int64Array:
     if set(map(type, values)) == {int}:
         try:
             return np.array(values, dtype=np.int64)
@@ -221,9 +210,7 @@ def _objects(
 
 def _one(value: Any, row: int, name: str, timezone: str | None, problems: Problems) -> int:
     """Return one event time; a value that is none is noted, and 0 stands for it."""
-    if value is None or (
-        isinstance(value, (float, np.floating, datetime, np.datetime64)) and value != value
-    ):
+    if value is None or is_nan(value):
         problems.add(row, "null_time", f"the event time {name!r} is null")
         return 0
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
@@ -262,7 +249,7 @@ def _localized(value: Any, name: str, timezone: str) -> Any:
 def _object_gaps(values: list[Any], name: str, problems: Problems) -> Int64Array:
     micros = np.ones(len(values), dtype=np.int64)
     for row, value in enumerate(values):
-        if value is None or value != value:
+        if value is None or is_nan(value):
             problems.add(row, "bad_gap", f"the gap {name!r} is null")
             continue
         try:

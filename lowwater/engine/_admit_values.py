@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine._problems import Problems
+from lowwater.engine._problems import Problems, is_nan
 from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.columns import Column, Mask
 from lowwater.errors import InvalidArgument, describe
@@ -177,7 +177,7 @@ class ValueGate:
                 else:
                     detail = f"{describe(self._name, value)} does not fit 64 bits"
                     problems.add(row, "wrong_type", detail)
-            elif value != value:
+            elif is_nan(value):
                 self._kind = kind
                 self._floating = True
                 problems.add(row, "nan", f"{self._name!r} is NaN")
@@ -201,14 +201,14 @@ class ValueGate:
         return Column(data, None if sound.all() else sound)
 
 
-def _kind_of(type: pa.DataType) -> str:
+def _kind_of(arrow_type: pa.DataType) -> str:
     """Return what kind of values an Arrow type holds; types of one kind can be cast."""
-    if pa.types.is_dictionary(type):
-        type = type.value_type
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
     for kind, test in _TYPE_KINDS:
-        if test(type):
+        if test(arrow_type):
             return kind
-    return "nested" if pa.types.is_nested(type) else str(type)
+    return "nested" if pa.types.is_nested(arrow_type) else str(arrow_type)
 
 
 _TYPE_KINDS = (
@@ -240,7 +240,7 @@ def _kind_of_value(value: Any) -> str | None:
     if isinstance(value, _ORDERED):
         return next(base.__name__ for base in _ORDERED if isinstance(value, base))
     try:
-        bool(value < value)
+        bool(value < value)  # noqa: PLR0124  # only asks whether it can be done
     except (TypeError, ValueError):
         return None
     return type(value).__name__

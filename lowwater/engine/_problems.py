@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from datetime import datetime, timedelta
+from typing import Any, final
 
 import numpy as np
 
@@ -30,3 +31,11 @@ class Problems:
     def rows(self) -> Int64Array:
         """Return the rows, int64, sorted."""
         return np.array(sorted(self.found), dtype=np.int64)
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a value is NaN or NaT: the ones that differ from themselves."""
+    return isinstance(value, _MAY_BE_NAN) and bool(value != value)  # noqa: PLR0124  # by design
+
+
+_MAY_BE_NAN = (float, np.floating, np.datetime64, np.timedelta64, datetime, timedelta)

@@ -136,13 +136,11 @@ class Ingest:
         )
         return Admitted(admitted, kept, errors)
 
-    def _stop(
-        self, records: Records, problems: Problems, first: int, where: str | None
-    ) -> None:
+    def _stop(self, records: Records, problems: Problems, first: int, where: str | None) -> None:
         row = int(problems.rows()[0])
         reason, detail = problems.found[row]
         raise DataError(
             f"record {first + row} cannot be used ({reason}): {detail}; it is {records.row(row)!r}",
             where=records.place(row) or where,
-            mend='Mend the record, or let such records go to the dead letters: on_error="dead_letter"',
+            mend='Mend the record, or use on_error="dead_letter" to set such records aside',
         )
