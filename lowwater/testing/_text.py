@@ -1,0 +1,243 @@
+"""Scenarios as text: Python, a Markdown table, YAML. Each reads back to an equal scenario."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.testing._moments import moment, readable, show
+from lowwater.time import Instant
+
+if TYPE_CHECKING:
+    from lowwater.testing.scenario import Element, Scenario, Step
+
+_HEAD = ("at", "watermark", "value", "time", "key")
+_SAME = "."
+_END = "end"
+
+
+# -- Python -------------------------------------------------------------------------------------
+
+
+def to_code(scenario: Scenario) -> str:
+    """Return the expression that builds the scenario."""
+    start, mark = show(scenario.start), show(scenario.watermark_at_start)
+    calls = [f"start={start!r}"] + ([f"watermark={mark!r}"] if mark != "-inf" else [])
+    return f"Scenario({', '.join(calls)})" + "".join(map(_call, scenario.steps))
+
+
+def _call(step: Step) -> str:
+    name, arguments = _parts(step)
+    texts = list(map(repr, arguments))
+    if step.at is not None and name != "clock":
+        texts.append(f"at={show(step.at)!r}")
+    return f".{name}({', '.join(texts)})"
+
+
+def _parts(step: Step) -> tuple[str, list[Any]]:
+    from lowwater.testing.scenario import Add, ClockMove, WatermarkMove
+
+    match step:
+        case Add(elements):
+            return "add", [element.parts for element in elements]
+        case WatermarkMove(to):
+            return "watermark", [show(to)]
+        case ClockMove(at):
+            return "clock", [show(at)]
+        case _:
+            return _END, []
+
+
+# -- Markdown -----------------------------------------------------------------------------------
+
+
+def to_markdown(scenario: Scenario) -> str:
+    """Return a table of which the first row says where clock and watermark stand at first."""
+    more = tuple(dict.fromkeys(name for e in scenario.elements for name in e.columns))
+    head = (*_HEAD, *more)
+    rows = [[str(show(scenario.start)), str(show(scenario.watermark_at_start))]]
+    for step in scenario.steps:
+        rows.extend(_step_rows(step, more))
+    body = [[*row, *[""] * (len(head) - len(row))] for row in rows]
+    widths = [max(len(row[at]) for row in (head, *body)) for at in range(len(head))]
+    rule = ["-" * width for width in widths]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (head, rule, *body)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _step_rows(step: Step, more: Sequence[str]) -> Iterator[list[str]]:
+    name, arguments = _parts(step)
+    at = _SAME if step.at is None else str(show(step.at))
+    if name == "clock":
+        yield [at]
+    elif name == "add":
+        for element in step.elements:  # type: ignore[union-attr]  # _parts says it is an Add
+            yield [at, "", *_element_cells(element, more)]
+            at = ""
+    else:
+        yield [at, str(arguments[0]) if arguments else _END]
+
+
+def _element_cells(element: Element, more: Sequence[str]) -> list[str]:
+    at = element.time
+    time = str(show(at)) if isinstance(at, Instant) else json.dumps(at)
+    extra = [_cell(element.columns[name]) if name in element.columns else "" for name in more]
+    return [_cell(element.value), time, _cell(element.key), *extra]
+
+
+def from_markdown(text: str) -> Scenario:
+    """Return the scenario of such a table; lines around it are ignored."""
+    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
+    table = [(n, [c.strip() for c in line[1:-1].split("|")]) for n, line in lines if line[:1] == "|"]
+    if len(table) < 3 or tuple(table[0][1][: len(_HEAD)]) != _HEAD:
+        raise InvalidArgument(
+            "the text has no table of a scenario",
+            mend=f"Begin it with | {' | '.join(_HEAD)} |, a rule and the row of the start",
+        )
+    more = table[0][1][len(_HEAD) :]
+    return _from_rows(table[2:], more)
+
+
+def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
+    from lowwater.testing.scenario import Scenario
+
+    number, (start, mark, *_) = rows[0]
+    scenario = Scenario(start=_time(start), watermark=_time(mark))
+    bundle: list[Any] = []
+    at: str = _SAME
+    for number, cells in [*rows[1:], (number, ["end of table"])]:
+        if cells[0] and bundle:
+            scenario = scenario.add(*bundle, at=_at(at))
+            bundle = []
+        at = cells[0] or at
+        if cells == ["end of table"]:
+            break
+        if len(cells) != len(_HEAD) + len(more):
+            raise InvalidArgument(
+                f"a row has {len(cells)} cells", where=f"line {number}", mend="Mend the table"
+            )
+        if cells[3]:
+            bundle.append(_element(cells, more))
+        elif cells[1] == _END:
+            scenario = scenario.end(at=_at(at))
+        elif cells[1]:
+            scenario = scenario.watermark(_time(cells[1]), at=_at(at))
+        else:
+            scenario = scenario.clock(_time(at))
+    return scenario
+
+
+def _element(cells: list[str], more: list[str]) -> tuple[Any, ...]:
+    value, time, key, *extra = cells[2:]
+    columns = {name: _value(cell) for name, cell in zip(more, extra, strict=True) if cell}
+    at = readable(_time(time))
+    return (_value(value), at if isinstance(at, Instant) else _value(time), _key(_value(key)), columns)
+
+
+def _at(cell: str) -> Any:
+    return None if cell == _SAME else _time(cell)
+
+
+def _time(cell: str) -> Any:
+    """Return a time as it was written: an integer of microseconds, or text."""
+    return int(cell) if cell.removeprefix("-").isdecimal() else cell
+
+
+def _cell(value: Any) -> str:
+    """Return a value as JSON, or bare text where JSON would not read it as something else."""
+    if isinstance(value, str) and value == value.strip() and value.isprintable() and value:
+        bare = "|" not in value and value[0] != '"'
+        if bare and value not in ("NaN", "Infinity", "-Infinity") and _value(value) == value:
+            return value
+    return json.dumps(value).replace("|", "\\u007c")
+
+
+def _value(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _key(value: Any) -> Any:
+    return tuple(map(_key, value)) if isinstance(value, list) else value
+
+
+# -- YAML ---------------------------------------------------------------------------------------
+
+
+def to_yaml(scenario: Scenario) -> str:
+    """Return YAML: where clock and watermark start, then a list of steps."""
+    data = {
+        "start": show(scenario.start),
+        "watermark": show(scenario.watermark_at_start),
+        "steps": [_step_data(step) for step in scenario.steps],
+    }
+    text: str = _yaml().safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
+    return text
+
+
+def _step_data(step: Step) -> dict[str, Any]:
+    name, arguments = _parts(step)
+    at = {} if step.at is None or name == "clock" else {"at": show(step.at)}
+    if name == "add":
+        return {name: [_plain(element) for element in arguments], **at}
+    return {name: arguments[0] if arguments else True, **at}
+
+
+def from_yaml(text: str) -> Scenario:
+    """Return the scenario of such YAML."""
+    data = _yaml().safe_load(text)
+    if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
+        raise InvalidArgument(
+            "the YAML is not a scenario", mend="Give it start, watermark and a list of steps"
+        )
+    return from_data(data)
+
+
+def from_data(data: dict[str, Any]) -> Scenario:
+    """Return the scenario of what YAML reads as."""
+    from lowwater.testing.scenario import Scenario
+
+    scenario = Scenario(start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf"))
+    for number, step in enumerate(data["steps"]):
+        match step:
+            case {"add": elements, **rest}:
+                parts = [(e[0], e[1], _key(e[2]), *e[3:]) for e in elements]
+                scenario = scenario.add(*parts, at=rest.get("at"))
+            case {"watermark": to, **rest}:
+                scenario = scenario.watermark(to, at=rest.get("at"))
+            case {"clock": to}:
+                scenario = scenario.clock(to)
+            case {"end": _, **rest}:
+                scenario = scenario.end(at=rest.get("at"))
+            case _:
+                raise InvalidArgument(
+                    f"{step!r} is not a step",
+                    where=f"$.steps[{number}]",
+                    mend="Write add, watermark, clock or end",
+                )
+    return scenario
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists for tuples, as safe YAML has no tuples."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise UnsupportedByRunner(
+            "reading and writing YAML needs PyYAML",
+            mend='Install it: pip install "lowwater[testing]"',
+        ) from None
+    return yaml

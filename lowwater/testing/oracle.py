@@ -1,0 +1,353 @@
+"""The scalar oracle: the S-rules stated a second time, one element at a time, for tests only.
+
+It shares no code with the engine but the values (windows, triggers, panes), and is written to be
+read beside the contract rather than to be fast. Property tests hold the engine equal to it.
+
+Where the contract leaves room, these decisions hold here and in the engine:
+
+- A key's place in the order (end, start, first-seen key) is when it came to hold state: one that
+  has neither an open window nor a finished, unexpired one is forgotten. Within a bundle places
+  are given by admitted element.
+- A merge set that comes out exactly as a finished window of its key does not merge: its new
+  elements are dropped as ``closed``, its active windows stay as they were (S-O4).
+- A window is *touched* by a bundle that brought it an admitted element or changed it by a merge.
+- A window that a merge shrank until it has expired is judged and expired at once (S-O2).
+- On a watermark advance a window is handled once, at the earliest of the moments it waited for:
+  its end, its expiry, a custom trigger's call (S-O5). It is judged with the watermark at its new
+  value, at its end and at calls; at its expiry there is nothing left to judge.
+- On a clock advance each deadline is judged by itself, the clock standing at it (S-O8).
+- A firing that emits nothing still starts its trigger anew or finishes it, but does not count.
+- Lateness is judged on proto-windows, but whether an element came before completion, on the
+  (merged) window that took it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, final
+
+from lowwater.engine.panes import LateReason, LateRecord, Pane, Timing
+from lowwater.engine.windowing import Windowing
+from lowwater.testing._oracle_triggers import (
+    Moment,
+    Node,
+    build,
+    clock_deadlines,
+    feed,
+    fire,
+    merge,
+    ready,
+    watermark_wakes,
+)
+from lowwater.testing._oracle_windows import merge_sets, windows_of
+from lowwater.testing.scenario import Add, ClockMove, Element, End, Scenario, WatermarkMove
+from lowwater.time import END_OF_TIME, Instant, saturating_add
+from lowwater.windows import Window
+
+AggregateFunction: TypeAlias = Callable[[list[Any]], Any]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OracleRun:
+    """What the oracle says a scenario gives: panes and late records, in order."""
+
+    panes: list[Pane]
+    late: list[LateRecord]
+
+
+def run(
+    scenario: Scenario,
+    windowing: Windowing,
+    aggregate: AggregateFunction | Mapping[str, AggregateFunction],
+) -> OracleRun:
+    """Return the panes and late records of a scenario whose elements are all sound.
+
+    Args:
+        scenario: What arrived when.
+        windowing: Where, when and how.
+        aggregate: From a pane's values, in order of arrival, to its result; one of them is named
+            ``value``.
+    """
+    functions = aggregate if isinstance(aggregate, Mapping) else {"value": aggregate}
+    oracle = _Oracle(windowing, functions, scenario.start, scenario.watermark_at_start)
+    for step in scenario.steps:
+        if step.at is not None:
+            oracle.move_clock(step.at)
+        match step:
+            case Add():
+                oracle.add(step.elements)
+            case WatermarkMove():
+                oracle.move_watermark(step.to)
+            case End():
+                oracle.move_watermark(END_OF_TIME)
+            case ClockMove():
+                pass
+    return OracleRun(oracle.panes, [record for _, record in oracle.late])
+
+
+@dataclass(slots=True)
+class _Admitted:
+    """An element in one window."""
+
+    element: Element
+    arrival: int
+    late: bool
+    shown: bool = False
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open window of one key."""
+
+    key: Any
+    window: Window
+    trigger: Node
+    held: list[_Admitted] = field(default_factory=list)
+    panes: int = 0
+    on_time_panes: int = 0  # those that were not EARLY
+    owes_on_time: bool = False  # holds an unshown element admitted before completion (S-P2)
+    to_retract: list[Pane] = field(default_factory=list)
+
+
+_New: TypeAlias = tuple[int, Window, _Admitted]  # index in the bundle, proto-window, element
+
+
+class _Oracle:
+    def __init__(
+        self, windowing: Windowing, functions: Mapping[str, AggregateFunction], clock: int, mark: int
+    ) -> None:
+        self.windowing = windowing
+        self.functions = functions
+        self.clock, self.watermark = clock, mark
+        self.open: dict[tuple[Any, Window], _Open] = {}
+        self.finished: set[tuple[Any, Window]] = set()
+        self.places: dict[Any, int] = {}
+        self.arrivals = self.next_place = 0
+        self.panes: list[Pane] = []
+        self.late: list[tuple[tuple[int, ...], LateRecord]] = []
+
+    # -- the inputs (S-O1) ------------------------------------------------------------------
+
+    def add(self, elements: Sequence[Element]) -> None:
+        """S-O2: assign, judge lateness, merge, drop, accumulate, judge once, fire."""
+        logged = len(self.late)
+        touched: dict[tuple[Any, Window], _Open] = {}
+        for key, new in self._admit(elements).items():
+            touched.update(self._settle(key, new))
+        self.late[logged:] = sorted(self.late[logged:], key=lambda entry: entry[0])
+        for row in sorted(touched.values(), key=self._order):
+            emitted = self._judge(row, touched=True)
+            self._expire(row, emitted=emitted)
+        self._forget_keys()
+
+    def move_watermark(self, to: int) -> None:
+        """S-O5: each due window once, in order of (due time, end, start, first-seen key)."""
+        before, self.watermark = self.watermark, max(to, self.watermark)
+
+        def passed(*moments: int) -> list[int]:
+            return [at for at in moments if before < at <= self.watermark]
+
+        due = []
+        for row in self.open.values():
+            wakes = watermark_wakes(row.trigger)
+            if moments := passed(row.window.end, self._expiry(row.window), *wakes):
+                due.append((min(moments), *self._order(row), row))
+        for *_, row in sorted(due, key=lambda entry: entry[:-1]):
+            completes, emitted = bool(passed(row.window.end)), False
+            if completes or passed(*watermark_wakes(row.trigger)):
+                emitted = self._judge(row, completes=completes)
+            self._expire(row, completes=completes, emitted=emitted)
+        self.finished = {
+            (key, window) for key, window in self.finished if self._expiry(window) > self.watermark
+        }
+        self._forget_keys()
+
+    def move_clock(self, to: int) -> None:
+        """S-O8: each deadline in order, with the clock standing at it."""
+        while due := self._deadlines(self.clock, to):
+            self.clock = min(due)
+            for row in sorted(due[self.clock], key=self._order):
+                self._judge(row)
+        self.clock = max(to, self.clock)
+        self._forget_keys()
+
+    # -- a bundle ---------------------------------------------------------------------------
+
+    def _admit(self, elements: Sequence[Element]) -> dict[Any, list[_New]]:
+        """Judge lateness on the proto-windows (S-O3); return the rest by key."""
+        admitted: dict[Any, list[_New]] = {}
+        for index, element in enumerate(elements):
+            self.arrivals += 1
+            windows = windows_of(self.windowing.windows, element.time, element.columns)
+            if not windows:
+                self._drop(index, element, None, "unwindowed")  # S-W2
+            for window in windows:
+                if self._expiry(window) <= self.watermark:
+                    self._drop(index, element, window, "expired")
+                    continue
+                one = _Admitted(element, self.arrivals, late=element.time < self.watermark)
+                admitted.setdefault(element.key, []).append((index, window, one))
+        for key in admitted:
+            if key not in self.places:
+                self.places[key] = self.next_place = self.next_place + 1
+        return admitted
+
+    def _settle(self, key: Any, new: list[_New]) -> dict[tuple[Any, Window], _Open]:
+        """Merge one key's windows, drop what falls into finished ones, feed the rest."""
+        active = {row.window for row in self.open.values() if row.key == key}
+        touched: dict[tuple[Any, Window], _Open] = {}
+        if self.windowing.merging is None:
+            active = set()  # each window is by itself
+        for members, window in merge_sets(
+            self.windowing.windows, list(active | {proto for _, proto, _ in new})
+        ):
+            mine = [entry for entry in new if entry[1] in members]
+            if (key, window) in self.finished:  # S-O4
+                for index, proto, one in mine:
+                    self._drop(index, one.element, proto, "closed")
+                continue
+            rows = [self.open[key, member] for member in members if member in active]
+            changed = [row.window for row in rows] not in ([], [window])
+            if mine or changed:
+                touched[key, window] = self._join(key, window, rows)
+                self._take_in(touched[key, window], [one for _, _, one in mine])
+        return touched
+
+    def _join(self, key: Any, window: Window, rows: list[_Open]) -> _Open:
+        """Return the open window that a merge set becomes."""
+        if not rows and (key, window) in self.open:
+            return self.open[key, window]  # windows that do not merge
+        if [row.window for row in rows] == [window]:
+            return rows[0]
+        for row in rows:
+            del self.open[key, row.window]
+        merged = self.open[key, window] = _Open(key, window, build(self.windowing.trigger))
+        for row in rows:
+            merged.held += row.held
+            merged.owes_on_time |= row.owes_on_time
+            merged.to_retract += row.to_retract  # S-A3
+            if row.window == window:  # S-P4
+                merged.panes, merged.on_time_panes = row.panes, row.on_time_panes
+        merged.held.sort(key=lambda one: one.arrival)
+        if rows:
+            merged.trigger = merge([row.trigger for row in rows], self._moment(window))
+        return merged
+
+    def _take_in(self, row: _Open, new: list[_Admitted]) -> None:
+        if new:
+            row.held += new
+            row.owes_on_time |= self.watermark < row.window.end
+            feed(row.trigger, [one.element.time for one in new], self._moment(row.window))
+
+    # -- firing -----------------------------------------------------------------------------
+
+    def _judge(self, row: _Open, *, touched: bool = False, completes: bool = False) -> bool:
+        """Fire the row's trigger if it is ready; return whether a pane came out."""
+        now = self._moment(row.window, touched=touched)
+        if not ready(row.trigger, now):
+            return False
+        finished = fire(row.trigger, now)
+        timing = self._timing(row, completes)
+        on_time = completes and timing == "ON_TIME" and self.windowing.on_time == "always"
+        emits = on_time or self._has_new(row)  # S-P3
+        if emits:
+            self._emit(row, timing, is_last=finished or self._expired(row))
+        if finished:
+            del self.open[row.key, row.window]
+            if not self._expired(row):
+                self.finished.add((row.key, row.window))  # S-O7
+        return emits
+
+    def _expire(self, row: _Open, *, emitted: bool, completes: bool = False) -> None:
+        """S-O6: show what no pane has shown, once, and hold nothing any more."""
+        if not self._expired(row) or self.open.pop((row.key, row.window), None) is None:
+            return
+        if not emitted and (self.windowing.closing == "always" or self._has_new(row)):
+            self._emit(row, self._timing(row, completes), is_last=True)
+
+    def _timing(self, row: _Open, completes: bool) -> Timing:
+        """S-P2: ON_TIME at most once, by this window's own past alone."""
+        if self.watermark < row.window.end:
+            return "EARLY"
+        return "ON_TIME" if not row.on_time_panes and (completes or row.owes_on_time) else "LATE"
+
+    def _emit(self, row: _Open, timing: Timing, *, is_last: bool) -> None:
+        discarding = self.windowing.mode == "discarding"
+        shown = [one for one in row.held if not (discarding and one.shown)]
+        pane = Pane(
+            key=row.key,
+            window=row.window,
+            values={
+                name: function([one.element.value for one in shown])
+                for name, function in self.functions.items()
+            },
+            timing=timing,
+            index=row.panes,
+            on_time_index=-1 if timing == "EARLY" else row.on_time_panes,
+            is_first=row.panes == 0,
+            is_last=is_last,
+            kind="insert",
+            timestamp=self._timestamp(row.window, shown),
+            emitted_at=Instant(self.clock),
+            watermark=Instant(self.watermark),
+        )
+        if self.windowing.mode == "retracting":
+            for old in sorted(row.to_retract, key=_event_order):
+                now = {"emitted_at": pane.emitted_at, "watermark": pane.watermark}
+                self.panes.append(replace(old, kind="retract", **now))
+            row.to_retract = [pane]
+        self.panes.append(pane)
+        row.panes += 1
+        row.on_time_panes += timing != "EARLY"
+        row.owes_on_time = False
+        for one in row.held:
+            one.shown = True
+
+    def _timestamp(self, window: Window, shown: list[_Admitted]) -> Instant:
+        """S-H1: over the shown elements that were not late when admitted."""
+        times = [one.element.time for one in shown if not one.late]
+        if self.windowing.timestamps == "end" or not times:
+            return window.max_timestamp
+        return Instant(min(times) if self.windowing.timestamps == "earliest" else max(times))
+
+    # -- small questions --------------------------------------------------------------------
+
+    def _deadlines(self, after: int, to: int) -> dict[int, list[_Open]]:
+        due: dict[int, list[_Open]] = {}
+        for row in self.open.values():
+            for at in set(clock_deadlines(row.trigger)):
+                if after < at <= to:
+                    due.setdefault(at, []).append(row)
+        return due
+
+    def _moment(self, window: Window, *, touched: bool = False) -> Moment:
+        merging = self.windowing.merging is not None
+        return Moment(window, self.watermark, self.clock, merging, touched)
+
+    def _expiry(self, window: Window) -> int:
+        return saturating_add(window.end, self.windowing.lateness_us)
+
+    def _expired(self, row: _Open) -> bool:
+        return self._expiry(row.window) <= self.watermark
+
+    def _has_new(self, row: _Open) -> bool:
+        return any(not one.shown for one in row.held)
+
+    def _order(self, row: _Open) -> tuple[int, int, int]:
+        return row.window.end, row.window.start, self.places[row.key]
+
+    def _drop(self, index: int, element: Element, window: Window | None, why: LateReason) -> None:
+        place = (index, window.start, window.end) if window else (index,)
+        mark = Instant(self.watermark)
+        record = LateRecord(element.record, element.time, element.key, window, mark, why)
+        self.late.append((place, record))
+
+    def _forget_keys(self) -> None:
+        held = {key for key, _ in (*self.open, *self.finished)}
+        self.places = {key: place for key, place in self.places.items() if key in held}
+
+
+def _event_order(pane: Pane) -> tuple[int, int, int]:
+    return pane.timestamp, pane.window.end, pane.window.start

@@ -1,0 +1,272 @@
+"""What arrived when: the one value for tests, notebooks, docs and every runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from lowwater.engine.aggregates._base import AggregateSpec
+from lowwater.engine.ingest import OnError
+from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
+from lowwater.errors import InvalidArgument, describe
+from lowwater.testing import _text
+from lowwater.testing._moments import MomentLike, moment, readable, show
+from lowwater.time import DurationLike, Instant
+from lowwater.triggers import Default, Trigger
+from lowwater.windows import WindowFunction
+
+ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
+"""``(value, event time, key)``, and perhaps a mapping of more columns."""
+Aggregates: TypeAlias = "AggregateSpec | Mapping[str, AggregateSpec]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a scenario.
+
+    Args:
+        value: Its value, read by aggregates that name no column.
+        time: Its event time; anything but an ``Instant`` is an unreadable one (S-B1).
+        key: Its key.
+        columns: More columns by name.
+    """
+
+    value: Any
+    time: Any
+    key: Any
+    columns: Mapping[str, Any]
+
+    @property
+    def record(self) -> Any:
+        """What late records and dead letters show: the value, or all columns when it has more."""
+        return {"value": self.value, **self.columns} if self.columns else self.value
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The tuple that :meth:`Scenario.add` takes."""
+        at = show(self.time) if isinstance(self.time, Instant) else self.time
+        columns = (dict(self.columns),) if self.columns else ()
+        return (self.value, at, self.key, *columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A bundle arrives; the clock moves to ``at`` first."""
+
+    elements: tuple[Element, ...]
+    at: Instant | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WatermarkMove:
+    """The watermark moves; the clock moves to ``at`` first."""
+
+    to: Instant
+    at: Instant | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClockMove:
+    """The clock moves."""
+
+    at: Instant
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class End:
+    """The input ends: the watermark moves to the end of time; the clock moves first."""
+
+    at: Instant | None = None
+
+
+Step: TypeAlias = Add | WatermarkMove | ClockMove | End
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, init=False)
+class Scenario:
+    """What arrived when: bundles of elements, moves of the clock and of the watermark (S-O1).
+
+    Each method returns a new scenario. Times of day such as ``"12:00:26"`` mean 2000-01-01, UTC;
+    any form of S-T1 works too. A step's ``at`` moves the clock before it; nothing else does.
+
+    Args:
+        start: Where the clock stands at first.
+        watermark: Where the watermark stands at first; by default nothing is known.
+
+    >>> Scenario(start="12:00").add((5, "12:00:26", "A"), at="12:05:19").watermark("12:02").end()
+    Scenario(start='12:00:00').add((5, '12:00:26', 'A'), at='12:05:19').watermark('12:02:00').end()
+    """
+
+    start: Instant
+    watermark_at_start: Instant
+    steps: tuple[Step, ...]
+
+    def __init__(self, *, start: MomentLike = "00:00:00", watermark: MomentLike = "-inf") -> None:
+        object.__setattr__(self, "start", moment(start, name="start"))
+        object.__setattr__(self, "watermark_at_start", moment(watermark, name="watermark"))
+        object.__setattr__(self, "steps", ())
+
+    def add(self, *elements: ElementLike, at: MomentLike | None = None) -> Scenario:
+        """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
+
+        Raises:
+            InvalidArgument: There are no elements, or one is not such a tuple. An unreadable
+                event time is none of that: it becomes a dead letter (S-B1).
+        """
+        if not elements:
+            raise InvalidArgument(
+                "add() takes at least one element",
+                mend='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
+            )
+        return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
+
+    def watermark(self, to: MomentLike, *, at: MomentLike | None = None) -> Scenario:
+        """Return the scenario with one more move of the watermark."""
+        return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at)))
+
+    def clock(self, to: MomentLike) -> Scenario:
+        """Return the scenario with one more move of the clock."""
+        return self._with(ClockMove(moment(to, name="clock")))
+
+    def end(self, *, at: MomentLike | None = None) -> Scenario:
+        """Return the scenario with the end of input: the watermark moves to the end of time."""
+        return self._with(End(_maybe(at)))
+
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        """All elements, in order of arrival."""
+        return tuple(e for step in self.steps if isinstance(step, Add) for e in step.elements)
+
+    def run(
+        self,
+        windows: WindowFunction,
+        *,
+        trigger: Trigger = Default(),  # noqa: B008  a frozen value
+        accumulation: Accumulation | None = None,
+        allowed_lateness: DurationLike = 0,
+        aggregate: Aggregates | None = None,
+        closing: Closing = "if_new",
+        on_time: OnTime = "always",
+        timestamps: TimestampRule = "end",
+        allow_data_loss: str | None = None,
+        on_error: OnError = "dead_letter",
+    ) -> ScenarioRun:
+        """Run the scenario through the engine; see :class:`Windowing` for most arguments.
+
+        Args:
+            windows: Where in event time elements are grouped.
+            trigger: When a window's results are shown.
+            accumulation: How panes of one window relate.
+            allowed_lateness: How long after its end a window still takes late elements.
+            aggregate: An aggregate (the pane's only value is named ``value``), or a mapping of
+                them by name; ``collect()`` if left out. One that names no column reads ``value``.
+            closing: Whether an expiring window emits a final pane with nothing new.
+            on_time: Whether the on-time pane comes even with nothing new.
+            timestamps: The event time of a pane.
+            allow_data_loss: Why it is fine that the trigger may lose data.
+            on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
+        """
+        windowing = Windowing(
+            windows=windows,
+            trigger=trigger,
+            accumulation=accumulation,
+            allowed_lateness=allowed_lateness,
+            closing=closing,
+            on_time=on_time,
+            timestamps=timestamps,
+            allow_data_loss=allow_data_loss,
+        )
+        return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error)
+
+    def run_windowing(
+        self,
+        windowing: Windowing,
+        *,
+        aggregate: Aggregates | None = None,
+        on_error: OnError = "dead_letter",
+    ) -> ScenarioRun:
+        """Run the scenario through the engine with a :class:`Windowing` made before."""
+        from lowwater.testing._drive import drive
+
+        return drive(self, windowing, aggregate, on_error)
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table that :meth:`from_markdown` reads back.
+
+        A step begins where the ``at`` column is not empty: a time moves the clock, ``.`` does not.
+        """
+        return _text.to_markdown(self)
+
+    @staticmethod
+    def from_markdown(text: str) -> Scenario:
+        """Return the scenario of a Markdown table.
+
+        Raises:
+            InvalidArgument: The text is not such a table; the message names the line.
+        """
+        return _text.from_markdown(text)
+
+    def to_yaml(self) -> str:
+        """Return YAML that :meth:`from_yaml` reads back; needs the ``testing`` extra."""
+        return _text.to_yaml(self)
+
+    @staticmethod
+    def from_yaml(text: str) -> Scenario:
+        """Return the scenario of a YAML text; needs the ``testing`` extra.
+
+        Raises:
+            InvalidArgument: The text is not such YAML.
+        """
+        return _text.from_yaml(text)
+
+    def __repr__(self) -> str:
+        return _text.to_code(self)
+
+    def _with(self, step: Step) -> Scenario:
+        longer = Scenario(start=self.start, watermark=self.watermark_at_start)
+        object.__setattr__(longer, "steps", (*self.steps, step))
+        return longer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScenarioRun:
+    """What a scenario gave.
+
+    Args:
+        scenario: What arrived when.
+        windowing: Where, when and how.
+        panes: All panes, in the order they were emitted.
+        late: Elements dropped from one of their windows, in order.
+        errors: Dead letters, in order.
+        open_windows: Rows of state left at the end.
+    """
+
+    scenario: Scenario
+    windowing: Windowing
+    panes: list[Pane]
+    late: list[LateRecord]
+    errors: list[ErrorRecord]
+    open_windows: int
+
+
+def _element(parts: ElementLike) -> Element:
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (3, 4):
+        raise InvalidArgument(
+            f"{describe('element', parts)} is not (value, event time, key)",
+            mend='Write .add((5, "12:00:26", "A"))',
+        )
+    columns = dict(parts[3]) if len(parts) == 4 else {}
+    return Element(parts[0], readable(parts[1]), parts[2], columns)
+
+
+def _maybe(at: MomentLike | None) -> Instant | None:
+    return None if at is None else moment(at, name="at")
