@@ -159,7 +159,8 @@ def _custom_parts(trigger: object) -> list[CustomTrigger]:
         return [trigger]
     parts: list[CustomTrigger] = []
     for name in ("early", "late", "trigger", "main", "until"):
-        parts.extend(_custom_parts(getattr(trigger, name, None)))
+        if (part := getattr(trigger, name, None)) is not None:
+            parts.extend(_custom_parts(part))
     for part in getattr(trigger, "parts", ()):
         parts.extend(_custom_parts(part))
     return parts
