@@ -64,6 +64,24 @@ class Column:
         valid = np.fromiter((v is not None for v in values), dtype=np.bool_, count=len(values))
         return cls(data, None if valid.all() else valid)
 
+    @classmethod
+    def concat(cls, columns: Sequence[Column]) -> Column:
+        """Return the rows of several columns one after another; at least one column."""
+        if len(columns) == 1:
+            return columns[0]
+        arrays = [column._arrow for column in columns if column._data is None]
+        if len(arrays) == len(columns) and len({array.type for array in arrays if array}) == 1:
+            return cls(arrow=pa.concat_arrays(arrays))
+        parts = [column.data for column in columns]
+        if len({part.dtype for part in parts}) > 1 and any(p.dtype == object for p in parts):
+            parts = [part.astype(object) for part in parts]
+        valid = None
+        if any(column.valid is not None for column in columns):
+            valid = np.concatenate(
+                [np.ones(len(c), np.bool_) if c.valid is None else c.valid for c in columns]
+            )
+        return cls(np.concatenate(parts), valid, columns[0].type)
+
     @property
     def arrow(self) -> pa.Array | None:
         """The Arrow array it came from, or ``None``."""

@@ -108,6 +108,49 @@ class PaneBatch:
     def __iter__(self) -> Iterator[Pane]:
         return iter(self.to_panes())
 
+    def take(self, rows: Int64Array) -> PaneBatch:
+        """Return the panes at ``rows``, in that order."""
+        return PaneBatch(
+            tuple(key.take(rows) for key in self.keys),
+            self.start[rows],
+            self.end[rows],
+            {name: column.take(rows) for name, column in self.values.items()},
+            self.timing[rows],
+            self.index[rows],
+            self.on_time_index[rows],
+            self.is_first[rows],
+            self.is_last[rows],
+            self.kind[rows],
+            self.timestamp[rows],
+            self.emitted_at[rows],
+            self.watermark[rows],
+        )
+
+    @classmethod
+    def concat(cls, batches: Sequence[PaneBatch]) -> PaneBatch:
+        """Return the panes of several batches one after another; at least one batch."""
+        if len(batches) == 1:
+            return batches[0]
+
+        def joined(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(batch, name) for batch in batches])
+
+        return cls(
+            tuple(Column.concat(parts) for parts in zip(*(b.keys for b in batches), strict=True)),
+            joined("start"),
+            joined("end"),
+            {n: Column.concat([batch.values[n] for batch in batches]) for n in batches[0].values},
+            joined("timing"),
+            joined("index"),
+            joined("on_time_index"),
+            joined("is_first"),
+            joined("is_last"),
+            joined("kind"),
+            joined("timestamp"),
+            joined("emitted_at"),
+            joined("watermark"),
+        )
+
     def to_panes(self) -> list[Pane]:
         """Return the panes as Python values."""
         names = tuple(self.values)

@@ -108,12 +108,13 @@ class Table:
         return np.flatnonzero(alive)
 
     def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
-        """Change a column's dtype; rows that hold the old fill get the new one."""
+        """Change a column's dtype; between numbers, rows that hold the old fill get the new one."""
         for at, field in enumerate(self._fields):
             if field.name == name:
                 old = self.columns[name]
                 new = old.astype(dtype)
-                new[old == field.fill] = fill
+                if object not in (old.dtype, new.dtype):
+                    new[old == field.fill] = fill
                 self.columns[name] = new
                 self._fields[at] = Field(name, dtype, fill)
                 return

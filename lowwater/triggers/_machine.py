@@ -160,6 +160,11 @@ class Machine:
             )
 
     @property
+    def wakes(self) -> bool:
+        """Whether it may ask to be woken by the watermark: custom triggers may."""
+        return self._has_custom
+
+    @property
     def has_deadlines(self) -> bool:
         """Whether it waits for the clock."""
         return bool(self._deadlines)

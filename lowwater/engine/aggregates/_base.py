@@ -12,8 +12,11 @@ from numpy.typing import DTypeLike, NDArray
 from lowwater.engine.columns import Column
 from lowwater.time import Int64Array
 
-Needs: TypeAlias = Literal["nothing", "anything", "numbers", "ordered", "booleans"]
-"""What values an aggregate can take; others are dead letters with reason ``wrong_type``."""
+Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
+"""What values an aggregate can take; others are dead letters with reason ``wrong_type``.
+
+``presence``: it only matters which values are null.
+"""
 
 
 @final

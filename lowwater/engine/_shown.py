@@ -1,0 +1,116 @@
+"""Panes that have been shown and may have to be taken back (S-A3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.engine.columns import Column
+from lowwater.state.arrays import NONE
+from lowwater.state.table import Field, Table
+from lowwater.time import Int64Array
+
+_HEAD = "shown"
+LABELS = ("start", "end", "timing", "index", "on_time_index", "timestamp")
+
+
+@final
+class ShownPanes:
+    """For each window the panes that its next one takes back: its own last, and the last ones of
+    the windows that merged into it. Kept as columns; a window's panes are a chain.
+    """
+
+    def __init__(self, windows: Table) -> None:
+        self._windows = windows
+        windows.add_field(Field(_HEAD, np.int64, -1))
+        self._panes = Table(
+            [Field("next", np.int64, -1), *(Field(name, np.int64) for name in LABELS)]
+        )
+        self._types: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        """Return how many panes are kept."""
+        return len(self._panes)
+
+    def put(
+        self, rows: Int64Array, labels: Mapping[str, Int64Array], values: Mapping[str, Column]
+    ) -> None:
+        """Keep the pane that each of some distinct windows has just shown."""
+        panes = self._panes.allocate(len(rows))
+        for name in LABELS:
+            self._panes[name][panes] = labels[name]
+        for name, column in values.items():
+            data, valid = column.data, column.valid
+            self._make_room(name, data.dtype)
+            self._types[name] = column.type
+            self._panes[f"value:{name}"][panes] = data
+            self._panes[f"valid:{name}"][panes] = True if valid is None else valid
+        heads = self._windows[_HEAD]
+        self._panes["next"][panes] = heads[rows]
+        heads[rows] = panes
+
+    def take(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Take the panes of windows off their chains: (panes, index into ``rows``).
+
+        The caller reads them (:meth:`labels`, :meth:`values`) and then releases them.
+        """
+        heads = self._windows[_HEAD]
+        pane = heads[rows]
+        heads[rows] = -1
+        which = np.flatnonzero(pane >= 0)
+        pane = pane[which]
+        panes, windows = [NONE], [NONE]
+        while pane.size:
+            panes.append(pane)
+            windows.append(which)
+            pane = self._panes["next"][pane]
+            more = pane >= 0
+            pane, which = pane[more], which[more]
+        return np.concatenate(panes), np.concatenate(windows)
+
+    def labels(self, panes: Int64Array) -> dict[str, Int64Array]:
+        """Return the labels of panes."""
+        return {name: self._panes[name][panes] for name in LABELS}
+
+    def values(self, panes: Int64Array, names: list[str]) -> dict[str, Column]:
+        """Return the aggregates that panes showed."""
+        columns = {}
+        for name in names:
+            valid = self._panes[f"valid:{name}"][panes]
+            data = self._panes[f"value:{name}"][panes]
+            columns[name] = Column(data, None if valid.all() else valid, self._types[name])
+        return columns
+
+    def release(self, panes: Int64Array) -> None:
+        """Forget panes that were taken."""
+        self._panes.release(panes)
+
+    def merge(self, into: Int64Array, rows: Int64Array) -> None:
+        """Move the panes of ``rows[i]`` to ``into[i]``; ``into`` may repeat."""
+        panes, which = self.take(rows)
+        target = into[which]
+        heads = self._windows[_HEAD]
+        while panes.size:  # each turn moves one pane to each target
+            _, first = np.unique(target, return_index=True)
+            self._panes["next"][panes[first]] = heads[target[first]]
+            heads[target[first]] = panes[first]
+            panes, target = np.delete(panes, first), np.delete(target, first)
+
+    def drop(self, rows: Int64Array) -> None:
+        """Forget the panes of windows."""
+        self.release(self.take(rows)[0])
+
+    def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
+        value = f"value:{name}"
+        if value not in self._panes.columns:
+            self._panes.add_field(Field(value, dtype, None if dtype == object else 0))
+            self._panes.add_field(Field(f"valid:{name}", np.bool_, False))
+            return
+        held = self._panes[value].dtype
+        if dtype == held:
+            return
+        wider = np.dtype(object) if object in (dtype, held) else np.result_type(dtype, held)
+        if wider != held:
+            self._panes.retype(value, wider, None if wider == object else 0)

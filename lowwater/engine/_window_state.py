@@ -1,0 +1,191 @@
+"""The open windows of an operator: rows, and how they are found, kept in order and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine._aggregation import Aggregation
+from lowwater.engine._shown import ShownPanes
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.columns import Column
+from lowwater.engine.keys import KeyDictionary
+from lowwater.engine.windowing import Windowing
+from lowwater.state.arrays import Scratch
+from lowwater.state.segments import Segments
+from lowwater.state.table import Field, Index, Table
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
+from lowwater.triggers._machine import Machine
+
+Mask = NDArray[np.bool_]
+
+_GARBAGE = 4096
+_WINDOW = ("key", "start", "end")
+
+
+@final
+class WindowState:
+    """A row per window that has state: open, or closed and not yet expired.
+
+    Columns of ``table``: ``key`` (id), ``start``, ``end``; ``new`` (elements no pane has shown),
+    ``on_time_new`` (whether one of them came before completion), ``index`` and ``on_time_index``
+    (of the next and the last pane), ``finished``, ``timestamp`` (S-H1, if not ``"end"``), the
+    entries that stand for the row in the queues of deadlines, and the columns of the trigger
+    machine and the aggregates.
+    """
+
+    def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
+        self.windowing = windowing
+        self.merging = windowing.merging
+        self.machine = Machine(windowing.trigger, merging=self.merging is not None)
+        self.rule = windowing.timestamps
+        self.no_timestamp = START_OF_TIME if self.rule == "latest" else END_OF_TIME
+        fields = [
+            Field("key", np.int64),
+            Field("start", np.int64),
+            Field("end", np.int64),
+            Field("new", np.int64),
+            Field("on_time_new", np.bool_, False),
+            Field("index", np.int32),
+            Field("on_time_index", np.int32, -1),
+            Field("finished", np.bool_, False),
+            Field("due", np.int64, END_OF_TIME),
+        ]
+        if self.rule != "end":
+            fields.append(Field("timestamp", np.int64, self.no_timestamp))
+        if self.machine.has_deadlines:
+            fields.append(Field("clock_due", np.int64, END_OF_TIME))
+        fields.append(Field("hold", np.int64, END_OF_TIME))
+        fields += [Field(c.name, c.dtype, c.fill) for c in self.machine.columns]
+        self.table = Table(fields)
+        # Windows that do not merge are all found by value; of those that do only the finished.
+        self.index = Index(self.table, _WINDOW)
+        self.segments = (
+            None
+            if self.merging is None
+            else Segments(self.table, disjoint=self.merging.merge_scope == "overlapping")
+        )
+        self.aggregation = Aggregation(aggregates, self.table)
+        self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
+        self.keys: KeyDictionary | None = None
+        self.scratch = Scratch()
+        self.finished_rows = 0
+        self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
+        self._key_place: Int64Array = np.zeros(64, dtype=np.int64)
+        self._live_keys = 0
+        self._places_given = 0
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows are open."""
+        return len(self.table) - self.finished_rows
+
+    def encode_keys(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the key ids of a bundle's elements."""
+        if self.keys is None:
+            self.keys = KeyDictionary(len(columns))
+        return self.keys.encode(columns)
+
+    def decode_keys(self, rows: Int64Array) -> tuple[Column, ...]:
+        """Return the key columns of rows."""
+        return () if self.keys is None else self.keys.decode(self.table["key"][rows])
+
+    def expiry(self, end: Int64Array) -> Int64Array:
+        """Return when windows with these ends expire (S-T3)."""
+        return saturating_add_array(end, self.windowing.lateness_us)
+
+    def hold_keys(self, rows: Int64Array, seen: Int64Array) -> None:
+        """Count new rows for their keys.
+
+        Args:
+            rows: The new rows.
+            seen: Key ids of the elements admitted, in order: keys that hold no state yet take
+                their places in the order of first-seen keys by it.
+        """
+        self._cover_keys()
+        fresh = seen[self._key_rows[seen] == 0]
+        if fresh.size:
+            distinct, _ = self.scratch.unique(fresh, len(self._key_rows))
+            self._key_place[distinct] = self._places_given + np.arange(len(distinct))
+            self._places_given += len(distinct)
+            self._live_keys += len(distinct)
+        np.add.at(self._key_rows, self.table["key"][rows], 1)
+
+    def order(self, rows: Int64Array, due: Int64Array | None = None) -> Int64Array:
+        """Return the order that sorts rows by (due, end, start, first-seen key)."""
+        table = self.table
+        if len(rows) == 1:
+            return np.zeros(1, dtype=np.int64)
+        place = self._key_place[table["key"][rows]]
+        start, end = table["start"][rows], table["end"][rows]
+        by = [place]
+        for column in (start, end) if due is None else (start, end, due):
+            if column[0] != column[-1] or (column != column[0]).any():
+                by.append(column)
+        return np.argsort(place, kind="stable") if len(by) == 1 else np.lexsort(by)
+
+    def places(self, rows: Int64Array) -> Int64Array:
+        """Return the rank of each row's key in the order of first-seen keys."""
+        return self._key_place[self.table["key"][rows]]
+
+    def finish(self, rows: Int64Array) -> None:
+        """Close windows whose trigger has finished: of their state only that fact stays (S-O7)."""
+        if not rows.size:
+            return
+        self.aggregation.reset(rows)
+        if self.shown is not None:
+            self.shown.drop(rows)
+        table = self.table
+        table["new"][rows] = 0
+        table["on_time_new"][rows] = False
+        table["finished"][rows] = True
+        self.finished_rows += len(rows)
+        if self.segments is not None:
+            self.segments.remove(rows)
+            self.index.insert(rows)
+
+    def drop(self, rows: Int64Array) -> None:
+        """Release all state of windows that have expired or been merged away."""
+        if not rows.size:
+            return
+        finished = self.table["finished"][rows]
+        self.finished_rows -= int(finished.sum())
+        if self.segments is None:
+            self.index.remove(rows)
+        else:
+            self.segments.remove(rows[~finished])
+            self.index.remove(rows[finished])
+        self.aggregation.release(rows)
+        if self.shown is not None:
+            self.shown.drop(rows)
+        keys = self.table["key"][rows]
+        np.subtract.at(self._key_rows, keys, 1)
+        gone = keys[self._key_rows[keys] == 0]
+        if gone.size:
+            self._live_keys -= len(np.unique(gone))
+        # No entry of a queue may be taken for this row's once it is used again.
+        self.table["due"][rows] = START_OF_TIME
+        if self.machine.has_deadlines:
+            self.table["clock_due"][rows] = START_OF_TIME
+        self.table["hold"][rows] = START_OF_TIME
+        self.table.release(rows)
+
+    def forget_keys(self) -> None:
+        """Take back the ids of keys without rows, once they are many: amortised O(1) per key."""
+        if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
+            return
+        self._cover_keys()
+        self.keys.retain(self._key_rows > 0)
+
+    def _cover_keys(self) -> None:
+        need = 0 if self.keys is None else self.keys.capacity
+        if need > len(self._key_rows):
+            room = max(need, 2 * len(self._key_rows))
+            for name in ("_key_rows", "_key_place"):
+                old = getattr(self, name)
+                new = np.zeros(room, dtype=np.int64)
+                new[: len(old)] = old
+                setattr(self, name, new)

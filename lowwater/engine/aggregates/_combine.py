@@ -1,0 +1,69 @@
+"""The user's own combiner: Python per element, the protocol that Beam users know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.columns import Column
+from lowwater.time import Int64Array
+
+
+@runtime_checkable
+class Combiner(Protocol):
+    """How to combine values of the user's own kind, associatively and commutatively."""
+
+    def create_accumulator(self) -> Any:
+        """Return an accumulator of nothing."""
+        ...
+
+    def add_input(self, accumulator: Any, value: Any) -> Any:
+        """Return the accumulator with a value added (it may be changed in place)."""
+        ...
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        """Return one accumulator of all that several hold."""
+        ...
+
+    def extract_output(self, accumulator: Any) -> Any:
+        """Return what a pane shows; the accumulator goes on being used."""
+        ...
+
+
+@final
+class Combine:
+    """Runs a user's combiner."""
+
+    columns = (StateColumn("accumulator", object, None),)
+
+    def __init__(self, combiner: Combiner) -> None:
+        self._combiner = combiner
+
+    def add(self, state: State, batch: Batch) -> None:
+        held: NDArray[Any] = state["accumulator"]
+        values = [] if batch.values is None else batch.values.tolist()
+        for row, value in zip(batch.rows.tolist(), values, strict=True):
+            held[row] = self._combiner.add_input(self._of(held, row), value)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        held: NDArray[Any] = state["accumulator"]
+        for target, row in zip(into.tolist(), rows.tolist(), strict=True):
+            if held[row] is None:
+                continue
+            both = [self._of(held, target), held[row]]
+            held[target] = self._combiner.merge_accumulators(both)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        held: NDArray[Any] = state["accumulator"]
+        results = np.empty(len(rows), dtype=object)
+        for at, row in enumerate(rows.tolist()):
+            results[at] = self._combiner.extract_output(self._of(held, row))
+        return Column(results)
+
+    def _of(self, held: NDArray[Any], row: int) -> Any:
+        accumulator = held[row]
+        return self._combiner.create_accumulator() if accumulator is None else accumulator

@@ -1,0 +1,99 @@
+"""Aggregates that keep the values: collect, collect_set, count_distinct."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.columns import Column
+from lowwater.state.arrays import run_starts
+from lowwater.state.bag import Bag
+from lowwater.time import Int64Array
+
+Shape: TypeAlias = Literal["list", "set", "count"]
+_SPARE = 1024
+
+
+@final
+class Collect:
+    """The values themselves, in order of arrival; all of them, the distinct ones, or their number.
+
+    Distinct values are told apart when they are read, and whenever what is kept has doubled since
+    the last time, so state stays within twice the distinct values (and a constant).
+    """
+
+    def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, shape: Shape) -> None:
+        self._type = type
+        self._shape = shape
+        self._distinct_held = 0
+        self.columns = (StateColumn("values", dtype, None, bag=True),)
+
+    def add(self, state: State, batch: Batch) -> None:
+        bag: Bag = state["values"]
+        if batch.values is not None:
+            bag.append(batch.rows, batch.values, batch.arrival)
+        if self._shape != "list" and len(bag) > 2 * self._distinct_held + _SPARE:
+            self._drop_repeats(bag)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        state["values"].merge(into, rows)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        values, counts = state["values"].gather(rows)
+        if self._shape != "list":
+            kept = _first_of_each(np.repeat(np.arange(len(rows)), counts), values)
+            owner = np.repeat(np.arange(len(rows)), counts)[kept]
+            values, counts = values[kept], np.bincount(owner, minlength=len(rows))
+        if self._shape == "count":
+            return Column(counts.astype(np.int64))
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        if self._type is not None or values.dtype != object:
+            items = Column(values, type=self._type).to_arrow()
+            return Column(arrow=pa.LargeListArray.from_arrays(pa.array(offsets), items))
+        plain = values.tolist()
+        lists = np.empty(len(rows), dtype=object)
+        bounds = offsets.tolist()
+        for at in range(len(rows)):
+            lists[at] = plain[bounds[at] : bounds[at + 1]]
+        return Column(lists)
+
+    def _drop_repeats(self, bag: Bag) -> None:
+        rows = bag.filled_rows()
+        values, counts = bag.gather(rows)
+        bag.keep(rows, values, _first_of_each(np.repeat(rows, counts), values))
+        self._distinct_held = len(bag)
+
+
+def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which (owner, value) pairs have not come before."""
+    kept = np.zeros(len(values), dtype=np.bool_)
+    if not len(values):
+        return kept
+    codes = _codes(values)
+    order = np.lexsort((codes, owner))
+    begins = run_starts(owner[order], codes[order])
+    kept[order[begins]] = True
+    return kept
+
+
+def _codes(values: NDArray[Any]) -> Int64Array:
+    """Return integers that are equal where values are."""
+    if values.dtype == object:
+        try:
+            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            known: dict[Any, int] = {}
+            return np.array(
+                [known.setdefault(_hashable(value), len(known)) for value in values], np.int64
+            )
+    if values.dtype == np.float64:
+        return (values + 0.0).view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

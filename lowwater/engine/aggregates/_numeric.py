@@ -1,0 +1,209 @@
+"""Aggregates of numbers: count, sum, mean, variance, smallest and largest."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.columns import Column
+from lowwater.errors import DataError
+from lowwater.time import Int64Array
+
+_INT64_LIMIT = 2**63
+
+
+@final
+class Count:
+    """How many elements came."""
+
+    columns = (StateColumn("count", np.int64),)
+
+    def add(self, state: State, batch: Batch) -> None:
+        np.add.at(state["count"], batch.rows, 1)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        np.add.at(state["count"], into, state["count"][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(state["count"][rows])
+
+
+@final
+class Sum:
+    """The sum: exact for integers, which raise rather than wrap (S-B1)."""
+
+    def __init__(self, type: pa.DataType | None, dtype: DTypeLike) -> None:
+        self._exact = np.dtype(dtype) != np.float64
+        self.columns = (StateColumn("sum", np.int64 if self._exact else np.float64),)
+        self._bound = 0
+
+    def add(self, state: State, batch: Batch) -> None:
+        values = _values(batch)
+        if self._exact:
+            values = values.astype(np.int64, copy=False)
+            self._check(state["sum"], batch.rows, values)
+        np.add.at(state["sum"], batch.rows, values)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        if self._exact:
+            self._check(state["sum"], into, state["sum"][rows])
+        np.add.at(state["sum"], into, state["sum"][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(state["sum"][rows])
+
+    def _check(self, sums: Int64Array, rows: Int64Array, values: Int64Array) -> None:
+        """Raise if a row's sum could leave 64 bits.
+
+        A bound on all sums grows with each batch; only when it no longer proves that all is well
+        are the rows looked at, and only those that come near the limit are added up exactly.
+        """
+        if not values.size:
+            return
+        largest = max(int(values.max()), -int(values.min()))
+        self._bound += largest * len(values)
+        if self._bound < _INT64_LIMIT:
+            return
+        distinct, place = np.unique(rows, return_inverse=True)
+        reach = np.abs(sums[distinct].astype(np.float64))
+        reach += np.bincount(place, weights=np.abs(values.astype(np.float64)))
+        near = reach >= _INT64_LIMIT / 2
+        for at in np.flatnonzero(near).tolist():
+            total = int(sums[distinct[at]]) + sum(values[place == at].tolist())
+            if not -_INT64_LIMIT <= total < _INT64_LIMIT:
+                raise DataError(
+                    f"an integer sum came to {total}, which does not fit 64 bits",
+                    where="aggregate(sum)",
+                    mend="Sum a float column, or divide the values before",
+                )
+
+
+@final
+class Mean:
+    """The arithmetic mean, a float; null over nothing."""
+
+    columns = (StateColumn("sum", np.float64), StateColumn("count", np.int64))
+
+    def add(self, state: State, batch: Batch) -> None:
+        np.add.at(state["sum"], batch.rows, _values(batch).astype(np.float64, copy=False))
+        np.add.at(state["count"], batch.rows, 1)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        for name in ("sum", "count"):
+            np.add.at(state[name], into, state[name][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows]
+        return _or_null(state["sum"][rows] / np.maximum(count, 1), count > 0)
+
+
+@final
+class Variance:
+    """Variance or standard deviation, by means and sums of squares about them.
+
+    Groups are joined as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm
+    for Computing Sample Variances" (1979), which keeps small spreads about large means.
+    """
+
+    columns = (
+        StateColumn("count", np.float64),
+        StateColumn("mean", np.float64),
+        StateColumn("squares", np.float64),
+    )
+
+    def __init__(self, *, ddof: int, root: bool) -> None:
+        self._ddof = ddof
+        self._root = root
+
+    def add(self, state: State, batch: Batch) -> None:
+        values = _values(batch).astype(np.float64, copy=False)
+        rows, place = np.unique(batch.rows, return_inverse=True)
+        count = np.bincount(place).astype(np.float64)
+        mean = np.bincount(place, weights=values) / count
+        squares = np.bincount(place, weights=(values - mean[place]) ** 2)
+        self._join(state, rows, count, mean, squares)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        order = np.argsort(into, kind="stable")
+        into, rows = into[order], rows[order]
+        while into.size:  # each turn joins one source into each target
+            first = np.append(True, into[1:] != into[:-1])
+            now = rows[first]
+            self._join(
+                state, into[first], *(state[name][now] for name in ("count", "mean", "squares"))
+            )
+            into, rows = into[~first], rows[~first]
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows] - self._ddof
+        variance = state["squares"][rows] / np.maximum(count, 1)
+        return _or_null(np.sqrt(variance) if self._root else variance, count > 0)
+
+    @staticmethod
+    def _join(
+        state: State,
+        rows: Int64Array,
+        count: NDArray[np.float64],
+        mean: NDArray[np.float64],
+        squares: NDArray[np.float64],
+    ) -> None:
+        had = state["count"][rows]
+        total = had + count
+        share = np.divide(count, total, out=np.zeros_like(total), where=total > 0)
+        apart = mean - state["mean"][rows]
+        state["squares"][rows] += squares + apart * apart * had * share
+        state["mean"][rows] += apart * share
+        state["count"][rows] = total
+
+
+@final
+class Extreme:
+    """The smallest or largest value; null over nothing."""
+
+    def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, largest: bool) -> None:
+        self._type = type
+        self._bool = np.dtype(dtype) == np.bool_
+        kind = np.dtype(np.int64) if self._bool else np.dtype(dtype)
+        self._pick = np.maximum if largest else np.minimum
+        self._object = kind == object
+        fill: Any = None
+        if kind == np.int64:
+            fill = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
+        elif kind == np.float64:
+            fill = -np.inf if largest else np.inf
+        self.columns = (StateColumn("value", kind, fill), StateColumn("seen", np.bool_, False))
+
+    def add(self, state: State, batch: Batch) -> None:
+        self._take(state, batch.rows, _values(batch))
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        seen = state["seen"][rows]
+        self._take(state, into[seen], state["value"][rows[seen]])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        values = state["value"][rows]
+        seen = state["seen"][rows]
+        if self._bool:
+            return _or_null((values == 1), seen, self._type)
+        return _or_null(values, seen, self._type)
+
+    def _take(self, state: State, rows: Int64Array, values: NDArray[Any]) -> None:
+        if self._bool:
+            values = values.astype(np.int64)
+        if self._object:
+            fresh = ~state["seen"][rows]
+            state["value"][rows[fresh]] = values[fresh]
+        self._pick.at(state["value"], rows, values)
+        state["seen"][rows] = True
+
+
+def _values(batch: Batch) -> NDArray[Any]:
+    return np.empty(0) if batch.values is None else batch.values
+
+
+def _or_null(values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None) -> Column:
+    return Column(values, None if valid.all() else valid, type)

@@ -1,0 +1,444 @@
+"""GroupByKeyAndWindow: the window operator, the one implementation of the semantics.
+
+State is columns with a row per open window; a step takes a bundle as columns, places its elements
+into rows, adds them up, judges the trigger of the touched rows and emits panes as columns. A step
+does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine._emission import Firing, emit
+from lowwater.engine._merging import place_merging, place_plain
+from lowwater.engine._window_state import Mask, WindowState
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.steps import (
+    CLOSED,
+    EARLY,
+    EXPIRED,
+    LATE,
+    ON_TIME,
+    UNWINDOWED,
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    PaneBatch,
+    StepInput,
+    StepOutput,
+    WatermarkAdvance,
+)
+from lowwater.engine.windowing import Windowing
+from lowwater.state.deadlines import Deadlines
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.triggers._machine import Elements, Moments
+
+_NOTHING = StepOutput(None, None)
+
+
+@final
+class WindowOperator:
+    """Groups elements by key and window and shows them as the windowing says.
+
+    Args:
+        windowing: Windows, trigger, accumulation and the rest.
+        aggregates: What panes show, by output name.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    def __init__(
+        self,
+        windowing: Windowing,
+        aggregates: Mapping[str, AggregateSpec],
+        *,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+    ) -> None:
+        self._windowing = windowing
+        self._state = WindowState(windowing, aggregates)
+        self._machine = self._state.machine
+        self._watermark = int(watermark)
+        self._clock = int(clock)
+        self._arrived = 0
+        self._dues = Deadlines()
+        self._clock_dues = Deadlines()
+        self._holds = Deadlines()
+        self._output_watermark = START_OF_TIME
+
+    @property
+    def watermark(self) -> int:
+        """The input watermark, int microseconds."""
+        return self._watermark
+
+    @property
+    def clock(self) -> int:
+        """The clock, int microseconds."""
+        return self._clock
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows are open."""
+        return self._state.open_windows
+
+    @property
+    def state_rows(self) -> int:
+        """How many windows have state: the open ones, and the finished that have not expired."""
+        return len(self._state.table)
+
+    @property
+    def output_watermark(self) -> int:
+        """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
+        low = self._watermark
+        while self._holds.first < low:
+            at = self._holds.first
+            rows = self._still_queued("hold", *self._holds.pop(at))
+            holds = self._hold_times(rows)
+            self._queue("hold", self._holds, rows, holds)
+            if rows.size and int(holds.min()) <= at:
+                low = at
+        self._output_watermark = max(self._output_watermark, low)
+        return self._output_watermark
+
+    def step(self, step: StepInput) -> StepOutput:
+        """Take one input and return what it gives (S-O1).
+
+        Costs O(touched * log n), where n are the open windows and touched those that elements of
+        the bundle fall in or that are due.
+        """
+        match step:
+            case Bundle():
+                return self._take_bundle(step)
+            case WatermarkAdvance():
+                return self._advance_watermark(step.to)
+            case ClockAdvance():
+                return self._advance_clock(step.to)
+            case EndOfInput():
+                return self._advance_watermark(END_OF_TIME)
+
+    def _take_bundle(self, bundle: Bundle) -> StepOutput:
+        if not len(bundle):
+            return _NOTHING
+        state = self._state
+        arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
+        self._arrived += len(bundle)
+        late = _Late(self._watermark)
+        element, start, end = self._assign(bundle, late)
+        if not len(start):
+            return StepOutput(None, late.batch())
+        keys = state.encode_keys(bundle.keys)
+        if element is not None:
+            keys = keys[element]
+        if state.merging is None:
+            placed = place_plain(state, keys, start, end)
+        else:
+            placed = place_merging(state, keys, start, end, self._clock, self._watermark)
+        self._schedule(np.concatenate((placed.new, placed.changed)))
+        rows = placed.rows
+        if placed.closed is not None:
+            late.add(placed.closed, CLOSED, element, start, end)
+            admitted = ~placed.closed
+            rows = rows[admitted]
+            element = np.flatnonzero(admitted) if element is None else element[admitted]
+        panes = self._accumulate(bundle, element, rows, arrival) if rows.size else None
+        state.forget_keys()
+        return StepOutput(panes, late.batch())
+
+    def _assign(
+        self, bundle: Bundle, late: _Late
+    ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
+        """Assign windows and judge lateness on them, before any merging (S-O3)."""
+        windows = self._windowing.windows
+        columns = {name: bundle.values[name].data for name in windows.columns}
+        assigned = windows.assign(bundle.times, columns)
+        element, start, end = assigned.element, assigned.start, assigned.end
+        if assigned.unwindowed is not None:
+            late.add_unwindowed(assigned.unwindowed)
+        if self._watermark == START_OF_TIME or not len(end):
+            return element, start, end
+        if int(end.min()) + self._windowing.lateness_us > self._watermark:
+            return element, start, end
+        expired = self._state.expiry(end) <= self._watermark
+        late.add(expired, EXPIRED, element, start, end)
+        kept = ~expired
+        element = np.flatnonzero(kept) if element is None else element[kept]
+        return element, start[kept], end[kept]
+
+    def _accumulate(
+        self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
+    ) -> PaneBatch | None:
+        """Add elements to their windows and judge each touched window once (S-O2)."""
+        state, table, machine = self._state, self._state.table, self._machine
+        touched, place = state.scratch.unique(rows, table.capacity)
+        counts = np.bincount(place, minlength=len(touched))
+        end = table["end"][touched]
+        complete = end <= self._watermark
+        table["new"][touched] += counts
+        table["on_time_new"][touched] |= ~complete
+        times = bundle.times if element is None else bundle.times[element]
+        if state.rule != "end":
+            pick = np.maximum if state.rule == "latest" else np.minimum
+            timely = times >= self._watermark
+            pick.at(table["timestamp"], rows[timely], times[timely])
+            self._note_holds(touched)
+        state.aggregation.add(bundle, element, rows, arrival)
+        elements = Elements(rows, times, self._clock, self._watermark)
+        machine.feed(table, touched, counts, elements)
+        if machine.has_deadlines:
+            self._queue(
+                "clock_due", self._clock_dues, touched,
+                machine.next_deadline(table, touched, self._clock),
+            )  # fmt: skip
+        if machine.wakes:
+            self._schedule(touched)
+        expired = None
+        if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
+            expired = state.expiry(end) <= self._watermark
+        elif not machine.fires_before_completion and not complete.any():
+            return None
+        moments = Moments(complete, True, self._clock, self._watermark)
+        panes, _ = self._settle(touched, moments, expired=expired)
+        return panes
+
+    def _advance_watermark(self, to: int) -> StepOutput:
+        """Handle the windows due at or before the new watermark (S-O5)."""
+        before = self._watermark
+        if to <= before:
+            return _NOTHING
+        if self._dues.first > to:
+            self._watermark = to
+            return _NOTHING
+        table = self._state.table
+        rows = self._still_queued("due", *self._dues.pop(to))
+        due = self._due_times(rows)
+        self._watermark = to
+        now = due <= to
+        self._queue("due", self._dues, rows[~now], due[~now])
+        rows, due = rows[now], due[now]
+        if not rows.size:
+            return _NOTHING
+        end = table["end"][rows]
+        complete = end <= to
+        expired = self._state.expiry(end) <= to
+        moments = Moments(complete, False, self._clock, to)
+        panes, staying = self._settle(
+            rows, moments, expired=expired, completing=complete & (end > before), due=due
+        )
+        self._schedule(staying)
+        self._note_holds(staying)
+        self._state.forget_keys()
+        return StepOutput(panes, None)
+
+    def _advance_clock(self, to: int) -> StepOutput:
+        """Judge the windows whose processing-time timers are due, in time order (S-O8)."""
+        if to <= self._clock:
+            return _NOTHING
+        if self._clock_dues.first > to:
+            self._clock = to
+            return _NOTHING
+        table, machine = self._state.table, self._machine
+        rows = self._still_queued("clock_due", *self._clock_dues.pop(to))
+        at = machine.next_deadline(table, rows, self._clock)
+        batches: list[PaneBatch] = []
+        orders: list[_Order] = []
+        while rows.size:
+            now = at <= to
+            self._queue("clock_due", self._clock_dues, rows[~now], at[~now])
+            rows, at = rows[now], at[now]
+            complete = table["end"][rows] <= self._watermark
+            moments = Moments(complete, False, at, self._watermark)
+            panes, _ = self._settle(rows, moments, due=at, orders=orders)
+            if panes is not None:
+                batches.append(panes)
+            at = machine.next_deadline(table, rows, at)
+        self._clock = to
+        if len(batches) < 2:
+            return StepOutput(batches[0] if batches else None, None)
+        return StepOutput(PaneBatch.concat(batches).take(_sorted(orders)), None)
+
+    def _settle(
+        self,
+        rows: Int64Array,
+        moments: Moments,
+        *,
+        expired: Mask | None = None,
+        completing: Mask | None = None,
+        due: Int64Array | None = None,
+        orders: list[_Order] | None = None,
+    ) -> tuple[PaneBatch | None, Int64Array]:
+        """Judge windows, fire those that are ready, close the expired: the one way to a pane.
+
+        Args:
+            rows: Distinct rows.
+            moments: What they are judged by.
+            expired: Which of them have expired, if any may have.
+            completing: Which are completed by this very step.
+            due: When each came due; panes come out in this order first.
+            orders: Takes what the panes were sorted by, where several settlings make one step.
+
+        Returns:
+            The panes, and the rows that are still there.
+        """
+        state, table = self._state, self._state.table
+        was_finished = table["finished"][rows]
+        ready = self._machine.ready(table, rows, moments) & ~was_finished
+        finished = np.zeros(len(rows), dtype=np.bool_)
+        finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))
+        unshown = table["new"][rows] > 0
+        first_on_time = table["on_time_index"][rows] < 0
+        shows = ready & unshown
+        if completing is None:
+            completing = np.zeros(len(rows), dtype=np.bool_)
+        elif self._windowing.on_time == "always":
+            shows |= ready & completing & first_on_time  # S-P3
+        going = np.zeros(len(rows), dtype=np.bool_) if expired is None else expired
+        if expired is not None:
+            always = self._windowing.closing == "always"
+            shows |= expired & (unshown | (always & ~was_finished))  # S-O6
+        panes = None
+        if shows.any():
+            timely = first_on_time & (completing | table["on_time_new"][rows])  # S-P2
+            timing = np.where(moments.complete, np.where(timely, ON_TIME, LATE), EARLY)
+            chosen = np.flatnonzero(shows)
+            by = state.order(rows[chosen], None if due is None else due[chosen])
+            chosen = chosen[by]
+            clock = moments.clock if isinstance(moments.clock, int) else moments.clock[chosen]
+            firing = Firing(
+                rows[chosen], timing[chosen].astype(np.uint8), (finished | going)[chosen],
+                going[chosen], clock, moments.watermark,
+            )  # fmt: skip
+            if orders is not None and due is not None:
+                order = _Order.of(state, firing.rows, due[chosen])
+            panes, window = emit(state, firing)
+            if orders is not None and due is not None:
+                orders.append(order.take(window))
+        state.finish(rows[finished & ~going])
+        if expired is None:
+            return panes, rows
+        state.drop(rows[going])
+        return panes, rows[~going]
+
+    def _schedule(self, rows: Int64Array) -> None:
+        """Queue rows for the watermark they are next due at."""
+        if rows.size:
+            self._queue("due", self._dues, rows, self._due_times(rows))
+
+    def _due_times(self, rows: Int64Array) -> Int64Array:
+        """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
+        table = self._state.table
+        end = table["end"][rows]
+        expiry = self._state.expiry(end)
+        if not self._machine.watches_completion:
+            return expiry
+        waiting = (end > self._watermark) & ~table["finished"][rows]
+        due = np.where(waiting, end, expiry)
+        wake = self._machine.next_wake(table, rows, self._watermark)
+        if wake is not None:
+            due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
+        return due
+
+    def _note_holds(self, rows: Int64Array) -> None:
+        """Queue the holds of rows that can keep the output watermark back."""
+        if rows.size:
+            holds = self._hold_times(rows)
+            held = holds < END_OF_TIME
+            if held.any():
+                self._queue("hold", self._holds, rows[held], holds[held])
+
+    def _hold_times(self, rows: Int64Array) -> Int64Array:
+        """Return where each row's unshown elements hold the output watermark (S-H2)."""
+        state, table = self._state, self._state.table
+        at = table["end"][rows] - 1
+        if state.rule != "end":
+            seen = table["timestamp"][rows]
+            at = np.where(seen == state.no_timestamp, at, seen)
+        return np.where(table["on_time_new"][rows], at, END_OF_TIME)
+
+    def _queue(self, name: str, queue: Deadlines, rows: Int64Array, times: Int64Array) -> None:
+        """Queue rows, unless an entry for an earlier time stands for them already."""
+        column = self._state.table[name]
+        sooner = times < column[rows]
+        if name == "due":  # an expiry at the end of time is still an expiry
+            sooner |= (times == END_OF_TIME) & (column[rows] == END_OF_TIME)
+        if not sooner.all():
+            rows, times = rows[sooner], times[sooner]
+        if rows.size:
+            column[rows] = times
+            queue.push(times, rows)
+
+    def _still_queued(self, name: str, times: Int64Array, rows: Int64Array) -> Int64Array:
+        """Return the distinct rows that popped entries still stand for; none stands for them now."""
+        column = self._state.table[name]
+        rows = rows[column[rows] == times]
+        if len(rows) > 1:
+            rows, _ = self._state.scratch.unique(rows, self._state.table.capacity)
+        column[rows] = END_OF_TIME
+        return rows
+
+
+@final
+class _Late:
+    """The elements of one bundle that were dropped."""
+
+    def __init__(self, watermark: int) -> None:
+        self._watermark = watermark
+        self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
+
+    def add(
+        self,
+        dropped: Mask,
+        reason: int,
+        element: Int64Array | None,
+        start: Int64Array,
+        end: Int64Array,
+    ) -> None:
+        which = np.flatnonzero(dropped)
+        if which.size:
+            of = which if element is None else element[which]
+            self._parts.append((of, start[which], end[which], reason))
+
+    def add_unwindowed(self, element: Int64Array) -> None:
+        nothing = np.zeros(len(element), dtype=np.int64)
+        self._parts.append((element, nothing, nothing, UNWINDOWED))
+
+    def batch(self) -> LateBatch | None:
+        """Return them in order of element, then window."""
+        if not self._parts:
+            return None
+        element, start, end = (
+            np.concatenate([part[at] for part in self._parts]) for at in range(3)
+        )
+        reason = np.concatenate(
+            [np.full(len(part[0]), part[3], dtype=np.uint8) for part in self._parts]
+        )
+        order = np.lexsort((end, start, element))
+        return LateBatch(element[order], start[order], end[order], reason[order], self._watermark)
+
+
+@final
+class _Order:
+    """What the panes of a settling were sorted by: (due, end, start, first-seen key)."""
+
+    def __init__(self, columns: tuple[Int64Array, ...]) -> None:
+        self.columns = columns
+
+    @classmethod
+    def of(cls, state: WindowState, rows: Int64Array, due: Int64Array) -> _Order:
+        return cls((due, state.table["end"][rows], state.table["start"][rows], state.places(rows)))
+
+    def take(self, window: Int64Array) -> _Order:
+        return _Order(tuple(column[window] for column in self.columns))
+
+
+def _sorted(orders: list[_Order]) -> NDArray[np.int64]:
+    due, end, start, place = (
+        np.concatenate(parts) for parts in zip(*(order.columns for order in orders), strict=True)
+    )
+    return np.lexsort((place, start, end, due))
+
+
