@@ -14,8 +14,8 @@ from lowwater.testing import Scenario, assert_late, assert_panes
 from lowwater.testing import oracle
 
 DATA = yaml.safe_load((Path(__file__).parent / "goldens/streaming102.yaml").read_text())
-NAMESPACE = {name: getattr(lw, name) for name in ("AfterWatermark", "AfterCount", "Repeatedly")}
-NAMESPACE["AfterProcessingTime"] = lw.AfterProcessingTime
+NAMES = ("AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeatedly")
+NAMESPACE = {name: getattr(lw, name) for name in NAMES}
 
 
 def scenario(marks: list[list[str]]) -> Scenario:

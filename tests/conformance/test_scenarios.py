@@ -1,0 +1,79 @@
+"""The rules of the contract, each pinned by a scenario in YAML; exact, on every runner.
+
+A case is a scenario (see ``Scenario.from_yaml``) with the fields of ``Scenario.run``, the rules it
+pins and what must come out: panes by the places of ``PANE_FIELDS``, late records by those of
+``LATE_FIELDS``, or by the ``fields`` the case names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import lowwater as lw
+from lowwater.testing import Scenario, assert_late, assert_panes, oracle
+from lowwater.testing._text import from_data
+from lowwater.testing.assertions import PANE_FIELDS
+from tests.property import custom
+
+HERE = Path(__file__).parent
+RULES = {f"S-O{n}" for n in range(1, 9)} | {f"S-P{n}" for n in range(1, 6)}
+RULES |= {"S-A1", "S-A2", "S-A3", "S-R1", "S-R2", "S-H1", "S-W2", "S-W3", "S-W6", "S-W7", "S-T2"}
+FUNCTIONS: dict[str, tuple[Any, Callable[[list[Any]], Any]]] = {
+    "collect": (lw.collect(), list),
+    "sum": (lw.sum(), sum),
+    "count": (lw.count(), len),
+    "max": (lw.max(), lambda values: max(values, default=None)),
+}
+FIELDS = ("windows", "trigger", "accumulation", "allowed_lateness", "closing", "on_time")
+FIELDS += ("timestamps", "allow_data_loss")
+
+
+def load() -> Iterator[Any]:
+    for path in sorted(HERE.glob("*.yaml")):
+        for case in yaml.safe_load(path.read_text()):
+            yield pytest.param(case, id=f"{path.stem}: {case['name']}")
+
+
+CASES = list(load())
+
+
+def windowing_of(case: dict[str, Any]) -> lw.Windowing:
+    fields = {name: case[name] for name in FIELDS if name in case}
+    scope = {name: getattr(lw, name) for name in dir(lw)} | vars(custom)
+    for name in ("windows", "trigger"):
+        if name in fields:
+            fields[name] = eval(fields[name], scope)
+    return lw.Windowing(**fields)
+
+
+@pytest.mark.parametrize("runner", ["engine", "oracle"])
+@pytest.mark.parametrize("case", CASES)
+def test_scenario(case: dict[str, Any], runner: str) -> None:
+    scenario = from_data(case)
+    windowing = windowing_of(case)
+    spec, function = FUNCTIONS[case.get("aggregate", "collect")]
+    run: Any
+    if runner == "engine":
+        run = scenario.run_windowing(windowing, aggregate=spec)
+        assert run.open_windows == case.get("open_windows", 0)
+    else:
+        run = oracle.run(scenario, windowing, function)
+    assert_panes(run.panes, case["panes"], fields=case.get("fields", PANE_FIELDS))
+    assert_late(run.late, case.get("late", []))
+
+
+def test_every_rule_is_pinned() -> None:
+    cited = {rule for case in CASES for rule in case.values[0]["rules"]}
+    assert cited >= RULES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_scenarios_read_back(case: dict[str, Any]) -> None:
+    scenario = from_data(case)
+    assert Scenario.from_yaml(scenario.to_yaml()) == scenario
+    assert Scenario.from_markdown(scenario.to_markdown()) == scenario

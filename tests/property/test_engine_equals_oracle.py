@@ -1,0 +1,60 @@
+"""The engine gives what the scalar oracle gives: every field of every pane, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import lowwater as lw
+from lowwater.engine.windowing import Windowing
+from lowwater.testing import Scenario, assert_late, assert_panes, oracle
+from tests.property import strategies as own
+
+Case = tuple[Windowing, Scenario]
+
+
+def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:
+    wanted = oracle.run(scenario, windowing, functions)
+    run = scenario.run_windowing(windowing, aggregate=aggregate)
+    assert_panes(run, wanted.panes)
+    assert_late(run, wanted.late)
+    assert run.panes == wanted.panes
+    assert run.late == wanted.late
+    assert run.errors == []
+    assert run.open_windows == 0  # S-O7
+
+
+@given(own.cases())
+@settings(max_examples=1000)
+def test_any_windowing(case: Case) -> None:
+    check(*case, lw.collect(), list)
+
+
+@pytest.mark.parametrize("windows", [own.not_merging(), own.sessions(), own.MERGING_CUSTOM])
+def test_each_kind_of_windows(windows: Any) -> None:
+    @given(own.cases(own.windowings(windows)))
+    @settings(max_examples=500)
+    def run(case: Case) -> None:
+        check(*case, lw.collect(), list)
+
+    run()
+
+
+@given(own.cases(own.windowings(trigger=own.triggers(2))))
+@settings(max_examples=300)
+def test_aggregates_that_keep_no_elements(case: Case) -> None:
+    aggregates = {
+        "count": lw.count(),
+        "sum": lw.sum(),
+        "least": lw.min(),
+        "most": lw.max(),
+    }
+    functions = {
+        "count": len,
+        "sum": sum,
+        "least": lambda values: min(values, default=None),
+        "most": lambda values: max(values, default=None),
+    }
+    check(*case, aggregates, functions)
