@@ -88,7 +88,7 @@ class Ingest:
 
         Raises:
             InvalidArgument: A column is missing, or of a type that can never do.
-            DataError: A record is unusable and ``on_error`` is ``"raise"``.
+            DataError: A column is missing that was there before; or a record is unusable and ``on_error`` is ``"raise"``.
         """
         problems = Problems()
         times = event_times(self._column(records, self._time), self._time, self._timezone, problems)
@@ -110,10 +110,12 @@ class Ingest:
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
         if column is None:
+            mend = nearest(name, records.names)
+            if self._seen:
+                what = f"there is no column {name!r} any more"
+                raise DataError(what, where=records.origin, mend=mend)
             raise InvalidArgument(
-                f"there is no column {name!r}",
-                where=records.origin,
-                mend=nearest(name, records.names),
+                f"there is no column {name!r}", where=records.origin, mend=mend
             )
         return column
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import pyarrow as pa
 
 from lowwater.engine.columns import Column
+from lowwater.engine.panes import ErrorRecord
 from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
@@ -25,12 +26,14 @@ class Records:
         length: How many elements there are.
         origin: Where they come from (a file), for messages.
         first_row: Row of the first one in ``origin``, from 0; ``None`` once rows were dropped.
+        unreadable: What the source could not read on the way to these elements.
     """
 
     columns: Mapping[str, Column]
     length: int
     origin: str | None = None
     first_row: int | None = None
+    unreadable: Sequence[ErrorRecord] = ()
 
     @classmethod
     def from_arrow(

@@ -1,0 +1,38 @@
+"""What a runner reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from lowwater.engine.records import Records
+
+READ_ROWS = 131_072
+"""About how many rows are read, checked and converted at a time where that is free to choose."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A stream of records, read anew by each run (as far as what is behind it can be)."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns and their types, if they are known without running."""
+        ...
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        """Yield the records in order, never all at once.
+
+        Args:
+            size: How many elements a bundle will have at most; batches may be longer, unless
+                elements come in while the pipeline runs.
+            keys: The key columns; strings among them are best read as dictionaries.
+        """
+        ...
+
+
+def read_rows(size: int) -> int:
+    """Return how many rows to read at a time: whole bundles of ``size``, near ``READ_ROWS``."""
+    return size * max(1, READ_ROWS // size)

@@ -1,0 +1,235 @@
+"""CSV files as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.records import Records
+from lowwater.errors import DataError, InvalidArgument, nearest
+from lowwater.io.paths import files_of
+from lowwater.time import Int64Array
+
+_SUFFIXES = (".csv", ".csv.gz")
+_BLOCK_BYTES = 8 << 20
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CsvSource:
+    """CSV files with a header, one after the other.
+
+    A column's type is what its values in the first 8 MB of the first file look like, unless
+    ``types`` says it; integers become floats where a fraction turns up later. A row of the wrong
+    length, or with a value that is not of its column's type, is a dead letter (``malformed_csv``,
+    ``wrong_type``). An unquoted empty field is null.
+
+    Args:
+        paths: Files, folders and globs.
+        types: Arrow types by column, for those that are not to be inferred.
+        time: The column of event times, which is read as text unless it holds integers.
+        delimiter: What separates fields.
+    """
+
+    paths: tuple[str, ...]
+    types: Mapping[str, pa.DataType]
+    time: str
+    delimiter: str = ","
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        for path in files_of(self.paths, _SUFFIXES):
+            if path.stat().st_size:
+                return self._infer(path)
+        return None
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        schema = self.schema
+        if schema is None:
+            return
+        types = {field.name: field.type for field in schema}
+        for path in files_of(self.paths, _SUFFIXES):
+            if path.stat().st_size:
+                yield from _FileReader(path, types, self.delimiter).records()
+
+    def _infer(self, path: Path) -> pa.Schema:
+        try:
+            reader = _open(path, dict(self.types), self.delimiter, lambda _row: "skip")
+        except pa.ArrowInvalid as error:
+            raise _unreadable(path, error) from None
+        with reader:
+            schema: pa.Schema = reader.schema
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidArgument(
+                "two columns have one name", where=str(path), mend="Rename one in the header"
+            )
+        for name in self.types:
+            if name not in schema.names:
+                raise InvalidArgument(
+                    f"types= names a column {name!r} that is not there",
+                    where=str(path),
+                    mend=nearest(name, schema.names),
+                )
+        whole = path.stat().st_size <= _BLOCK_BYTES
+        return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])
+
+    def _settle(self, field: pa.Field, whole: bool) -> pa.DataType:
+        kind = field.type
+        if field.name in self.types:
+            return kind
+        if pa.types.is_binary(kind) or (pa.types.is_null(kind) and not whole):
+            return pa.string()
+        if field.name == self.time and pa.types.is_temporal(kind):
+            return pa.string()
+        return kind
+
+
+@final
+class _FileReader:
+    """Reads one file with Arrow's conversion while that goes well, then with care.
+
+    Args:
+        path: The file.
+        types: Types by column, shared by the files; widened where it must be.
+        delimiter: What separates fields.
+    """
+
+    def __init__(self, path: Path, types: dict[str, pa.DataType], delimiter: str) -> None:
+        self._path = path
+        self._types = types
+        self._delimiter = delimiter
+        self._unread: list[ErrorRecord] = []
+        self._noted: set[int] = set()
+
+    def records(self) -> Iterator[Records]:
+        """Yield the file's records, with the rows that could not be read."""
+        done = 0
+        try:
+            for batch in _open(self._path, self._types, self._delimiter, self._note):
+                yield self._with_unread(Records.from_arrow(batch, str(self._path), done))
+                done += batch.num_rows
+        except pa.ArrowInvalid:  # some value is not of its column's type
+            yield from self._with_care(done)
+        if self._unread:
+            yield self._with_unread(Records({}, 0, str(self._path)))
+
+    def _with_care(self, done: int) -> Iterator[Records]:
+        """Yield the records after the first ``done`` rows, converting from text row by row."""
+        row = 0
+        binary = dict.fromkeys(self._types, pa.binary())
+        try:
+            for batch in _open(self._path, binary, self._delimiter, self._note):
+                rest = batch.slice(max(0, done - row))
+                row += batch.num_rows - rest.num_rows
+                if rest.num_rows:
+                    yield self._with_unread(self._convert(rest, row))
+                row += rest.num_rows
+        except pa.ArrowInvalid as error:
+            raise _unreadable(self._path, error) from None
+
+    def _convert(self, batch: pa.RecordBatch, row: int) -> Records:
+        arrays: dict[str, pa.Array] = {}
+        details: dict[int, str] = {}
+        for name in batch.schema.names:
+            raw = batch.column(name)
+            made, bad = self._convert_column(name, raw)
+            arrays[name] = made
+            for at in bad.tolist():
+                shown = (raw[at].as_py() or b"").decode(errors="replace")
+                details.setdefault(at, f"{name}={shown!r} is not {self._types.get(name)}")
+        records = Records.from_arrow(pa.RecordBatch.from_pydict(arrays), str(self._path), row)
+        if not details:
+            return records
+        for at in sorted(details):
+            raw_row = batch.slice(at, 1).to_pylist()[0]
+            letter = {n: None if v is None else v.decode(errors="replace") for n, v in raw_row.items()}
+            place = records.place(at)
+            self._unread.append(ErrorRecord(letter, "wrong_type", details[at], place))
+        sound = np.setdiff1d(np.arange(batch.num_rows), np.array(sorted(details)))
+        return records.take(sound)
+
+    def _convert_column(self, name: str, raw: pa.Array) -> tuple[pa.Array, Int64Array]:
+        kind = self._types.get(name, pa.string())
+        made, bad = cast_rows(raw, kind)
+        if bad.size and pa.types.is_integer(kind):
+            wider, worse = cast_rows(raw, pa.float64())
+            if worse.size < bad.size:
+                self._types[name] = pa.float64()
+                return wider, worse
+        return made, bad
+
+    def _note(self, row: pa_csv.InvalidRow) -> str:
+        number = len(self._noted) if row.number is None else row.number
+        if number not in self._noted:
+            self._noted.add(number)
+            detail = f"{row.actual_columns} fields instead of {row.expected_columns}"
+            where = f"{self._path}:{number}"
+            self._unread.append(ErrorRecord(row.text, "malformed_csv", detail, where))
+        return "skip"
+
+    def _with_unread(self, records: Records) -> Records:
+        unread, self._unread = self._unread, []
+        return replace(records, unreadable=tuple(unread))
+
+
+def cast_rows(raw: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Int64Array]:
+    """Return binary text as values of a type, nulls where it cannot be, and the rows of those.
+
+    Arrow's cast is all or nothing, so what fails is halved until the culprits stand alone.
+    """
+    parts: list[pa.Array] = []
+    bad: list[int] = []
+    pending = [(0, len(raw))]
+    while pending:
+        low, high = pending.pop()
+        try:
+            parts.append(_cast(raw.slice(low, high - low), kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            if high - low == 1:
+                parts.append(pa.nulls(1, kind))
+                bad.append(low)
+            else:
+                middle = (low + high) // 2
+                pending += [(middle, high), (low, middle)]
+    made = pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
+    return made, np.array(bad, dtype=np.int64)
+
+
+def _cast(raw: pa.Array, kind: pa.DataType) -> pa.Array:
+    text = raw.cast(pa.string())
+    if pa.types.is_string(kind):
+        return text
+    if pa.types.is_null(kind):
+        return text if text.null_count < len(text) else pa.nulls(len(text))
+    return pc.utf8_trim_whitespace(text).cast(kind)
+
+
+def _open(
+    path: Path, types: Mapping[str, pa.DataType], delimiter: str, on_invalid: Any
+) -> pa_csv.CSVStreamingReader:
+    return pa_csv.open_csv(
+        str(path),
+        read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_invalid
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict(types), strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"the file cannot be read as CSV: {str(error).rstrip('.')}",
+        where=str(path),
+        mend="Write it again with a header and one record per line, or leave it out",
+    )

@@ -1,0 +1,214 @@
+"""Files of one JSON object per line as a source."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, final
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.records import Records
+from lowwater.engine.sources import read_rows
+from lowwater.errors import DataError
+from lowwater.io.paths import files_of
+
+_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+_FIRST_LINES = 4096
+_READ_ERRORS = (OSError, EOFError)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class JsonLinesSource:
+    """Files of one JSON object per line, one file after the other; blank lines do not count.
+
+    A field's type is the one it shows first; integers become floats where a fraction turns up. A
+    line that is no JSON object is a dead letter (``malformed_json``), as is one with a value that
+    is not of its field's type (``wrong_type``).
+
+    Args:
+        paths: Files, folders and globs.
+    """
+
+    paths: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Not known beforehand: a field may turn up at any line."""
+        files_of(self.paths, _SUFFIXES)
+        return None
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        reader = _LinesReader()
+        for path in files_of(self.paths, _SUFFIXES):
+            yield from reader.read(path, read_rows(size))
+
+
+@final
+class _LinesReader:
+    """Reads blocks of lines with Arrow, and line by line where that fails."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, pa.DataType] = {}
+
+    def read(self, path: Path, rows: int) -> Iterator[Records]:
+        """Yield a file's records."""
+        row = 0
+        try:
+            with _open(path) as file:
+                while lines := list(islice(file, _FIRST_LINES if not self._types else rows)):
+                    yield self._block(lines, path, row)
+                    row += len(lines)
+        except _READ_ERRORS as error:
+            raise DataError(
+                f"the file cannot be read: {error}",
+                where=str(path),
+                mend="Write it again, or leave it out",
+            ) from None
+
+    def _block(self, lines: list[bytes], path: Path, row: int) -> Records:
+        table = self._parse(lines)
+        if table is None:
+            return self._line_by_line(lines, path, row)
+        columns = {name: table.column(name) for name in table.column_names}
+        batch = pa.RecordBatch.from_pydict(
+            {name: _in_one(column) for name, column in columns.items()}
+        )
+        for field in batch.schema:
+            if field.name not in self._types or pa.types.is_null(self._types[field.name]):
+                self._types[field.name] = field.type
+        whole = not any(line.isspace() for line in lines)
+        return Records.from_arrow(batch, str(path), row if whole else None)
+
+    def _parse(self, lines: list[bytes]) -> pa.Table | None:
+        """Return a block of lines as a table, or ``None`` if Arrow cannot read it as it should."""
+        block = b"".join(lines)
+        expected = len(lines) - sum(line.isspace() for line in lines)
+        if not expected:
+            return None
+        try:
+            block.decode()
+            table = _read_json(block, self._types)
+            unknown = [f for f in table.schema if f.name not in self._types]
+            texts = {f.name: pa.string() for f in unknown if pa.types.is_temporal(f.type)}
+            if texts:  # JSON knows no times: what looks like one is read as the text it is
+                table = _read_json(block, {**self._types, **texts})
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+            return None
+        return table if table.num_rows == expected else None
+
+    def _line_by_line(self, lines: list[bytes], path: Path, row: int) -> Records:
+        objects: list[dict[str, Any]] = []
+        places: list[int] = []
+        letters: list[tuple[int, ErrorRecord]] = []
+        for at, line in enumerate(lines, row + 1):
+            if line.isspace():
+                continue
+            found, failure = _object(line)
+            if found is None:
+                text = line.decode(errors="replace").rstrip("\r\n")
+                letter = ErrorRecord(text, "malformed_json", failure, f"{path}:{at}")
+                letters.append((at, letter))
+            else:
+                objects.append(found)
+                places.append(at)
+        arrays, wrong = self._columns(objects)
+        for index, detail in wrong.items():
+            at = places[index]
+            letter = ErrorRecord(objects[index], "wrong_type", detail, f"{path}:{at}")
+            letters.append((at, letter))
+        batch = pa.RecordBatch.from_pydict(arrays)
+        if wrong:
+            batch = batch.take(pa.array([i for i in range(len(objects)) if i not in wrong]))
+        letters.sort(key=lambda letter: letter[0])
+        records = Records.from_arrow(batch, str(path))
+        return replace(records, unreadable=tuple(letter for _, letter in letters))
+
+    def _columns(self, objects: list[dict[str, Any]]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        names = dict.fromkeys((*self._types, *(name for row in objects for name in row)))
+        wrong: dict[int, str] = {}
+        arrays: dict[str, pa.Array] = {}
+        for name in names:
+            values = [row.get(name) for row in objects]
+            arrays[name] = self._column(name, values, wrong)
+            self._types[name] = arrays[name].type
+        return arrays, wrong
+
+    def _column(self, name: str, values: list[Any], wrong: dict[int, str]) -> pa.Array:
+        kind = self._types.get(name, pa.null())
+        if pa.types.is_null(kind):
+            kind = _kind_of_first(values)
+        if pa.types.is_integer(kind) and any(type(value) is float for value in values):
+            kind = pa.float64()
+        try:
+            return _array(values, kind)
+        except _BAD_VALUE:
+            pass
+        kept: list[Any] = []
+        for index, value in enumerate(values):
+            try:
+                _array([value], kind)
+                kept.append(value)
+            except _BAD_VALUE:
+                kept.append(None)
+                wrong.setdefault(index, f"{name}={value!r} is not {kind}")
+        return _array(kept, kind)
+
+
+_BAD_VALUE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and any(
+        type(value) is bool for value in values
+    ):
+        raise pa.ArrowTypeError("true and false are not numbers")
+    return pa.array(values, type=kind)
+
+
+def _kind_of_first(values: list[Any]) -> pa.DataType:
+    for value in values:
+        if value is not None:
+            try:
+                return pa.array([value]).type
+            except _BAD_VALUE:
+                continue
+    return pa.null()
+
+
+def _object(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return None, f"the line is not JSON: {error}"
+    if not isinstance(found, dict):
+        return None, f"the line holds a JSON {type(found).__name__}, not an object"
+    return found, ""
+
+
+def _read_json(block: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+    known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+    return pa_json.read_json(
+        BytesIO(block),
+        # One block: Arrow would otherwise infer each block's own types.
+        read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=True),
+        parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(list(known.items()))),
+    )
+
+
+def _in_one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    return path.open("rb")

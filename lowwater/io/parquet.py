@@ -1,0 +1,104 @@
+"""Parquet files as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lowwater.engine.records import Records
+from lowwater.engine.sources import read_rows
+from lowwater.engine.stateless import require_names
+from lowwater.errors import DataError
+from lowwater.io.paths import files_of
+
+_SUFFIXES = (".parquet", ".pq")
+_UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParquetSource:
+    """Parquet files, one after the other.
+
+    Args:
+        paths: Files, folders and globs.
+        columns: Which columns to read; ``None`` for all.
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        first = files_of(self.paths, _SUFFIXES)[0]
+        with _open(first, ()) as file:
+            schema: pa.Schema = file.schema_arrow
+        if self.columns is None:
+            return schema
+        require_names(self.columns, schema.names, str(first))
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        for path in files_of(self.paths, _SUFFIXES):
+            yield from self._read(path, read_rows(size), keys)
+
+    def _read(self, path: Path, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        with _open(path, ()) as file:
+            schema = file.schema_arrow
+            if self.columns is not None:
+                _require_columns(self.columns, schema, path)
+        texts = [name for name in keys if name in schema.names and _is_text(schema, name)]
+        columns = None if self.columns is None else list(self.columns)
+        row = 0
+        with _open(path, tuple(texts)) as file:
+            batches = file.iter_batches(batch_size=rows, columns=columns)
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                except _UNREADABLE as error:
+                    raise _unreadable(path, error) from None
+                yield Records.from_arrow(batch, str(path), row)
+                row += batch.num_rows
+
+
+def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
+    if path.stat().st_size == 0:
+        raise DataError(
+            "the file is empty (0 bytes), so it is no Parquet file",
+            where=str(path),
+            mend="Write it again, or leave it out",
+        )
+    try:
+        return pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=True)
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"the file cannot be read as Parquet; it may be truncated ({str(error).rstrip('.')})",
+        where=str(path),
+        mend="Write it again, or leave it out",
+    )
+
+
+def _require_columns(columns: tuple[str, ...], schema: pa.Schema, path: Path) -> None:
+    for name in columns:
+        if name not in schema.names:
+            raise DataError(
+                f"there is no column {name!r} in this file",
+                where=str(path),
+                mend="Leave the file out, or the column",
+            )
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

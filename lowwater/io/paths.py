@@ -1,0 +1,83 @@
+"""Files, folders and globs as a list of files, in sorted order."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from lowwater.errors import InvalidArgument, describe, nearest
+
+PathLike: TypeAlias = str | os.PathLike[str]
+PathsLike: TypeAlias = PathLike | Iterable[PathLike]
+
+
+def as_paths(paths: PathsLike) -> tuple[str, ...]:
+    """Return what the user gave as a tuple of text.
+
+    Raises:
+        InvalidArgument: It is neither a path nor several.
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    try:
+        return tuple(os.fspath(path) for path in given)
+    except TypeError:
+        raise InvalidArgument(
+            f"{describe('paths', paths)} is not a path", mend="Give a file, a folder or a glob"
+        ) from None
+
+
+def files_of(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files that paths stand for: each path's own in sorted order.
+
+    A folder stands for the files below it that end in one of ``suffixes``, but for those whose
+    name begins with ``_`` or ``.``.
+
+    Raises:
+        InvalidArgument: A path leads to no file.
+    """
+    found: list[Path] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            found.extend(_in_folder(path, suffixes))
+        else:
+            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
+            files = [match for match in matches if match.is_file()]
+            if not files:
+                raise _nothing_at(path)
+            found.extend(files)
+    return found
+
+
+def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name.endswith(suffixes)
+        and path.is_file()
+        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+    )
+    if not files:
+        raise InvalidArgument(
+            f"the folder {str(folder)!r} holds no files that end in {' or '.join(suffixes)}",
+            mend="Give the files themselves, or a glob",
+        )
+    return files
+
+
+def _nothing_at(path: Path) -> InvalidArgument:
+    if glob.has_magic(str(path)):
+        return InvalidArgument(f"no file matches {str(path)!r}", mend="Check the pattern")
+    parent = path.parent
+    if not parent.is_dir():
+        return InvalidArgument(
+            f"there is no file {str(path)!r}, nor a folder {str(parent)!r}", mend="Check the path"
+        )
+    known = [entry.name for entry in parent.iterdir()]
+    mend = nearest(path.name, known) if 0 < len(known) <= 20 else "Check the path"
+    return InvalidArgument(f"there is no file {str(path)!r}", mend=mend)
