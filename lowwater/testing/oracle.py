@@ -254,16 +254,15 @@ class _Oracle:
         emits = on_time or self._has_new(row)  # S-P3
         if emits:
             self._emit(row, timing, is_last=finished or self._expired(row))
-        if finished:
+        if finished and not self._expired(row):
             del self.open[row.key, row.window]
-            if not self._expired(row):
-                self.finished.add((row.key, row.window))  # S-O7
+            self.finished.add((row.key, row.window))  # S-O7
         return emits
 
     def _expire(self, row: _Open, *, emitted: bool, completes: bool = False) -> None:
         """S-O6: show what no pane has shown, once, and hold nothing any more."""
         if not self._expired(row) or self.open.pop((row.key, row.window), None) is None:
-            return
+            return  # not yet, or it finished before
         if not emitted and (self.windowing.closing == "always" or self._has_new(row)):
             self._emit(row, self._timing(row, completes), is_last=True)
 
