@@ -1,0 +1,209 @@
+"""Instants and durations (S-T1)."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowwater.errors import InvalidArgument
+from lowwater.time import (
+    END_OF_TIME,
+    LAST_EVENT_TIME,
+    START_OF_TIME,
+    Instant,
+    duration,
+    format_duration,
+    format_instant,
+    instant,
+    saturating_add,
+    saturating_add_array,
+)
+
+SECOND = 1_000_000
+NOON = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
+PLUS_ONE = timezone(timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("given", "micros"),
+    [
+        (0, 0),
+        (-7, -7),
+        (np.int64(5), 5),
+        (np.uint8(5), 5),
+        ("250ms", 250_000),
+        ("10s", 10 * SECOND),
+        ("1h30m", 5_400 * SECOND),
+        ("1h 30m", 5_400 * SECOND),
+        (" 1d ", 86_400 * SECOND),
+        ("2w", 14 * 86_400 * SECOND),
+        ("3us", 3),
+        ("1.5s", 1_500_000),
+        ("0.1us", 0),
+        ("-10s", -10 * SECOND),
+        ("9007199254740993.0us", 2**53 + 1),
+        (timedelta(days=-1, microseconds=1), -86_400 * SECOND + 1),
+        (np.timedelta64(3, "ms"), 3_000),
+        (np.timedelta64(-1, "ns"), -1),
+        (np.timedelta64(1, "W"), 7 * 86_400 * SECOND),
+        (pd.Timedelta("1h"), 3_600 * SECOND),
+    ],
+)
+def test_durations_are_read_as_microseconds(given: Any, micros: int) -> None:
+    assert duration(given) == micros
+    assert type(duration(given)) is int
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        True,
+        1.5,
+        "",
+        "10",
+        "s",
+        "10 parsecs",
+        "1s?",
+        "--1s",
+        "1h-30m",
+        "9" * 400 + ".0d",
+        "9" * 5_000 + "d",
+        timedelta(days=999_999_999),
+        2**63,
+        np.timedelta64("NaT"),
+        np.timedelta64(1, "M"),
+        np.timedelta64(1, "Y"),
+        np.timedelta64(5),
+        np.timedelta64(10**15, "D"),
+        [10],
+    ],
+)
+def test_what_is_no_duration_is_refused_by_name(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"gap=.*\(\w+\)"):
+        duration(given, name="gap")
+
+
+@pytest.mark.parametrize(
+    ("given", "micros"),
+    [
+        (0, 0),
+        (np.int64(-5), -5),
+        (datetime(2000, 1, 1, 12, tzinfo=UTC), NOON),
+        (datetime(2000, 1, 1, 13, tzinfo=PLUS_ONE), NOON),
+        (datetime(1, 1, 1, tzinfo=UTC), -62_135_596_800 * SECOND),
+        (np.datetime64("2000-01-01T12:00"), NOON),
+        (np.datetime64("2000", "Y"), NOON - 43_200 * SECOND),
+        (np.datetime64(-1, "ns"), -1),
+        ("2000-01-01T12:00:00Z", NOON),
+        ("2000-01-01T13:00:00.000001+01:00", NOON + 1),
+        (pd.Timestamp("2000-01-01T12:00Z"), NOON),
+        (pd.Timestamp("1969-12-31T23:59:59.999999999Z"), -1),
+    ],
+)
+def test_instants_are_read_as_microseconds(given: Any, micros: int) -> None:
+    assert instant(given) == micros
+    assert type(instant(given)) is Instant
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        False,
+        0.0,
+        "",
+        "noon",
+        datetime(2000, 1, 1),  # noqa: DTZ001
+        "2000-01-01",
+        "2000-01-01T12:00:00",
+        np.datetime64("NaT"),
+        np.datetime64(10**12, "Y"),
+        pd.NaT,
+        pd.Timestamp("2000-01-01"),
+        2**63,
+        -(2**63) - 1,
+    ],
+)
+def test_what_is_no_instant_is_refused_by_name(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"start=.*\(\w+\)"):
+        instant(given, name="start")
+
+
+def test_a_naive_datetime_is_refused_with_a_hint() -> None:
+    with pytest.raises(InvalidArgument, match=r"no time zone.*\.replace\(tzinfo="):
+        instant("2000-01-01T12:00:00")
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (NOON, "2000-01-01T12:00:00Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (START_OF_TIME, "-inf"),
+        (END_OF_TIME, "+inf"),
+        (2**62, "4611686018427387904us"),
+        (-(2**62), "-4611686018427387904us"),
+    ],
+)
+def test_an_instant_shows_itself_and_reads_its_own_text_back(at: int, text: str) -> None:
+    assert format_instant(at) == str(Instant(at)) == text
+    assert Instant(text) == at
+    assert eval(repr(Instant(at))) == at
+
+
+@pytest.mark.parametrize("given", [1.5, None, "19us99", "99999999999999999999us"])
+def test_an_instant_is_made_from_nothing_else(given: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        Instant(given)
+
+
+def test_an_instant_is_an_int() -> None:
+    at = Instant(NOON)
+    assert at == NOON
+    assert hash(at) == hash(NOON)
+    assert at + 1 == NOON + 1
+    assert np.array([at]).dtype == np.int64
+    for twin in (copy.deepcopy(at), pickle.loads(pickle.dumps(at))):
+        assert twin == at
+        assert type(twin) is Instant
+
+
+def test_an_instant_becomes_a_datetime_where_one_exists() -> None:
+    assert Instant(NOON).to_datetime() == datetime(2000, 1, 1, 12, tzinfo=UTC)
+    with pytest.raises(InvalidArgument, match="years 1 to 9999"):
+        Instant(2**62).to_datetime()
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0s"),
+        (1, "1us"),
+        (-1_500_000, "-1s500ms"),
+        (90 * SECOND, "1m30s"),
+        (7 * 86_400 * SECOND, "7d"),
+    ],
+)
+def test_durations_have_a_text(micros: int, text: str) -> None:
+    assert format_duration(micros) == text
+
+
+def test_addition_saturates_at_the_ends_of_time() -> None:
+    assert saturating_add(END_OF_TIME, 1) == END_OF_TIME
+    assert saturating_add(START_OF_TIME, -1) == START_OF_TIME
+    assert saturating_add(START_OF_TIME, END_OF_TIME) == -1
+    at = np.array([START_OF_TIME, -1, 0, END_OF_TIME])
+    assert saturating_add_array(at, 2).tolist() == [START_OF_TIME + 2, 1, 2, END_OF_TIME]
+    assert saturating_add_array(at, -2).tolist() == [START_OF_TIME, -3, -2, END_OF_TIME - 2]
+
+
+def test_the_last_event_time_leaves_a_day() -> None:
+    """S-W4: the global window ends a day before the end of time."""
+    assert duration("1d") == END_OF_TIME - (LAST_EVENT_TIME + 1)

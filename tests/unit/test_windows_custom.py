@@ -1,0 +1,186 @@
+"""Windows of the user's own making (S-W6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lowwater.errors import InvalidArgument
+from lowwater.time import Int64Array
+from lowwater.windows import Assignment, CustomWindows, MergingWindowFunction, Window
+
+MergeSets = Iterable[tuple[Sequence[Window], tuple[int, int]]]
+
+
+def ints(*values: int) -> Int64Array:
+    return np.array(values, dtype=np.int64)
+
+
+def rows(given: Assignment) -> list[tuple[int, int, int]]:
+    assert given.element is not None
+    columns = (given.element.tolist(), given.start.tolist(), given.end.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def test_an_element_may_have_any_number_of_windows() -> None:
+    """S-W6: per element; S-W2: none of them is `unwindowed`."""
+    # 0 [====) 10    t=0
+    # 0 [====) 10    t=1: both, given in any order and one twice
+    # 0 [=======) 15
+    #                t=2: none
+    windows = CustomWindows(lambda t: {0: [(0, 10)], 1: [(0, 15), (0, 10), (0, 15)]}.get(t, []))
+    given = windows.assign(ints(0, 1, 2), {})
+    assert rows(given) == [(0, 0, 10), (1, 0, 10), (1, 0, 15)]
+    assert given.unwindowed is not None
+    assert given.unwindowed.tolist() == [2]
+
+
+def test_a_column_of_one_window_each() -> None:
+    """S-W6: vectorised."""
+    # 0 [====) 10 [====) 20
+    windows = CustomWindows(assign_column=lambda t: (t - t % 10, t - t % 10 + 10))
+    given = windows.assign(ints(3, 10), {})
+    assert given.start.tolist() == [0, 10]
+    assert given.end.tolist() == [10, 20]
+    assert given.element is None
+
+
+def test_a_column_of_several_windows_each() -> None:
+    """S-W6."""
+    # 3 [=) 4
+    # 3 [==) 5
+    #       10 none
+    windows = CustomWindows(assign_column=lambda _: (ints(3, 3), ints(4, 5), ints(0, 0)))
+    given = windows.assign(ints(3, 10), {})
+    assert rows(given) == [(0, 3, 4), (0, 3, 5)]
+    assert given.unwindowed is not None
+    assert given.unwindowed.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("assign", "problem"),
+    [
+        (lambda t: (t,), "must return"),
+        (lambda t: (t, t[:1] + 1), "must return"),
+        (lambda t: (t, t + 1, t[:1]), "must return"),
+        (lambda t: (t, t + 1, ints(1, 0)), "never go down"),
+        (lambda t: (t, t + 1, ints(0, 2)), r"within 0\.\.1"),
+        (lambda t: (t, t + 1, ints(-1, 0)), r"within 0\.\.1"),
+        (lambda t: (t, t), "end after it starts"),
+    ],
+)
+def test_a_column_that_breaks_the_rules_names_the_function(
+    assign: Callable[[Int64Array], tuple[Any, ...]], problem: str
+) -> None:
+    windows = CustomWindows(assign_column=assign, name="by shift")
+    with pytest.raises(InvalidArgument, match=f"by shift.*{problem}|by shift.*not {problem}"):
+        windows.assign(ints(5, 6), {})
+
+
+def test_an_empty_window_names_the_function() -> None:
+    with pytest.raises(InvalidArgument, match=r"by shift gave .*\[5, 5\)"):
+        CustomWindows(lambda t: [(t, t)], name="by shift").assign(ints(5), {})
+
+
+def one_each(t: int) -> list[tuple[int, int]]:
+    return [(t, t + 1)]
+
+
+def merging(merge: Callable[[Sequence[Window]], MergeSets]) -> CustomWindows:
+    return CustomWindows(one_each, merge_active=merge, name="by shift")
+
+
+def test_a_merge_sees_one_key_at_a_time_and_may_grow_or_shrink() -> None:
+    """S-W6."""
+    # key 1: 0 [==) 5
+    # key 1:      5 [==) 9    -> 0 [======) 9
+    # key 2: 0 [======) 9     -> 0 [==) 3
+    seen: list[list[tuple[int, int]]] = []
+
+    def merge(active: Sequence[Window]) -> MergeSets:
+        seen.append([(w.start, w.end) for w in active])
+        yield active, ((0, 9) if len(active) == 2 else (0, 3))
+
+    outcome = merging(merge).merge(ints(1, 1, 2), ints(0, 5, 0), ints(5, 9, 9))
+    assert seen == [[(0, 5), (5, 9)], [(0, 9)]]
+    assert outcome.group.tolist() == [0, 0, 1]
+    assert outcome.start.tolist() == [0, 0]
+    assert outcome.end.tolist() == [9, 3]
+
+
+def test_windows_in_no_set_stay_as_they_are() -> None:
+    """S-W6."""
+    # 0 [==) 2
+    #    2 [==) 4    -> 2 [======) 8
+    #       6 [==) 8
+    outcome = merging(lambda active: [(active[1:], (2, 8))]).merge(
+        ints(0, 0, 0), ints(0, 2, 6), ints(2, 4, 8)
+    )
+    made = list(zip(outcome.start.tolist(), outcome.end.tolist(), strict=True))
+    assert [made[group] for group in outcome.group.tolist()] == [(0, 2), (2, 8), (2, 8)]
+
+
+def test_equal_windows_are_one_active_window() -> None:
+    # 0 [==) 2
+    # 0 [==) 2
+    seen: list[int] = []
+
+    def merge(active: Sequence[Window]) -> MergeSets:
+        seen.append(len(active))
+        return []
+
+    outcome = merging(merge).merge(ints(0, 0), ints(0, 0), ints(2, 2))
+    assert seen == [1]
+    assert outcome.group.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("merge", "problem"),
+    [
+        (lambda w: [([w[0]], (0, 9)), ([w[0]], (0, 8))], "two merge sets"),
+        (lambda w: [([w[0]], (0, 9)), ([w[1]], (0, 9))], "two sets into one"),
+        (lambda w: [([w[0]], (w[1].start, w[1].end))], "outside the set"),
+        (lambda _: [([Window(7, 8)], (0, 9))], "not an active window"),
+        (lambda _: [([], (0, 9))], "no windows"),
+        (lambda w: [(w, (9, 0))], "end after it starts"),
+    ],
+)
+def test_a_merge_that_breaks_the_rules_is_an_error(
+    merge: Callable[[Sequence[Window]], MergeSets], problem: str
+) -> None:
+    """S-W6: each window in at most one set; the result is one of the set or new."""
+    with pytest.raises(InvalidArgument, match=problem):
+        merging(merge).merge(ints(0, 0), ints(0, 2), ints(2, 4))
+
+
+def test_a_set_may_be_any_iterable_and_merge_to_one_of_its_own() -> None:
+    # 0 [======) 4
+    # 0 [==) 2       -> 0 [==) 2
+    def merge(active: Sequence[Window]) -> Any:
+        yield iter(active), active[0]
+
+    outcome = merging(merge).merge(ints(0, 0), ints(0, 0), ints(2, 4))
+    assert outcome.group.tolist() == [0, 0]
+    assert (outcome.start.tolist(), outcome.end.tolist()) == ([0], [2])
+
+
+def test_nothing_merges_into_nothing() -> None:
+    outcome = merging(lambda active: [(active, (0, 9))]).merge(ints(), ints(), ints())
+    assert len(outcome.group) == len(outcome.start) == 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"assign_element": one_each, "assign_column": one_each}])
+def test_exactly_one_way_to_assign(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="either assign_element or assign_column"):
+        CustomWindows(**arguments)
+
+
+def test_merging_follows_from_the_merge_function() -> None:
+    assert CustomWindows(one_each).merge_scope == "none"
+    assert merging(lambda _: []).merge_scope == "key"
+    assert isinstance(merging(lambda _: []), MergingWindowFunction)
+    assert CustomWindows(one_each) == CustomWindows(one_each)
+    assert hash(CustomWindows(one_each)) == hash(CustomWindows(one_each))
