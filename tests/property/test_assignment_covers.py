@@ -40,7 +40,7 @@ CALENDAR = st.one_of(
     *(
         st.builds(
             CalendarWindows,
-            **{unit: st.integers(1, 40)},  # type: ignore[arg-type]  # mypy takes it for every one
+            **{unit: st.integers(1, 40)},
             timezone=st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo"]),
         )
         for unit in ("years", "months", "weeks", "days")

@@ -1,4 +1,4 @@
-"""Imports point one way: time, errors <- windows, triggers, watermark <- state <- engine <- the rest."""
+"""Imports point one way, from the values of the model up to its front door."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def test_triggers_that_differ_differ() -> None:
     assert len(set(ONE_OF_EACH)) == len(ONE_OF_EACH)
     a, b = AfterCount(1), AfterWatermark()
     assert AfterAny(a, b) != AfterAny(b, a)
-    assert AfterAny(a, b) != AfterAll(a, b)
+    unlike: Trigger = AfterAll(a, b)
+    assert unlike != AfterAny(a, b)
     assert AfterProcessingTime("60s") == AfterProcessingTime("1m")
 
 

@@ -46,7 +46,7 @@ def test_accumulation_must_be_named_if_a_window_may_fire_more_than_once(
             windows=MINUTE,
             trigger=trigger,
             allowed_lateness=lateness,
-            accumulation=mode,  # type: ignore[arg-type]
+            accumulation=mode,
         )
         assert named.mode == mode
 

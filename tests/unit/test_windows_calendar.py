@@ -229,12 +229,17 @@ def test_a_bundle_gives_what_its_elements_give_one_by_one(
         assert together.end[index] == alone.end[0] > at
 
 
-def test_calendar_arithmetic_is_done_once_per_day_touched(monkeypatch: Any) -> None:
+def test_calendar_arithmetic_is_done_once_per_day_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     """S-W5: not once per element."""
     from lowwater.windows import calendar
 
     asked: list[int] = []
-    monkeypatch.setattr(calendar, "_midnight", lambda _, day: asked.append(day) or day * 24 * HOUR)
+
+    def midnight(timezone: str, day: int) -> int:
+        asked.append(day)
+        return day * 24 * HOUR
+
+    monkeypatch.setattr(calendar, "_midnight", midnight)
     times = np.concatenate([np.arange(100_000), np.arange(100_000) + 40_000 * 24 * HOUR])
     CalendarWindows(days=1).assign(times, {})
     assert len(asked) <= 8

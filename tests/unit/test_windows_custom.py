@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lowwater.errors import InvalidArgument
-from lowwater.time import Int64Array
+from lowwater.time import Instant, Int64Array
 from lowwater.windows import Assignment, CustomWindows, MergingWindowFunction, Window
 
 MergeSets = Iterable[tuple[Sequence[Window], tuple[int, int]]]
@@ -143,7 +143,7 @@ def test_equal_windows_are_one_active_window() -> None:
         (lambda w: [([w[0]], (0, 9)), ([w[0]], (0, 8))], "two merge sets"),
         (lambda w: [([w[0]], (0, 9)), ([w[1]], (0, 9))], "two sets into one"),
         (lambda w: [([w[0]], (w[1].start, w[1].end))], "outside the set"),
-        (lambda _: [([Window(7, 8)], (0, 9))], "not an active window"),
+        (lambda _: [([Window(Instant(7), Instant(8))], (0, 9))], "not an active window"),
         (lambda _: [([], (0, 9))], "no windows"),
         (lambda w: [(w, (9, 0))], "end after it starts"),
     ],
