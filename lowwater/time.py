@@ -251,7 +251,7 @@ def _read_instant(value: InstantLike) -> int:
 
 
 def _from_datetime(value: datetime, name: str) -> Instant:
-    if value != value:  # noqa: PLR0124  # pandas.NaT is a datetime that differs from itself
+    if value != value:  # pandas.NaT is a datetime that differs from itself
         raise _bad_instant(name, value)
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidArgument(
