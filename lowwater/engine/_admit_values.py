@@ -39,15 +39,13 @@ class ValueGate:
     def __init__(self, name: str, needs: Needs) -> None:
         self._name = name
         self._needs = needs
-        self._anything = needs in ("anything", "nothing")
+        self._anything = needs in ("anything", "nothing", "presence")
         self._kind: str | None = None
         self._type: pa.DataType | None = None
         self._floating = False
 
     def admit(self, column: Column, problems: Problems) -> Column:
         """Return the column as the aggregates take it; unsuitable rows are noted.
-
-        While a column has shown nothing but nulls it comes back with the Arrow type ``null``.
 
         Raises:
             InvalidArgument: Its first typed column is of a type that can never do.
@@ -129,7 +127,7 @@ class ValueGate:
             return Column.from_arrow(pa.nulls(length, self._type))
         if self._kind is not None:
             return Column(np.full(length, None, dtype=object), valid)
-        return Column(np.zeros(length, np.int64), valid, pa.null())
+        return Column(np.zeros(length, np.bool_ if self._needs == "booleans" else np.int64), valid)
 
     def _admit_objects(self, column: Column, problems: Problems) -> Column:
         values = column.to_list()

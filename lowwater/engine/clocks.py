@@ -175,5 +175,3 @@ class Cutter:
             ticks = np.maximum.accumulate(ticks)
             self._tick = int(ticks[-1])
         return ticks
-
-

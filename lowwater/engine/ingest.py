@@ -114,9 +114,7 @@ class Ingest:
             if self._seen:
                 what = f"there is no column {name!r} any more"
                 raise DataError(what, where=records.origin, mend=mend)
-            raise InvalidArgument(
-                f"there is no column {name!r}", where=records.origin, mend=mend
-            )
+            raise InvalidArgument(f"there is no column {name!r}", where=records.origin, mend=mend)
         return column
 
     def _sift(

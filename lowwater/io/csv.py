@@ -150,7 +150,9 @@ class _FileReader:
             return records
         for at in sorted(details):
             raw_row = batch.slice(at, 1).to_pylist()[0]
-            letter = {n: None if v is None else v.decode(errors="replace") for n, v in raw_row.items()}
+            letter = {
+                n: None if v is None else v.decode(errors="replace") for n, v in raw_row.items()
+            }
             place = records.place(at)
             self._unread.append(ErrorRecord(letter, "wrong_type", details[at], place))
         sound = np.setdiff1d(np.arange(batch.num_rows), np.array(sorted(details)))

@@ -1,0 +1,146 @@
+"""The Dataflow model for Python: windows, triggers, watermarks and accumulation modes.
+
+>>> import lowwater as lw
+>>> clicks = [{"at": "2000-01-01T12:00:10Z", "page": "home"}]
+>>> pipeline = (
+...     lw.from_iterable(clicks, time="at")
+...     .key_by("page")
+...     .window(lw.FixedWindows("1m"))
+...     .aggregate(clicks=lw.count())
+... )
+>>> for pane in pipeline.run():
+...     print(pane.key, pane.window, pane.value, pane.timing)
+home [2000-01-01T12:00:00Z, 2000-01-01T12:01:00Z) 1 ON_TIME
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from narwhals import Expr as Expr
+    from narwhals import col as col
+
+    from lowwater.engine.aggregates import AggregateSpec as AggregateSpec
+    from lowwater.engine.aggregates import Combiner as Combiner
+    from lowwater.engine.aggregates import all as all
+    from lowwater.engine.aggregates import any as any
+    from lowwater.engine.aggregates import collect as collect
+    from lowwater.engine.aggregates import collect_set as collect_set
+    from lowwater.engine.aggregates import combine as combine
+    from lowwater.engine.aggregates import count as count
+    from lowwater.engine.aggregates import count_distinct as count_distinct
+    from lowwater.engine.aggregates import first as first
+    from lowwater.engine.aggregates import last as last
+    from lowwater.engine.aggregates import max as max
+    from lowwater.engine.aggregates import mean as mean
+    from lowwater.engine.aggregates import min as min
+    from lowwater.engine.aggregates import std as std
+    from lowwater.engine.aggregates import sum as sum
+    from lowwater.engine.aggregates import var as var
+    from lowwater.engine.clocks import ArrivalClock as ArrivalClock
+    from lowwater.engine.clocks import ManualClock as ManualClock
+    from lowwater.engine.clocks import WallClock as WallClock
+    from lowwater.engine.metrics import Metrics as Metrics
+    from lowwater.engine.panes import ErrorRecord as ErrorRecord
+    from lowwater.engine.panes import LateRecord as LateRecord
+    from lowwater.engine.panes import Pane as Pane
+    from lowwater.engine.steps import PaneBatch as PaneBatch
+    from lowwater.engine.windowing import Windowing as Windowing
+    from lowwater.errors import DataError as DataError
+    from lowwater.errors import InternalError as InternalError
+    from lowwater.errors import InvalidArgument as InvalidArgument
+    from lowwater.errors import LowwaterError as LowwaterError
+    from lowwater.errors import StateError as StateError
+    from lowwater.errors import UnsafeTrigger as UnsafeTrigger
+    from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
+    from lowwater.pipeline import KeyedStream as KeyedStream
+    from lowwater.pipeline import Pipeline as Pipeline
+    from lowwater.pipeline import Result as Result
+    from lowwater.pipeline import Stream as Stream
+    from lowwater.pipeline import WindowedStream as WindowedStream
+    from lowwater.pipeline import from_arrow as from_arrow
+    from lowwater.pipeline import from_iterable as from_iterable
+    from lowwater.pipeline import from_pandas as from_pandas
+    from lowwater.pipeline import read_csv as read_csv
+    from lowwater.pipeline import read_jsonl as read_jsonl
+    from lowwater.pipeline import read_parquet as read_parquet
+    from lowwater.time import END_OF_TIME as END_OF_TIME
+    from lowwater.time import START_OF_TIME as START_OF_TIME
+    from lowwater.time import Instant as Instant
+    from lowwater.time import duration as duration
+    from lowwater.time import instant as instant
+    from lowwater.triggers import AfterAll as AfterAll
+    from lowwater.triggers import AfterAny as AfterAny
+    from lowwater.triggers import AfterCount as AfterCount
+    from lowwater.triggers import AfterEach as AfterEach
+    from lowwater.triggers import AfterProcessingTime as AfterProcessingTime
+    from lowwater.triggers import AfterWatermark as AfterWatermark
+    from lowwater.triggers import Always as Always
+    from lowwater.triggers import CustomTrigger as CustomTrigger
+    from lowwater.triggers import Default as Default
+    from lowwater.triggers import Never as Never
+    from lowwater.triggers import OrFinally as OrFinally
+    from lowwater.triggers import Repeatedly as Repeatedly
+    from lowwater.triggers import Trigger as Trigger
+    from lowwater.triggers import TriggerContext as TriggerContext
+    from lowwater.triggers import TriggerLogic as TriggerLogic
+    from lowwater.watermark import Ascending as Ascending
+    from lowwater.watermark import BoundedDisorder as BoundedDisorder
+    from lowwater.watermark import ManualWatermark as ManualWatermark
+    from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
+    from lowwater.windows import CalendarWindows as CalendarWindows
+    from lowwater.windows import CustomWindows as CustomWindows
+    from lowwater.windows import FixedWindows as FixedWindows
+    from lowwater.windows import GlobalWindow as GlobalWindow
+    from lowwater.windows import Sessions as Sessions
+    from lowwater.windows import SlidingWindows as SlidingWindows
+    from lowwater.windows import Window as Window
+
+_PLACES = {
+    "narwhals": "Expr col",
+    "lowwater.engine.aggregates": (
+        "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
+        "last max mean min std sum var"
+    ),
+    "lowwater.engine.clocks": "ArrivalClock ManualClock WallClock",
+    "lowwater.engine.metrics": "Metrics",
+    "lowwater.engine.panes": "ErrorRecord LateRecord Pane",
+    "lowwater.engine.steps": "PaneBatch",
+    "lowwater.engine.windowing": "Windowing",
+    "lowwater.errors": (
+        "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
+        "UnsupportedByRunner"
+    ),
+    "lowwater.pipeline": (
+        "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
+        "read_csv read_jsonl read_parquet"
+    ),
+    "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
+    "lowwater.triggers": (
+        "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "
+        "CustomTrigger Default Never OrFinally Repeatedly Trigger TriggerContext TriggerLogic"
+    ),
+    "lowwater.watermark": "Ascending BoundedDisorder ManualWatermark WatermarkEstimator",
+    "lowwater.windows": (
+        "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
+    ),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for (PEP 562), so that importing costs nothing."""
+    place = _PLACE_OF.get(name)
+    if place is None:
+        raise AttributeError(f"module 'lowwater' has no attribute {name!r}")
+    value = getattr(import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACE_OF})

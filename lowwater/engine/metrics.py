@@ -1,0 +1,70 @@
+"""What a run has done so far, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
+from lowwater.time import START_OF_TIME, Instant
+
+
+@final
+@dataclass(slots=True)
+class Metrics:
+    """Counts of a run; they grow while it goes on.
+
+    Args:
+        events: Records read from the source, whatever became of them.
+        panes: Panes shown, by timing; retractions are not among them.
+        retractions: Panes taken back.
+        late: Elements dropped from one of their windows, by reason.
+        errors: Dead letters, by reason.
+        bundles: Bundles the operator took.
+        watermark: The input watermark.
+        clock: The clock.
+        open_windows: How many windows are open.
+        elapsed: Seconds since the run began, by the runner's stopwatch.
+    """
+
+    events: int = 0
+    panes: Counter[str] = field(default_factory=Counter)
+    retractions: int = 0
+    late: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    bundles: int = 0
+    watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    open_windows: int = 0
+    elapsed: float = 0.0
+
+    @property
+    def events_per_second(self) -> float:
+        """Records read per second of the run; 0 before it has taken any time."""
+        return self.events / self.elapsed if self.elapsed > 0 else 0.0
+
+    def count_panes(self, panes: PaneBatch) -> None:
+        """Count some panes. O(n)."""
+        inserts = panes.kind == INSERT
+        shown = int(np.count_nonzero(inserts))
+        self.retractions += len(panes) - shown
+        timing = panes.timing if shown == len(panes) else panes.timing[inserts]
+        _add(self.panes, timing, TIMINGS)
+
+    def count_late(self, late: LateBatch) -> None:
+        """Count some dropped elements. O(n)."""
+        _add(self.late, late.reason, REASONS)
+
+
+def _add(
+    counts: Counter[str],
+    codes: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
+    names: tuple[str, ...],
+) -> None:
+    found = np.bincount(codes, minlength=len(names))
+    for name, number in zip(names, found.tolist(), strict=True):
+        if number:
+            counts[name] += number

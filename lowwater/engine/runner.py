@@ -1,0 +1,241 @@
+"""The local runner: drives a source through the steps and the window operator, in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, final
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._base import Needs
+from lowwater.engine.clocks import ClockLike, Cut, Cutter
+from lowwater.engine.columns import Column
+from lowwater.engine.ingest import Admitted, Ingest, OnError
+from lowwater.engine.metrics import Metrics
+from lowwater.engine.operator import WindowOperator
+from lowwater.engine.outcomes import LateElements, Outcome
+from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.records import Records
+from lowwater.engine.sources import Source
+from lowwater.engine.stateless import Step
+from lowwater.engine.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    StepOutput,
+    WatermarkAdvance,
+)
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import DataError
+from lowwater.time import Instant
+from lowwater.watermark import WatermarkEstimator
+
+Observer: TypeAlias = Callable[[Metrics], None]
+
+_STRICTEST: tuple[Needs, ...] = (
+    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One keyed stage, ready to run: a value that holds no state.
+
+    Args:
+        source: Where records come from.
+        steps: What becomes of them before they are grouped.
+        time: The column of event times.
+        timezone: What times without a time zone mean.
+        keys: The key columns.
+        key_names: What panes call these.
+        windowing: Windows, trigger and the rest.
+        aggregates: What panes show, by name.
+        watermark: How the watermark is guessed; ``None``: there is none until the input ends.
+    """
+
+    source: Source
+    steps: tuple[Step, ...]
+    time: str
+    timezone: str | None
+    keys: tuple[str, ...]
+    key_names: tuple[str, ...]
+    windowing: Windowing
+    aggregates: Mapping[str, AggregateSpec]
+    watermark: WatermarkEstimator | None
+
+    def ingest(self, on_error: OnError) -> Ingest:
+        """Return the gate before the window operator."""
+        durations = self.windowing.windows.columns
+        needs = strictest_needs(self.aggregates)
+        return Ingest(
+            time=self.time,
+            keys=self.keys,
+            needs={name: need for name, need in needs.items() if name not in durations},
+            durations=durations,
+            on_error=on_error,
+            timezone=self.timezone,
+        )
+
+
+@final
+class LocalRun:
+    """One run of a plan.
+
+    For each bundle, in this order: the clock moves, the elements arrive, the watermark moves to
+    where the estimator puts it after them (S-O8).
+
+    Args:
+        plan: What to run.
+        bundle_size: How many elements a bundle has at most.
+        clock: Where processing time comes from.
+        on_error: What becomes of unusable records.
+        observer: Called with the metrics after every bundle and at the end.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        bundle_size: int,
+        clock: ClockLike,
+        on_error: OnError,
+        observer: Observer | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._plan = plan
+        self._bundle_size = bundle_size
+        self._raise = on_error == "raise"
+        self._ingest = plan.ingest(on_error)
+        self._operator = WindowOperator(plan.windowing, plan.aggregates)
+        self._cutter = Cutter(clock, bundle_size, plan.timezone)
+        self._estimator = None if plan.watermark is None else plan.watermark.start()
+        self._observer = observer
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Run, and yield what comes out as soon as it does."""
+        began = time.perf_counter()
+        for records in self._plan.source.batches(self._bundle_size, self._plan.keys):
+            yield from self._read(records, began)
+        last = self._operator.step(EndOfInput())
+        self._note(began)
+        if last.panes is not None:
+            self.metrics.count_panes(last.panes)
+            yield Outcome(panes=last.panes)
+        if self._observer is not None:
+            self._observer(self.metrics)
+
+    def _read(self, records: Records, began: float) -> Iterator[Outcome]:
+        unread = records.unreadable
+        self.metrics.events += records.length + len(unread)
+        if unread:
+            yield self._dead_letters(unread)
+            if not records.length:
+                return
+        for step in self._plan.steps:
+            records = step.apply(records)
+        admitted = self._ingest.admit(records)
+        if admitted.errors:
+            yield self._dead_letters(admitted.errors)
+        bundle = self._encoded(admitted.bundle)
+        for cut in self._cutter.cuts(records, admitted.kept):
+            yield from self._step(cut, _part(bundle, cut), records, admitted)
+            self._note(began)
+            if self._observer is not None:
+                self._observer(self.metrics)
+
+    def _step(
+        self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
+    ) -> Iterator[Outcome]:
+        operator, estimator = self._operator, self._estimator
+        yield from self._shown(operator.step(ClockAdvance(self._cutter.now(cut))))
+        self.metrics.bundles += 1
+        output = operator.step(bundle)
+        late = None
+        if output.late is not None:
+            late = _late(output.late, cut, bundle, records, admitted)
+            self.metrics.count_late(output.late)
+        if output.panes is not None:
+            self.metrics.count_panes(output.panes)
+        if output.panes is not None or late is not None:
+            yield Outcome(output.panes, late)
+        if estimator is not None:
+            estimator.observe(bundle.times)
+            yield from self._shown(operator.step(WatermarkAdvance(estimator.current())))
+
+    def _shown(self, output: StepOutput) -> Iterator[Outcome]:
+        if output.panes is not None:
+            self.metrics.count_panes(output.panes)
+            yield Outcome(panes=output.panes)
+
+    def _dead_letters(self, errors: list[ErrorRecord] | tuple[ErrorRecord, ...]) -> Outcome:
+        if self._raise:
+            first = errors[0]
+            raise DataError(
+                f"a record cannot be used ({first.reason}): {first.detail}; it is {first.record!r}",
+                where=first.where,
+                mend='Mend it, or use on_error="dead_letter" to set such records aside',
+            )
+        for error in errors:
+            self.metrics.errors[error.reason] += 1
+        return Outcome(errors=errors)
+
+    def _encoded(self, bundle: Bundle) -> Bundle:
+        """Return the bundle with its text keys as dictionaries, which all its parts then share."""
+        if len(bundle) <= self._bundle_size:
+            return bundle
+        return replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
+
+    def _note(self, began: float) -> None:
+        metrics, operator = self.metrics, self._operator
+        metrics.watermark = Instant(operator.watermark)
+        metrics.clock = Instant(operator.clock)
+        metrics.open_windows = operator.open_windows
+        metrics.elapsed = time.perf_counter() - began
+
+
+def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
+    """Return, for each column that aggregates read, the strictest of their needs."""
+    needs: dict[str, Needs] = {}
+    for spec in aggregates.values():
+        if spec.column is not None:
+            known = needs.get(spec.column, "nothing")
+            needs[spec.column] = max(known, spec.needs, key=_STRICTEST.index)
+    return needs
+
+
+def _part(bundle: Bundle, cut: Cut) -> Bundle:
+    start, stop = cut.start, cut.stop
+    if start == 0 and stop == len(bundle):
+        return bundle
+    return Bundle(
+        bundle.times[start:stop],
+        tuple(key.slice(start, stop) for key in bundle.keys),
+        {name: column.slice(start, stop) for name, column in bundle.values.items()},
+    )
+
+
+def _late(
+    late: LateBatch, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
+) -> LateElements:
+    element = late.element
+    rows = element + cut.start
+    if admitted.kept is not None:
+        rows = admitted.kept[rows]
+    keys = tuple(key.take(element) for key in bundle.keys)
+    return LateElements(late, records, rows, bundle.times[element], keys)
+
+
+def _as_dictionary(key: Column) -> Column:
+    array = key.arrow
+    if array is None or not (
+        pa.types.is_string(array.type)
+        or pa.types.is_large_string(array.type)
+        or pa.types.is_binary(array.type)
+    ):
+        return key
+    return Column.from_arrow(array.dictionary_encode())

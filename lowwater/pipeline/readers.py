@@ -1,0 +1,278 @@
+"""Where streams begin: ``lw.read_parquet`` and its like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+
+from lowwater.engine.clocks import ArrivalClock, ClockLike
+from lowwater.engine.records import HIDDEN
+from lowwater.engine.sources import Source
+from lowwater.engine.stateless import require_names
+from lowwater.errors import InvalidArgument, describe
+from lowwater.io.csv import CsvSource
+from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.memory import IterableSource, arrow_source, pandas_source
+from lowwater.io.parquet import ParquetSource
+from lowwater.io.paths import PathsLike, as_paths
+from lowwater.pipeline.streams import Key, KeyedStream, Stream
+from lowwater.watermark import WatermarkEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FieldOf: TypeAlias = str | Callable[[Any], Any]
+
+_TIME = HIDDEN + "time"
+_KEY = HIDDEN + "key"
+
+
+@overload
+def from_iterable(
+    items: Iterable[Any],
+    *,
+    time: FieldOf,
+    key: None = None,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream: ...
+
+
+@overload
+def from_iterable(
+    items: Iterable[Any],
+    *,
+    time: FieldOf,
+    key: FieldOf | tuple[str, ...],
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> KeyedStream: ...
+
+
+def from_iterable(
+    items: Iterable[Any],
+    *,
+    time: FieldOf,
+    key: FieldOf | tuple[str, ...] | None = None,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream | KeyedStream:
+    """Begin with elements that Python holds or makes; they are taken as the pipeline needs them.
+
+    Mappings, dataclasses and named tuples have a column per field; anything else is a column
+    ``value``.
+
+    Args:
+        items: The elements. A generator can be read once.
+        time: The field that holds the event time, or a function of an element.
+        key: The field that holds the key, a function of an element, or a tuple of fields; with it
+            the stream is keyed already.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+
+    >>> import lowwater as lw
+    >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
+    >>> pipeline = (
+    ...     lw.from_iterable(rides, time="at", key="team")
+    ...     .window(lw.FixedWindows("2m"))
+    ...     .aggregate(points=lw.sum("points"))
+    ... )
+    >>> [(pane.key, pane.value) for pane in pipeline.run()]
+    [('A', 5)]
+    """
+    if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping)):
+        raise InvalidArgument(
+            f"{describe('items', items)} is not a series of elements", mend="Give a list"
+        )
+    computed: dict[str, Callable[[Any], Any]] = {}
+    if callable(time):
+        computed[_TIME] = time
+    if callable(key):
+        computed[_KEY] = key
+    source = IterableSource(items, computed)
+    time_column = _TIME if callable(time) else time
+    stream = _stream(source, time_column, watermark, timezone, clock)
+    if key is None:
+        return stream
+    if callable(key):
+        return stream._keyed((_KEY,), ("key",))
+    names: tuple[Key, ...] = key if isinstance(key, tuple) else (key,)
+    return stream.key_by(*names)
+
+
+def from_arrow(
+    data: Any,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream:
+    """Begin with an Arrow table, batch or reader, or what can hand itself over as such.
+
+    Args:
+        data: The data. A reader can be read once.
+        time: The column of event times.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+    """
+    return _stream(arrow_source(data), time, watermark, timezone, clock)
+
+
+def from_pandas(
+    frame: pd.DataFrame,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream:
+    """Begin with a pandas DataFrame; its missing values, NaN among them, are nulls.
+
+    Args:
+        frame: The data; named levels of its index are columns too.
+        time: The column of event times.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+    """
+    return _stream(pandas_source(frame), time, watermark, timezone, clock)
+
+
+def read_parquet(
+    paths: PathsLike,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    columns: Iterable[str] | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream:
+    """Begin with Parquet files, read piece by piece.
+
+    Args:
+        paths: Files, folders and globs; each path's files come in sorted order.
+        time: The column of event times.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        columns: Which columns to read, beside ``time``; all unless given. Late elements and dead
+            letters show the columns that were read.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+    """
+    chosen = None
+    if columns is not None:
+        always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
+        chosen = tuple(dict.fromkeys((*columns, *always)))
+    source = ParquetSource(as_paths(paths), chosen)
+    return _stream(source, time, watermark, timezone, clock)
+
+
+def read_csv(
+    paths: PathsLike,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    types: Mapping[str, pa.DataType | str] | None = None,
+    delimiter: str = ",",
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream:
+    """Begin with CSV files that have a header, read piece by piece.
+
+    Rows of the wrong length, or with a value that is not of its column's type, are dead letters.
+
+    Args:
+        paths: Files, folders and globs; each path's files come in sorted order.
+        time: The column of event times: ISO-8601 text, or integers of microseconds.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        types: Types by column, such as ``{"delay": "float64"}``; others are inferred.
+        delimiter: What separates fields.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+    """
+    named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
+    source = CsvSource(as_paths(paths), named, time, delimiter)
+    return _stream(source, time, watermark, timezone, clock)
+
+
+def read_jsonl(
+    paths: PathsLike,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+) -> Stream:
+    """Begin with files of one JSON object per line, read piece by piece.
+
+    A line that cannot be read is a dead letter that names the file and the line.
+
+    Args:
+        paths: Files, folders and globs; each path's files come in sorted order.
+        time: The field of event times: ISO-8601 text, or integers of microseconds.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+    """
+    return _stream(JsonLinesSource(as_paths(paths)), time, watermark, timezone, clock)
+
+
+def _stream(
+    source: Source,
+    time: str,
+    watermark: WatermarkEstimator | None,
+    timezone: str | None,
+    clock: ClockLike | None,
+) -> Stream:
+    if not isinstance(time, str):
+        raise InvalidArgument(
+            f"{describe('time', time)} is not the name of a column", mend='Write time="departed"'
+        )
+    if watermark is not None and not isinstance(watermark, WatermarkEstimator):
+        raise InvalidArgument(
+            f"{describe('watermark', watermark)} is not a watermark estimator",
+            mend='Use, say, BoundedDisorder("5m") or Ascending()',
+        )
+    if isinstance(watermark, type):
+        raise InvalidArgument(
+            f"watermark={watermark.__name__} is a class",
+            mend=f"Make one: {watermark.__name__}(...)",
+        )
+    if timezone is not None:
+        _require_zone(timezone)
+    schema = source.schema
+    if schema is not None:
+        require_names((time,), schema.names, "time=")
+        if isinstance(clock, ArrivalClock):
+            require_names((clock.column,), schema.names, "clock=")
+    return Stream(source, time, timezone, watermark, clock, (), schema)
+
+
+def _require_zone(timezone: str) -> None:
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise InvalidArgument(
+            f"{describe('timezone', timezone)} is not known",
+            mend='Use an IANA name, such as "UTC" or "Europe/Berlin"',
+        ) from None
+
+
+def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:
+    if isinstance(given, pa.DataType):
+        return given
+    try:
+        return pa.type_for_alias(given)
+    except (ValueError, TypeError):
+        raise InvalidArgument(
+            f"{describe(f'types[{name!r}]', given)} is not a type",
+            mend='Use, say, "int64", "float64", "string" or "bool"',
+        ) from None
