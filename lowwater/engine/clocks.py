@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
@@ -142,7 +143,7 @@ class Cutter:
             return
         changes = np.flatnonzero(np.diff(ticks)) + 1
         bounds = [0, *changes.tolist(), len(ticks)]
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             tick = int(ticks[low])
             end = min((tick + 1) * clock.tick_us, END_OF_TIME)
             for start in range(low, high, self._size):

@@ -88,7 +88,8 @@ class Ingest:
 
         Raises:
             InvalidArgument: A column is missing, or of a type that can never do.
-            DataError: A column is missing that was there before; or a record is unusable and ``on_error`` is ``"raise"``.
+            DataError: A column is missing that was there before; or a record is unusable and
+                ``on_error`` is ``"raise"``.
         """
         problems = Problems()
         times = event_times(self._column(records, self._time), self._time, self._timezone, problems)

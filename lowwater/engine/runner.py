@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
@@ -172,7 +172,7 @@ class LocalRun:
             self.metrics.count_panes(output.panes)
             yield Outcome(panes=output.panes)
 
-    def _dead_letters(self, errors: list[ErrorRecord] | tuple[ErrorRecord, ...]) -> Outcome:
+    def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
             first = errors[0]
             raise DataError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Any, cast, final
 
 import pyarrow as pa
 import pyarrow.json as pa_json
@@ -210,5 +210,5 @@ def _in_one(column: pa.ChunkedArray) -> pa.Array:
 
 def _open(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rb")
+        return cast(IO[bytes], gzip.open(path, "rb"))
     return path.open("rb")

@@ -46,7 +46,7 @@ def files_of(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:
         elif path.is_dir():
             found.extend(_in_folder(path, suffixes))
         else:
-            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
+            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
             files = [match for match in matches if match.is_file()]
             if not files:
                 raise _nothing_at(path)

@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 @final
 class ParquetSink:
-    """A folder with ``panes-00000.parquet`` and, if there are any, ``late.jsonl``, ``errors.jsonl``.
+    """A folder of ``panes-00000.parquet`` and, if there are any, ``late.jsonl``, ``errors.jsonl``.
 
     Files appear under their names when the run is complete, in place of those of a run before. A
     further ``panes`` file begins where an aggregate's type changes.

@@ -1,0 +1,219 @@
+"""The command line: ``python -m lowwater demo`` and ``run module:pipeline``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from lowwater.errors import InvalidArgument, LowwaterError, nearest
+
+if TYPE_CHECKING:
+    from lowwater.engine.metrics import Metrics
+    from lowwater.pipeline import Pipeline, Writing
+
+_DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
+_RUN_DESCRIPTION = """\
+Run a pipeline and print its panes as they come.
+
+TARGET names a pipeline: module:name, or path/to/file.py:name. What it names may also be a pipeline
+that writes, as in pipeline.write_parquet("out/"), or a function of no arguments that returns
+either. Late elements and dead letters are counted on standard error."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What stands after the program's name; the process's own unless given.
+
+    Returns:
+        The exit status: 0, 1 for an error of the pipeline or its data, 2 for a wrong command,
+        130 when interrupted.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        if options.command == "demo":
+            from lowwater.demo import demo
+
+            return 0 if demo(sys.stdout) else 1
+        return _run(options)
+    except LowwaterError as error:
+        print(f"lowwater: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgument) else 1
+    except BrokenPipeError:  # the reader has seen enough, as `| head` does
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("lowwater: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lowwater", description=_DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser(
+        "demo",
+        help="the flights that left New York in 2013, as a stream out of order",
+        description="Departures and delays by hour, aircraft duty sessions, and a check of the "
+        "results; under a minute.",
+    )
+    run = commands.add_parser(
+        "run",
+        help="run a pipeline and print its panes",
+        description=_RUN_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
+    run.add_argument(
+        "--format", choices=("table", "jsonl"), default="table", help="how panes are printed"
+    )
+    run.add_argument(
+        "--bundle-size",
+        type=_positive,
+        default=50_000,
+        metavar="N",
+        help="elements per bundle at most: triggers are judged once per bundle (default: 50000)",
+    )
+    run.add_argument(
+        "--on-error",
+        choices=("dead_letter", "raise"),
+        default="dead_letter",
+        help="set unusable records aside, or stop at the first",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _run(options: argparse.Namespace) -> int:
+    from lowwater.pipeline import Pipeline
+
+    target = load(options.target)
+    if isinstance(target, Pipeline):
+        metrics = _print_panes(target, options, sys.stdout)
+    else:
+        metrics = target.run(bundle_size=options.bundle_size, on_error=options.on_error)
+    print(summary(metrics), file=sys.stderr)
+    return 0
+
+
+def load(target: str) -> Pipeline | Writing:
+    """Return the pipeline that ``module:name`` or ``file.py:name`` stands for.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
+    from lowwater.pipeline import Pipeline, Writing
+
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise InvalidArgument(
+            f"{target!r} names no pipeline", mend="Write module:pipeline or file.py:pipeline"
+        )
+    module = _module(place)
+    if not hasattr(module, name):
+        known = [n for n, v in vars(module).items() if isinstance(v, (Pipeline, Writing))]
+        mend = nearest(name, known) if known else "Make a pipeline of that name in it"
+        raise InvalidArgument(f"{place!r} has no {name!r}", mend=mend)
+    found = getattr(module, name)
+    if callable(found) and not isinstance(found, (Pipeline, Writing)):
+        found = found()
+    if not isinstance(found, (Pipeline, Writing)):
+        raise InvalidArgument(
+            f"{target!r} is a {type(found).__name__}, not a pipeline",
+            mend="Name what .aggregate(...) or .group() returned",
+        )
+    return found
+
+
+def summary(metrics: Metrics) -> str:
+    """Return what a run did, in a line.
+
+    >>> from lowwater.engine.metrics import Metrics
+    >>> summary(Metrics(events=10, elapsed=1.0))
+    '10 events in 1.0 s (10/s); panes: none; late: none; errors: none'
+    """
+    parts = [
+        f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "none")
+        for name, counts in (
+            ("panes", metrics.panes),
+            ("late", metrics.late),
+            ("errors", metrics.errors),
+        )
+    ]
+    head = f"{metrics.events:,} events in {metrics.elapsed:.1f} s"
+    return f"{head} ({metrics.events_per_second:,.0f}/s); " + "; ".join(parts)
+
+
+def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO) -> Metrics:
+    from lowwater.io.sinks import to_json
+    from lowwater.io.terminal import PaneTable
+
+    if options.format == "jsonl":
+        batches = pipeline.run_batches(bundle_size=options.bundle_size, on_error=options.on_error)
+        for batch in batches.to_arrow_batches():
+            stream.writelines(to_json(row) + "\n" for row in batch.to_pylist())
+        return batches.metrics
+    panes = pipeline.run(bundle_size=options.bundle_size, on_error=options.on_error)
+    writer = PaneTable(stream)
+    for pane in panes:
+        writer.write(pane)
+    return panes.metrics
+
+
+def _module(place: str) -> Any:
+    if place.endswith(".py"):
+        return _from_file(Path(place))
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise _failed(place, error) from error
+        raise InvalidArgument(
+            f"there is no module {place!r}", mend="Run from its folder, or give file.py:pipeline"
+        ) from None
+    except LowwaterError:
+        raise
+    except Exception as error:
+        raise _failed(place, error) from error
+
+
+def _from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {str(path)!r}", mend="Check the path")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidArgument(f"{str(path)!r} cannot be loaded", mend="Give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except LowwaterError:
+        raise
+    except Exception as error:
+        raise _failed(str(path), error) from error
+    return module
+
+
+def _failed(place: str, error: Exception) -> InvalidArgument:
+    return InvalidArgument(
+        f"{place!r} failed while it was loaded: {type(error).__name__}: {error}",
+        mend="Run it with python to see where",
+    )

@@ -1,0 +1,112 @@
+"""Panes and other rows as tables that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO, final
+
+from lowwater.engine.panes import Pane
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration
+
+_WIDEST = 40
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str = "") -> str:
+    """Return rows as lines under headings; columns of numbers are flush right.
+
+    >>> print(table(["origin", "flights"], [["JFK", 12], ["LGA", 7]]))
+    origin  flights
+    JFK          12
+    LGA           7
+    """
+    given = [list(row) for row in rows]
+    texts = [[cell(value) for value in row] for row in given]
+    widths = [
+        max(len(line[at]) for line in [list(headings), *texts]) for at in range(len(headings))
+    ]
+    right = [
+        bool(given) and all(isinstance(row[at], (int, float)) for row in given)
+        for at in range(len(headings))
+    ]
+    lines = [
+        indent
+        + "  ".join(
+            text.rjust(width) if flush else text.ljust(width)
+            for text, width, flush in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in [list(headings), *texts]
+    ]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """Return a value as it stands in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, Instant):
+        return moment(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def moment(at: int) -> str:
+    """Return an instant in UTC without the ``T`` and the ``Z``.
+
+    >>> moment(0)
+    '1970-01-01 00:00:00'
+    """
+    return str(Instant(at)).replace("T", " ").removesuffix("Z")
+
+
+def span(start: int, end: int) -> str:
+    """Return a window: its start and how long it is.
+
+    >>> span(0, 60_000_000)
+    '1970-01-01 00:00:00 +1m'
+    """
+    if start == START_OF_TIME or end >= END_OF_TIME - 2 * 86_400_000_000:
+        return "always"
+    return f"{moment(start)} +{format_duration(end - start)}"
+
+
+@final
+class PaneTable:
+    """Writes panes as they come, in columns that keep their width.
+
+    Args:
+        stream: Where to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._widths: list[int] | None = None
+
+    def write(self, pane: Pane) -> None:
+        """Write one pane; the headings come before the first."""
+        values = dict(pane.values)
+        headings = ["key", "window", *values, "timing", "pane", "kind", "watermark"]
+        row = [
+            cell(pane.key),
+            span(pane.window.start, pane.window.end),
+            *map(cell, values.values()),
+            pane.timing,
+            str(pane.index),
+            pane.kind,
+            moment(pane.watermark),
+        ]
+        if self._widths is None:
+            least = [12, 0, *([8] * len(values)), 7, 0, 7, 19]
+            self._widths = [max(len(h), m, len(c)) for h, m, c in zip(headings, least, row)]  # noqa: B905  # of one length
+            self._line(headings)
+        self._line(row)
+
+    def _line(self, cells: Sequence[str]) -> None:
+        assert self._widths is not None
+        padded = (text.ljust(width) for text, width in zip(cells, self._widths, strict=True))
+        self._stream.write("  ".join(padded).rstrip() + "\n")
