@@ -238,7 +238,7 @@ def _kind_of_value(value: Any) -> str | None:
     if isinstance(value, _ORDERED):
         return next(base.__name__ for base in _ORDERED if isinstance(value, base))
     try:
-        bool(value < value)  # noqa: PLR0124  # only asks whether it can be done
+        bool(value < value)  # only asks whether it can be done
     except (TypeError, ValueError):
         return None
     return type(value).__name__

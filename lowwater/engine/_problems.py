@@ -35,7 +35,7 @@ class Problems:
 
 def is_nan(value: Any) -> bool:
     """Return whether a value is NaN or NaT: the ones that differ from themselves."""
-    return isinstance(value, _MAY_BE_NAN) and bool(value != value)  # noqa: PLR0124  # by design
+    return isinstance(value, _MAY_BE_NAN) and bool(value != value)  # by design
 
 
 _MAY_BE_NAN = (float, np.floating, np.datetime64, np.timedelta64, datetime, timedelta)

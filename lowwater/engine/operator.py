@@ -225,9 +225,13 @@ class WindowOperator:
         end = table["end"][rows]
         complete = end <= to
         expired = self._state.expiry(end) <= to
+        completing = complete & (end > before)
+        # A trigger that does not watch for completion is queued for expiry alone, yet what it has
+        # left comes out in its turn as a window that became complete.
+        due = np.where(completing, np.minimum(due, end), due)
         moments = Moments(complete, False, self._clock, to)
         panes, staying = self._settle(
-            rows, moments, expired=expired, completing=complete & (end > before), due=due
+            rows, moments, expired=expired, completing=completing, due=due
         )
         self._schedule(staying)
         self._note_holds(staying)
@@ -337,8 +341,8 @@ class WindowOperator:
             return expiry
         waiting = (end > self._watermark) & ~table["finished"][rows]
         due = np.where(waiting, end, expiry)
-        wake = self._machine.next_wake(table, rows, self._watermark)
-        if wake is not None:
+        if self._machine.wakes:
+            wake = self._machine.next_wake(table, rows, self._watermark)
             due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
         return due
 

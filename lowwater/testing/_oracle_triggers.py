@@ -10,8 +10,9 @@ Where the contract leaves room, these decisions hold here and in the engine:
   windows ``early`` goes on being fed, since a merge may bring it back.
 - A window that merges is one that has state: the new element of a bundle has no vote (S-R2). One
   window that grows counts as a merge of one.
-- A custom trigger's wake-up call for a moment that has already come is ignored; calls outlive a
-  firing that does not finish it.
+- Each custom trigger of a tree has wake-up calls of its own, the earliest of those that lie ahead;
+  one for a moment that has come already is ignored. They are forgotten when the trigger fires,
+  before ``on_fire``.
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ def _fire_watermark(node: Node, trigger: AfterWatermark, now: Moment) -> bool:
 
 
 def _fire_custom(node: Node, trigger: CustomTrigger, now: Moment) -> bool:
+    node.deadline = node.wake_watermark = None
     finished = bool(trigger.logic.on_fire(Context(node, now)))
     allowed = trigger.finishes == "anytime" or (trigger.finishes == "at_completion" and now.complete)
     if finished and not allowed:

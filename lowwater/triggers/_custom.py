@@ -1,4 +1,10 @@
-"""Calls into the user's own trigger logic: the one place where triggers run Python per window."""
+"""Calls into the user's own trigger logic: the one place where triggers run Python per window.
+
+Decisions where the rules are silent: each custom trigger of a tree has wake-up calls of its own,
+the earliest of those that lie ahead; one for a moment that has come already is ignored. They are
+forgotten when the trigger fires, before ``on_fire``, or starts anew; the earliest of the windows
+that merge stays.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +21,20 @@ from lowwater.windows import Window
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
-CLOCK_WAKE = "trigger:clock_wake"
-WATERMARK_WAKE = "trigger:watermark_wake"
+CLOCK_WAKE = ":clock_wake"
+WATERMARK_WAKE = ":watermark_wake"
 
 
 @final
 class RowContext:
     """One window as the user's logic sees it: a :class:`lowwater.triggers.TriggerContext`."""
 
-    __slots__ = ("_columns", "_row", "clock", "state", "watermark", "window")
+    __slots__ = ("_columns", "_name", "_row", "clock", "state", "watermark", "window")
 
     def __init__(
-        self, columns: Columns, row: int, state: Any, clock: int, watermark: int
+        self, name: str, columns: Columns, row: int, state: Any, clock: int, watermark: int
     ) -> None:
+        self._name = name
         self._columns = columns
         self._row = row
         self.state = state
@@ -45,8 +52,10 @@ class RowContext:
         """Ask to be judged again when the watermark reaches ``at``."""
         self._wake(WATERMARK_WAKE, instant(at), self.watermark)
 
-    def _wake(self, name: str, at: int, now: int) -> None:
-        column = self._columns[name]
+    def _wake(self, call: str, at: int, now: int) -> None:
+        if at <= now:
+            return
+        column = self._columns[self._name + call]
         asked = int(column[self._row])
         column[self._row] = at if asked <= now else min(asked, at)
 
@@ -63,7 +72,7 @@ def feed(
     """Tell the logic of each new element, in order of arrival."""
     states = columns[name]
     for row, at in zip(rows.tolist(), times.tolist(), strict=True):
-        context = RowContext(columns, row, states[row], clock, watermark)
+        context = RowContext(name, columns, row, states[row], clock, watermark)
         trigger.logic.on_element(context, at)
         states[row] = context.state
 
@@ -94,6 +103,7 @@ def fire(
     Raises:
         InvalidArgument: It finished at a time that ``finishes`` rules out.
     """
+    forget_wakes(name, columns, rows)
     finished = np.zeros(len(rows), dtype=np.bool_)
     contexts = _contexts(name, columns, rows, clock, watermark)
     for at, (row, context) in enumerate(zip(rows.tolist(), contexts, strict=True)):
@@ -123,22 +133,22 @@ def merge(
     watermark: int,
 ) -> None:
     """Let the logic set the state of each merged window from those of the windows merged."""
+    for call in (CLOCK_WAKE, WATERMARK_WAKE):
+        column = columns[name + call]
+        column[into] = np.minimum.reduceat(column[members], first)
     states = columns[name]
     bounds = [*first.tolist(), len(members)]
     for at, row in enumerate(into.tolist()):
         merging = [states[member] for member in members[bounds[at] : bounds[at + 1]].tolist()]
-        context = RowContext(columns, row, None, clock, watermark)
+        context = RowContext(name, columns, row, None, clock, watermark)
         trigger.logic.on_merge(context, merging)
         states[row] = context.state
 
 
-def merge_wakes(
-    columns: Columns, members: Int64Array, first: Int64Array, into: Int64Array
-) -> None:
-    """Let each merged window be woken when the first of its parts asked to be."""
-    for name in (CLOCK_WAKE, WATERMARK_WAKE):
-        column = columns[name]
-        column[into] = np.minimum.reduceat(column[members], first)
+def forget_wakes(name: str, columns: Columns, rows: Int64Array) -> None:
+    """Forget what the trigger asked to be woken for."""
+    for call in (CLOCK_WAKE, WATERMARK_WAKE):
+        columns[name + call][rows] = END_OF_TIME
 
 
 def later_than(column: Int64Array, after: int | Int64Array) -> Int64Array:
@@ -151,6 +161,6 @@ def _contexts(
 ) -> list[RowContext]:
     clocks = np.broadcast_to(np.asarray(clock), rows.shape).tolist()
     return [
-        RowContext(columns, row, columns[name][row], now, watermark)
+        RowContext(name, columns, row, columns[name][row], now, watermark)
         for row, now in zip(rows.tolist(), clocks, strict=True)
     ]

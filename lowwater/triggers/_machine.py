@@ -139,30 +139,31 @@ class Machine:
         self._merging = merging
         self._root = _compile(trigger, "t")
         nodes = list(_walk(self._root))
-        self._has_custom = any(isinstance(n.trigger, CustomTrigger) for n in nodes)
+        custom = [n.column for n in nodes if isinstance(n.trigger, CustomTrigger)]
+        self._wakes = tuple(name + WATERMARK_WAKE for name in custom)
         self._deadlines = tuple(
             n.column for n in nodes if isinstance(n.trigger, AfterProcessingTime)
-        ) + ((CLOCK_WAKE,) if self._has_custom else ())
+        ) + tuple(name + CLOCK_WAKE for name in custom)
         self._feeds = any(n.fed for n in nodes)
         self.fires_before_completion = (
             outlook(trigger, late_possible=True).fires is Moment.ANYTIME
         )
-        self.watches_completion = self._has_custom or any(
+        self.watches_completion = bool(custom) or any(
             isinstance(n.trigger, AfterWatermark) for n in nodes
         )
         self.columns: tuple[TriggerColumn, ...] = tuple(
             TriggerColumn(n.column, n.dtype, n.fill) for n in nodes if n.column
         )
-        if self._has_custom:
-            self.columns += (
-                TriggerColumn(CLOCK_WAKE, np.int64, END_OF_TIME),
-                TriggerColumn(WATERMARK_WAKE, np.int64, END_OF_TIME),
-            )
+        self.columns += tuple(
+            TriggerColumn(name + wake, np.int64, END_OF_TIME)
+            for name in custom
+            for wake in (CLOCK_WAKE, WATERMARK_WAKE)
+        )
 
     @property
     def wakes(self) -> bool:
         """Whether it may ask to be woken by the watermark: custom triggers may."""
-        return self._has_custom
+        return bool(self._wakes)
 
     @property
     def has_deadlines(self) -> bool:
@@ -198,24 +199,30 @@ class Machine:
     def merge(self, state: _WindowState, merge: Merge) -> None:
         """Merge the state of windows into one row per group."""
         self._merge(self._root, state.columns, merge)
-        if self._has_custom:
-            _custom.merge_wakes(state.columns, merge.members, merge.first, merge.into)
 
     def next_deadline(
         self, state: _WindowState, rows: Int64Array, after: int | Int64Array
     ) -> Int64Array:
         """Return the first moment after ``after`` at which the clock may make each row ready."""
-        soonest = np.full(len(rows), END_OF_TIME, dtype=np.int64)
-        for name in self._deadlines:
-            deadline = state.columns[name][rows]
-            np.minimum(soonest, later_than(deadline, after), out=soonest)
-        return soonest
+        return self._soonest(self._deadlines, state, rows, after)
 
-    def next_wake(self, state: _WindowState, rows: Int64Array, after: int) -> Int64Array | None:
-        """Return the watermark custom triggers asked to be woken at, if any can ask."""
-        if not self._has_custom:
-            return None
-        return later_than(state.columns[WATERMARK_WAKE][rows], after)
+    def next_wake(
+        self, state: _WindowState, rows: Int64Array, after: int
+    ) -> Int64Array:
+        """Return the first watermark after ``after`` that custom triggers asked to be woken at."""
+        return self._soonest(self._wakes, state, rows, after)
+
+    def _soonest(
+        self,
+        names: tuple[str, ...],
+        state: _WindowState,
+        rows: Int64Array,
+        after: int | Int64Array,
+    ) -> Int64Array:
+        soonest = np.full(len(rows), END_OF_TIME, dtype=np.int64)
+        for name in names:
+            np.minimum(soonest, later_than(state.columns[name][rows], after), out=soonest)
+        return soonest
 
     def _feed(
         self,
@@ -394,6 +401,8 @@ class Machine:
             return
         if node.column:
             columns[node.column][rows] = node.fill
+        if isinstance(node.trigger, CustomTrigger):
+            _custom.forget_wakes(node.column, columns, rows)
         for part in node.parts:
             self._clear(part, columns, rows)
 
