@@ -55,7 +55,15 @@ def drive(
             panes.extend(output.panes)
         if output.late is not None:
             late.extend(_late_records(output.late, kept))
-    return ScenarioRun(scenario, windowing, panes, late, source.errors, operator.open_windows)
+    return ScenarioRun(
+        scenario=scenario,
+        windowing=windowing,
+        panes=panes,
+        late=late,
+        errors=source.errors,
+        open_windows=operator.open_windows,
+        state_rows=operator.state_rows,
+    )
 
 
 class _Source:
@@ -150,7 +158,7 @@ def _column(values: list[Any]) -> Column:
 def _dtype(kinds: set[type], given: list[Any]) -> type[np.generic] | None:
     if kinds == {bool}:
         return np.bool_
-    if kinds == {int} and START_OF_TIME <= min(given) and max(given) <= END_OF_TIME:
+    if kinds == {int} and all(START_OF_TIME <= value <= END_OF_TIME for value in given):
         return np.int64
     if kinds in ({float}, {int, float}):
         return np.float64

@@ -140,8 +140,8 @@ def ready(node: Node, now: Moment) -> bool:
         case AfterEach():
             return ready(node.parts[node.position], now)
         case AfterAll():
-            return all([ready(part, now) for part in node.parts])
-    return any([ready(part, now) for part in node.parts])  # AfterAny, OrFinally, Repeatedly, Never
+            return all(ready(part, now) for part in node.parts)
+    return any(ready(part, now) for part in node.parts)  # AfterAny, OrFinally, Repeatedly, Never
 
 
 def fire(node: Node, now: Moment) -> bool:
@@ -195,7 +195,9 @@ def _fire_watermark(node: Node, trigger: AfterWatermark, now: Moment) -> bool:
 def _fire_custom(node: Node, trigger: CustomTrigger, now: Moment) -> bool:
     node.deadline = node.wake_watermark = None
     finished = bool(trigger.logic.on_fire(Context(node, now)))
-    allowed = trigger.finishes == "anytime" or (trigger.finishes == "at_completion" and now.complete)
+    allowed = trigger.finishes == "anytime" or (
+        trigger.finishes == "at_completion" and now.complete
+    )
     if finished and not allowed:
         raise InvalidArgument(
             f"{trigger.logic!r} finished, but it says that it finishes {trigger.finishes!r}",

@@ -68,9 +68,7 @@ def merge_sets(
     return [*sets, *(([window], window) for window in left)]
 
 
-def _overlapping(
-    active: Sequence[Window], *, touching: bool
-) -> list[tuple[list[Window], Window]]:
+def _overlapping(active: Sequence[Window], *, touching: bool) -> list[tuple[list[Window], Window]]:
     """Return the runs of windows that overlap, each with its span (S-W3)."""
     sets: list[tuple[list[Window], Window]] = []
     for window in sorted(active):

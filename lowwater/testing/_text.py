@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
-from lowwater.testing._moments import moment, readable, show
+from lowwater.testing._moments import readable, show
 from lowwater.time import Instant
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def _element_cells(element: Element, more: Sequence[str]) -> list[str]:
 def from_markdown(text: str) -> Scenario:
     """Return the scenario of such a table; lines around it are ignored."""
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
-    table = [(n, [c.strip() for c in line[1:-1].split("|")]) for n, line in lines if line[:1] == "|"]
+    table = [
+        (n, [c.strip() for c in line[1:-1].split("|")]) for n, line in lines if line[:1] == "|"
+    ]
     if len(table) < 3 or tuple(table[0][1][: len(_HEAD)]) != _HEAD:
         raise InvalidArgument(
             "the text has no table of a scenario",
@@ -106,17 +108,15 @@ def from_markdown(text: str) -> Scenario:
 def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
     from lowwater.testing.scenario import Scenario
 
-    number, (start, mark, *_) = rows[0]
+    _, (start, mark, *_) = rows[0]
     scenario = Scenario(start=_time(start), watermark=_time(mark))
     bundle: list[Any] = []
     at: str = _SAME
-    for number, cells in [*rows[1:], (number, ["end of table"])]:
+    for number, cells in rows[1:]:
         if cells[0] and bundle:
             scenario = scenario.add(*bundle, at=_at(at))
             bundle = []
         at = cells[0] or at
-        if cells == ["end of table"]:
-            break
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
                 f"a row has {len(cells)} cells", where=f"line {number}", mend="Mend the table"
@@ -129,14 +129,19 @@ def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
             scenario = scenario.watermark(_time(cells[1]), at=_at(at))
         else:
             scenario = scenario.clock(_time(at))
-    return scenario
+    return scenario.add(*bundle, at=_at(at)) if bundle else scenario
 
 
 def _element(cells: list[str], more: list[str]) -> tuple[Any, ...]:
     value, time, key, *extra = cells[2:]
     columns = {name: _value(cell) for name, cell in zip(more, extra, strict=True) if cell}
     at = readable(_time(time))
-    return (_value(value), at if isinstance(at, Instant) else _value(time), _key(_value(key)), columns)
+    return (
+        _value(value),
+        at if isinstance(at, Instant) else _value(time),
+        _key(_value(key)),
+        columns,
+    )
 
 
 def _at(cell: str) -> Any:
@@ -204,7 +209,11 @@ def from_data(data: dict[str, Any]) -> Scenario:
     """Return the scenario of what YAML reads as."""
     from lowwater.testing.scenario import Scenario
 
-    scenario = Scenario(start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf"))
+    scenario = Scenario(
+        start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf")
+    )
+    step: dict[str, Any]
+    rest: dict[str, Any]
     for number, step in enumerate(data["steps"]):
         match step:
             case {"add": elements, **rest}:

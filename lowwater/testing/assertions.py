@@ -133,14 +133,16 @@ def _difference(
     came = [_texts(one, default) for one in actual]
     want = [{name: _text(value) for name, value in one.items()} for one in wanted]
     want = [{**dict.fromkeys(default, ""), **one} for one in want]
-    matcher = SequenceMatcher(None, *(list(map(_hashable, rows)) for rows in (want, came)), False)
+    matcher = SequenceMatcher(
+        None, list(map(_hashable, want)), list(map(_hashable, came)), autojunk=False
+    )
     names = tuple(dict.fromkeys((*default, *(name for one in want for name in one))))
     widths = {
         name: max(len(one.get(name, "")) for one in (*want, *came)) + len(name) for name in names
     }
 
     def line(mark: str, one: Mapping[str, str]) -> str:
-        cells = [f"{n}={one[n]}".ljust(widths[n] + 1) for n in names if one.get(n)]
+        cells = [(f"{n}={one[n]}" if one.get(n) else "").ljust(widths[n] + 1) for n in names]
         return f"{mark} {'  '.join(cells)}".rstrip()
 
     lines: list[str] = []

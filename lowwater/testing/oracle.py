@@ -116,7 +116,11 @@ _New: TypeAlias = tuple[int, Window, _Admitted]  # index in the bundle, proto-wi
 
 class _Oracle:
     def __init__(
-        self, windowing: Windowing, functions: Mapping[str, AggregateFunction], clock: int, mark: int
+        self,
+        windowing: Windowing,
+        functions: Mapping[str, AggregateFunction],
+        clock: int,
+        mark: int,
     ) -> None:
         self.windowing = windowing
         self.functions = functions
@@ -293,9 +297,10 @@ class _Oracle:
             watermark=Instant(self.watermark),
         )
         if self.windowing.mode == "retracting":
-            for old in sorted(row.to_retract, key=_event_order):
-                now = {"emitted_at": pane.emitted_at, "watermark": pane.watermark}
-                self.panes.append(replace(old, kind="retract", **now))
+            self.panes += [
+                replace(old, kind="retract", emitted_at=pane.emitted_at, watermark=pane.watermark)
+                for old in sorted(row.to_retract, key=_event_order)
+            ]
             row.to_retract = [pane]
         self.panes.append(pane)
         row.panes += 1

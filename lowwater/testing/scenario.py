@@ -149,7 +149,7 @@ class Scenario:
         self,
         windows: WindowFunction,
         *,
-        trigger: Trigger = Default(),  # noqa: B008  a frozen value
+        trigger: Trigger = Default(),
         accumulation: Accumulation | None = None,
         allowed_lateness: DurationLike = 0,
         aggregate: Aggregates | None = None,
@@ -247,7 +247,8 @@ class ScenarioRun:
         panes: All panes, in the order they were emitted.
         late: Elements dropped from one of their windows, in order.
         errors: Dead letters, in order.
-        open_windows: Rows of state left at the end.
+        open_windows: Windows still open at the end.
+        state_rows: Windows that still have state: the open ones, and the finished, unexpired ones.
     """
 
     scenario: Scenario
@@ -256,6 +257,7 @@ class ScenarioRun:
     late: list[LateRecord]
     errors: list[ErrorRecord]
     open_windows: int
+    state_rows: int
 
 
 def _element(parts: ElementLike) -> Element:

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 import lowwater as lw
-from lowwater.testing import Scenario, assert_late, assert_panes
-from lowwater.testing import oracle
+from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 
 DATA = yaml.safe_load((Path(__file__).parent / "goldens/streaming102.yaml").read_text())
 NAMES = ("AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeatedly")
@@ -20,7 +19,7 @@ NAMESPACE = {name: getattr(lw, name) for name in NAMES}
 
 def scenario(marks: list[list[str]]) -> Scenario:
     """Return the events and watermarks in order; at one clock reading watermarks come first."""
-    moves = [(at, 0, to) for at, to in marks]
+    moves: list[Any] = [(at, 0, to) for at, to in marks]
     arrivals = [(at, 1, (value, time, DATA["key"])) for value, time, at in DATA["events"]]
     built = Scenario(start="12:00:00", watermark="12:00:00")
     for at, is_element, what in sorted(moves + arrivals, key=lambda entry: entry[:2]):

@@ -7,6 +7,7 @@ pins and what must come out: panes by the places of ``PANE_FIELDS``, late record
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ FUNCTIONS: dict[str, tuple[Any, Callable[[list[Any]], Any]]] = {
     "count": (lw.count(), len),
     "max": (lw.max(), lambda values: max(values, default=None)),
 }
-FIELDS = ("windows", "trigger", "accumulation", "allowed_lateness", "closing", "on_time")
-FIELDS += ("timestamps", "allow_data_loss")
+FIELDS = tuple(field.name for field in dataclasses.fields(lw.Windowing))
 
 
 def load() -> Iterator[Any]:

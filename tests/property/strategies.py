@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 from lowwater.engine.windowing import Windowing
 from lowwater.testing import Scenario
 from lowwater.testing._moments import DAY
-from lowwater.time import Instant
+from lowwater.time import START_OF_TIME, Instant
 from lowwater.triggers import (
     AfterAll,
     AfterAny,
@@ -109,7 +109,9 @@ def custom_triggers() -> st.SearchStrategy[Trigger]:
     return st.one_of(
         st.builds(CustomTrigger, st.builds(ParitySum, st.integers(1, 3), st.just(False))),
         st.builds(
-            CustomTrigger, st.builds(ParitySum, st.integers(1, 3), st.just(True)), st.just("anytime")
+            CustomTrigger,
+            st.builds(ParitySum, st.integers(1, 3), st.just(True)),
+            st.just("anytime"),
         ),
         st.builds(CustomTrigger, st.builds(ClockAlarm, seconds(0, 10))),
         st.builds(CustomTrigger, st.builds(WatermarkAlarm, seconds(-3, 10))),
@@ -177,7 +179,7 @@ def scenarios(
     """
     base = draw(st.sampled_from([int(DAY), -HORIZON // 2 * SECOND]))
     clock = watermark = 0
-    first_mark = draw(st.sampled_from(["-inf", Instant(base)]))
+    first_mark = Instant(draw(st.sampled_from([START_OF_TIME, base])))
     scenario = Scenario(start=Instant(base), watermark=first_mark)
     arrived = 0
     for _ in range(draw(st.integers(1, max_steps))):
@@ -189,7 +191,9 @@ def scenarios(
         if kind == "add":
             bundle = []
             for _ in range(draw(st.integers(1, 4))):
-                late_or_early = draw(st.integers(0, HORIZON) | st.integers(watermark, watermark + 8))
+                late_or_early = draw(
+                    st.integers(0, HORIZON) | st.integers(watermark, watermark + 8)
+                )
                 time = Instant(base + late_or_early * SECOND)
                 columns = ({"gap": draw(seconds(1, 9))},) if gaps else ()
                 bundle.append((arrived, time, draw(st.sampled_from(KEYS)), *columns))
@@ -204,7 +208,9 @@ def scenarios(
 
 
 @st.composite
-def cases(draw: st.DrawFn, windowing: st.SearchStrategy[Windowing] | None = None, **how: Any) -> Any:
+def cases(
+    draw: st.DrawFn, /, windowing: st.SearchStrategy[Windowing] | None = None, **how: Any
+) -> Any:
     """A windowing and a scenario for it."""
     chosen = draw(windowing if windowing is not None else windowings())
     return chosen, draw(scenarios(gaps=bool(chosen.windows.columns), **how))

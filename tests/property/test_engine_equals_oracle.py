@@ -13,6 +13,7 @@ from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
+EXAMPLES = settings(max_examples=max(300, settings().max_examples))
 
 
 def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:
@@ -23,11 +24,11 @@ def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: A
     assert run.panes == wanted.panes
     assert run.late == wanted.late
     assert run.errors == []
-    assert run.open_windows == 0  # S-O7
+    assert run.open_windows == run.state_rows == 0  # S-O7
 
 
 @given(own.cases())
-@settings(max_examples=1000)
+@EXAMPLES
 def test_any_windowing(case: Case) -> None:
     check(*case, lw.collect(), list)
 
@@ -35,7 +36,7 @@ def test_any_windowing(case: Case) -> None:
 @pytest.mark.parametrize("windows", [own.not_merging(), own.sessions(), own.MERGING_CUSTOM])
 def test_each_kind_of_windows(windows: Any) -> None:
     @given(own.cases(own.windowings(windows)))
-    @settings(max_examples=500)
+    @EXAMPLES
     def run(case: Case) -> None:
         check(*case, lw.collect(), list)
 
@@ -43,7 +44,7 @@ def test_each_kind_of_windows(windows: Any) -> None:
 
 
 @given(own.cases(own.windowings(trigger=own.triggers(2))))
-@settings(max_examples=300)
+@EXAMPLES
 def test_aggregates_that_keep_no_elements(case: Case) -> None:
     aggregates = {
         "count": lw.count(),

@@ -20,7 +20,7 @@ from tests.property import strategies as own
 from tests.property.runs import BOTH, Run, plain, shown
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=200)
+EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 both = pytest.mark.parametrize("run", BOTH)
 
 
@@ -114,7 +114,9 @@ def test_labels(run: Run, case: Case) -> None:
         later = [pane.on_time_index for pane in same if pane.timing != "EARLY"]
         assert later == list(range(len(later)))
         assert all((p.watermark < p.window.end) == (p.timing == "EARLY") for p in same)
-        if not isinstance(windowing.windows, CustomWindows):  # those need not contain their elements
+        if not isinstance(
+            windowing.windows, CustomWindows
+        ):  # those need not contain their elements
             assert all(pane.timestamp in pane.window for pane in same)
 
 
@@ -150,7 +152,7 @@ def arrivals(draw: st.DrawFn) -> tuple[Windowing, Scenario, Scenario]:
         )
     )
     elements = draw(own.scenarios(gaps=bool(windowing.windows.columns))).elements
-    orders = (elements, draw(st.permutations(elements)))
+    orders = (elements, tuple(draw(st.permutations(elements))))
     one, other = (_perfect(draw, windowing, order) for order in orders)
     return windowing, one, other
 
@@ -160,9 +162,12 @@ def _perfect(draw: st.DrawFn, windowing: Windowing, elements: Any) -> Scenario:
     touching = isinstance(windowing.windows, Sessions) and windowing.windows.merge_touching
     for at, element in enumerate(elements):
         clock = Instant(at * own.SECOND)
-        scenario = scenario.add((element.value, element.time, element.key, element.columns), at=clock)
+        scenario = scenario.add(
+            (element.value, element.time, element.key, element.columns), at=clock
+        )
         left = [e.time for e in elements[at + 1 :]]
-        if left and draw(st.booleans()):
+        moves: bool = draw(st.booleans())
+        if left and moves:
             # A window that ends where an element is still to come would merge with it: stay below.
             scenario = scenario.watermark(Instant(min(left) - touching))
     return scenario.end()
@@ -179,11 +184,7 @@ def test_on_time_panes_do_not_depend_on_the_order_of_arrival(run: Run, case: Any
         panes, late = run(scenario, windowing)
         assert all(record.reason == "unwindowed" for record in late)
         results.append(
-            {
-                (p.key, p.window, tuple(sorted(p.value)))
-                for p in panes
-                if p.timing == "ON_TIME"
-            }
+            {(p.key, p.window, tuple(sorted(p.value))) for p in panes if p.timing == "ON_TIME"}
         )
     assert results[0] == results[1]
 
@@ -193,7 +194,9 @@ def _split(scenario: Scenario) -> Scenario:
     split = Scenario(start=scenario.start, watermark=scenario.watermark_at_start)
     for step in scenario.steps:
         for element in getattr(step, "elements", ()):
-            split = split.add((element.value, element.time, element.key, element.columns), at=step.at)
+            split = split.add(
+                (element.value, element.time, element.key, element.columns), at=step.at
+            )
         if not hasattr(step, "elements"):
             split = split._with(step)
     return split

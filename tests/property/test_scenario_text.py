@@ -11,8 +11,10 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from tests.property import strategies as own
 
 INSTANTS = st.integers(START_OF_TIME, END_OF_TIME).map(Instant)
-MOMENTS = INSTANTS | own.seconds(946_684_800, 946_771_199).map(Instant) | st.sampled_from(
-    [Instant(START_OF_TIME), Instant(END_OF_TIME), Instant(0)]
+MOMENTS = (
+    INSTANTS
+    | own.seconds(946_684_800, 946_771_199).map(Instant)
+    | st.sampled_from([Instant(START_OF_TIME), Instant(END_OF_TIME), Instant(0)])
 )
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
     ["a|b", "null", "5", " x ", '"q"', "NaN", "end", ".", "\\u007c", "12:00:00", "\n", "-", "1e5"]

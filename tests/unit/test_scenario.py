@@ -1,0 +1,174 @@
+"""Scenario, its runs, and the assertions on them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import lowwater as lw
+from lowwater.testing import Scenario, assert_late, assert_panes
+
+PAPER = (
+    Scenario(start="12:00:00", watermark="12:00:00")
+    .add((5, "12:00:26", "A"), at="12:05:19")
+    .add((7, "12:02:26", "A"), (3, "12:03:39", "A"))
+    .watermark("12:02:00", at="12:06:00")
+    .clock("12:06:30")
+    .end()
+)
+
+
+def test_a_run_from_beginning_to_end() -> None:
+    run = PAPER.run(
+        lw.FixedWindows("2m"),
+        trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
+        accumulation="accumulating",
+        allowed_lateness="1d",
+        aggregate=lw.sum(),
+    )
+    assert_panes(
+        run,
+        [
+            ("12:06:00", ("12:00", "12:02"), 5, "ON_TIME", 0, 0, True, False),
+            ("12:06:30", ("12:02", "12:04"), 10, "ON_TIME", 0, 0, True, True),
+        ],
+    )
+    assert (run.late, run.errors, run.open_windows, run.state_rows) == ([], [], 0, 0)
+
+
+def test_the_aggregate_is_the_elements_unless_named() -> None:
+    assert_panes(PAPER.run(lw.GlobalWindow(), accumulation="accumulating"), [{"value": [5, 7, 3]}])
+
+
+def test_several_aggregates_and_columns() -> None:
+    scenario = (
+        Scenario()
+        .add((1, "12:00:01", "A", {"delay": 3.0}), (2, "12:00:02", "A", {"delay": 5}))
+        .add((3, "12:00:03", "A"))
+        .end()
+    )
+    run = scenario.run(
+        lw.FixedWindows("1m"),
+        trigger=lw.AfterWatermark(),
+        aggregate={"n": lw.count(), "delay": lw.mean("delay"), "sum": lw.sum()},
+    )
+    assert_panes(run, [{"values": {"n": 3, "delay": 4.0, "sum": 6}}])
+
+
+def test_late_records_show_the_columns_they_have() -> None:
+    scenario = Scenario(watermark="13:00").add(
+        (1, "12:00:01", "A", {"delay": 3}), (2, "12:00:02", "A")
+    )
+    run = scenario.run(lw.FixedWindows("1m"), trigger=lw.AfterWatermark())
+    window = ("12:00", "12:01")
+    assert_late(
+        run,
+        [
+            ({"value": 1, "delay": 3}, window, "expired", "12:00:01", "A", "13:00"),
+            (2, window, "expired", "12:00:02", "A", "13:00"),
+        ],
+    )
+
+
+def test_bad_elements_are_dead_letters_and_the_rest_goes_on() -> None:
+    """S-B1."""
+    scenario = Scenario().add(
+        (1, "12:00:01", "A"),
+        (2, None, "A"),
+        (3, "yesterday", "A"),
+        (4, "12:00:02", None),
+        ("five", "12:00:03", "A"),
+        (6, datetime(2000, 1, 1, 12, 0, 4, tzinfo=UTC), "A"),
+        (7, 1.5, "A"),
+    )
+    run = scenario.end().run(lw.FixedWindows("1m"), trigger=lw.AfterWatermark(), aggregate=lw.sum())
+    assert_panes(run, [{"value": 7, "window": ("12:00", "12:01")}])
+    reasons = [error.reason for error in run.errors]
+    assert reasons == ["null_time", "bad_time", "null_key", "wrong_type", "bad_time"]
+    assert run.errors[2].record["value"] == 4
+    with pytest.raises(lw.DataError, match="record 1 "):
+        scenario.run(
+            lw.FixedWindows("1m"),
+            trigger=lw.AfterWatermark(),
+            aggregate=lw.sum(),
+            on_error="raise",
+        )
+
+
+def test_late_records_are_of_the_right_elements_after_a_dead_letter() -> None:
+    scenario = Scenario(watermark="13:00").add((1, None, "A"), (2, "12:00", "B"), (3, "14:00", "A"))
+    run = scenario.run(lw.FixedWindows("1m"), trigger=lw.AfterWatermark())
+    assert_late(run, [{"value": 2, "key": "B"}])
+
+
+def test_texts() -> None:
+    assert PAPER.to_markdown() == (
+        "| at       | watermark | value | time     | key |\n"
+        "| -------- | --------- | ----- | -------- | --- |\n"
+        "| 12:00:00 | 12:00:00  |       |          |     |\n"
+        "| 12:05:19 |           | 5     | 12:00:26 | A   |\n"
+        "| .        |           | 7     | 12:02:26 | A   |\n"
+        "|          |           | 3     | 12:03:39 | A   |\n"
+        "| 12:06:00 | 12:02:00  |       |          |     |\n"
+        "| 12:06:30 |           |       |          |     |\n"
+        "| .        | end       |       |          |     |\n"
+    )
+    assert "12:06:30" in PAPER.to_yaml()
+    assert repr(PAPER).endswith(".clock('12:06:30').end()")
+
+
+def test_scenarios_are_values() -> None:
+    before = Scenario(start="12:00")
+    assert before.add((1, "12:00", "A")) == before.add((1, "12:00:00", "A")) != before
+    assert before.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("no table", "no table of a scenario"),
+        ("| at | watermark | value | time | key |\n| - |", "no table of a scenario"),
+        (PAPER.to_markdown() + "| . | end |\n", "line 10"),
+    ],
+)
+def test_bad_tables_are_refused(text: str, what: str) -> None:
+    with pytest.raises(lw.InvalidArgument, match=what):
+        Scenario.from_markdown(text)
+
+
+@pytest.mark.parametrize("text", ["5", "steps: 3", "steps: [{jump: 3}]"])
+def test_bad_yaml_is_refused(text: str) -> None:
+    with pytest.raises(lw.InvalidArgument):
+        Scenario.from_yaml(text)
+
+
+def test_bad_elements_of_a_scenario_are_refused() -> None:
+    with pytest.raises(lw.InvalidArgument, match="at least one element"):
+        Scenario().add()
+    with pytest.raises(lw.InvalidArgument, match="is not \\(value, event time, key\\)"):
+        Scenario().add((1, 2))  # type: ignore[arg-type]  # too short on purpose
+
+
+def test_differences_are_shown_side_by_side() -> None:
+    run = PAPER.run(lw.FixedWindows("2m"), trigger=lw.AfterWatermark(), aggregate=lw.sum())
+    with pytest.raises(AssertionError) as caught:
+        assert_panes(
+            run,
+            [("12:06:00", ("12:00", "12:02"), 6, "ON_TIME"), {"value": 10}, {"value": 11}],
+        )
+    assert str(caught.value).splitlines() == [
+        "the panes differ (- expected, + came)",
+        "- emitted_at=12:06:00  window=12:00:00..12:02:00  value=6   timing=ON_TIME",
+        "+ emitted_at=12:06:00  window=12:00:00..12:02:00  value=5   timing=ON_TIME",
+        "?   differs in value",
+        "  emitted_at=12:06:30  window=12:02:00..12:04:00  value=10  timing=ON_TIME",
+        "-                                                 value=11",
+    ]
+
+
+def test_expectations_name_known_fields() -> None:
+    with pytest.raises(lw.InvalidArgument, match="timing"):
+        assert_panes([], [{"timming": "LATE"}])
+    with pytest.raises(lw.InvalidArgument, match="places"):
+        assert_panes([], [(1, 2)], fields=["value"])
