@@ -189,16 +189,15 @@ def _show_longest(out: TextIO, duty: Result) -> None:
 def _show_totals(out: TextIO, runs: list[tuple[str, Result]]) -> None:
     _head(out, 3, "Totals")
     names = [name for name, _ in runs]
-    rows: list[tuple[str, ...]] = []
-    for label, read in (
-        ("events", lambda m: f"{m.events:,}"),
-        ("events/s", lambda m: f"{m.events_per_second:,.0f}"),
-        ("bundles", lambda m: f"{m.bundles:,}"),
-        ("panes", lambda m: _counted(m.panes)),
-        ("late, by reason", lambda m: _counted(m.late)),
-        ("dead letters, by reason", lambda m: _counted(m.errors)),
-    ):
-        rows.append((label, *(read(result.metrics) for _, result in runs)))
+    metrics = [result.metrics for _, result in runs]
+    rows = [
+        ("events", *(f"{m.events:,}" for m in metrics)),
+        ("events/s", *(f"{m.events_per_second:,.0f}" for m in metrics)),
+        ("bundles", *(f"{m.bundles:,}" for m in metrics)),
+        ("panes", *(_counted(m.panes) for m in metrics)),
+        ("late, by reason", *(_counted(m.late) for m in metrics)),
+        ("dead letters, by reason", *(_counted(m.errors) for m in metrics)),
+    ]
     _say(out, table(["", *names], rows, indent="  "))
     cancelled = [e for e in runs[0][1].errors if e.reason == "null_time"]
     if cancelled:

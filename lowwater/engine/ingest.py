@@ -112,7 +112,7 @@ class Ingest:
         column = records.columns.get(name)
         if column is None:
             mend = nearest(name, records.names)
-            if self._seen:
+            if self._seen and records.origin is not None:  # it was in the files before
                 what = f"there is no column {name!r} any more"
                 raise DataError(what, where=records.origin, mend=mend)
             raise InvalidArgument(f"there is no column {name!r}", where=records.origin, mend=mend)

@@ -54,13 +54,13 @@ class Records:
         """Return one element: a mapping of its columns, or the value if that is all it has."""
         names = self.names
         columns = self.columns
-        values = {name: columns[name].slice(index, index + 1).to_list()[0] for name in names}
+        values = {name: _shown(columns[name].slice(index, index + 1))[0] for name in names}
         return values["value"] if names == ("value",) else values
 
     def rows(self, indices: Int64Array) -> list[Any]:
         """Return the elements at ``indices`` (int64), as :meth:`row` does."""
         names = self.names
-        columns = [self.columns[name].take(indices).to_list() for name in names]
+        columns = [_shown(self.columns[name].take(indices)) for name in names]
         if names == ("value",):
             return columns[0]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -130,3 +130,18 @@ class ArrowColumns(Mapping[str, Column]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.batch.schema.get_field_index(name) >= 0
+
+
+def _shown(column: Column) -> list[Any]:
+    """Return Python values; what Python has no value for (the year 100000) as its number or text."""
+    try:
+        return column.to_list()
+    except (OverflowError, ValueError):
+        return [_one_shown(value) for value in column.to_arrow()]
+
+
+def _one_shown(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return value.value if hasattr(value, "value") else repr(value)

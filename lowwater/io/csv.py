@@ -62,7 +62,8 @@ class CsvSource:
 
     def _infer(self, path: Path) -> pa.Schema:
         try:
-            reader = _open(path, dict(self.types), self.delimiter, lambda _row: "skip")
+            raw = dict.fromkeys(self.types, pa.binary())
+            reader = _open(path, raw, self.delimiter, lambda _row: "skip")
         except pa.ArrowInvalid as error:
             raise _unreadable(path, error) from None
         with reader:
@@ -82,9 +83,10 @@ class CsvSource:
         return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])
 
     def _settle(self, field: pa.Field, whole: bool) -> pa.DataType:
-        kind = field.type
-        if field.name in self.types:
+        kind = self.types.get(field.name)
+        if kind is not None:
             return kind
+        kind = field.type
         if pa.types.is_binary(kind) or (pa.types.is_null(kind) and not whole):
             return pa.string()
         if field.name == self.time and pa.types.is_temporal(kind):

@@ -42,8 +42,11 @@ class JsonLinesSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Not known beforehand: a field may turn up at any line."""
-        files_of(self.paths, _SUFFIXES)
+        """The fields of the first lines; others may turn up later."""
+        for path in files_of(self.paths, _SUFFIXES):
+            reader = _LinesReader()
+            if next(reader.read(path, _FIRST_LINES), None) is not None:
+                return pa.schema(list(reader.types.items()))
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
@@ -58,6 +61,11 @@ class _LinesReader:
 
     def __init__(self) -> None:
         self._types: dict[str, pa.DataType] = {}
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The type of each field, so far."""
+        return self._types
 
     def read(self, path: Path, rows: int) -> Iterator[Records]:
         """Yield a file's records."""
@@ -127,7 +135,7 @@ class _LinesReader:
             letters.append((at, letter))
         batch = pa.RecordBatch.from_pydict(arrays)
         if wrong:
-            batch = batch.take(pa.array([i for i in range(len(objects)) if i not in wrong]))
+            batch = batch.take(pa.array([i for i in range(len(objects)) if i not in wrong], pa.int64()))
         letters.sort(key=lambda letter: letter[0])
         records = Records.from_arrow(batch, str(path))
         return replace(records, unreadable=tuple(letter for _, letter in letters))

@@ -1,0 +1,70 @@
+"""How watermarks are guessed (S-T3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lowwater as lw
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME
+
+
+def times(*values: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array(values, dtype=np.int64)
+
+
+def test_nothing_seen_is_the_start_of_time() -> None:
+    state = lw.BoundedDisorder("5s").start()
+    state.observe(times())
+    assert state.current() == START_OF_TIME
+
+
+def test_bounded_disorder_is_behind_the_latest_and_never_goes_back() -> None:
+    """S-T3: the watermark never goes back."""
+    state = lw.BoundedDisorder("1us").start()
+    for seen, expected in ((times(10, 3), 9), (times(5), 9), (times(11), 10)):
+        state.observe(seen)
+        assert state.current() == expected
+
+
+def test_ascending_allows_equal_times() -> None:
+    """S-T3: an element at the watermark is not late."""
+    state = lw.Ascending().start()
+    state.observe(times(7))
+    assert state.current() == 7
+
+
+def test_the_ends_of_time_saturate() -> None:
+    """S-T1."""
+    state = lw.BoundedDisorder(END_OF_TIME).start()
+    state.observe(times(START_OF_TIME + 1))
+    assert state.current() == START_OF_TIME
+    state.observe(times(LAST_EVENT_TIME))
+    assert state.current() == LAST_EVENT_TIME - END_OF_TIME
+
+
+def test_each_run_starts_anew() -> None:
+    estimator = lw.BoundedDisorder("0s")
+    estimator.start().observe(times(5))
+    assert estimator.start().current() == START_OF_TIME
+
+
+def test_manual_watermark_only_moves_forward() -> None:
+    watermark = lw.ManualWatermark()
+    state = watermark.start()
+    state.observe(times(100))
+    assert state.current() == START_OF_TIME
+    watermark.advance_to("1970-01-01T00:00:00.000009Z")
+    watermark.advance_to(3)
+    assert state.current() == 9
+
+
+def test_estimators_are_values() -> None:
+    assert lw.BoundedDisorder("6h") == lw.BoundedDisorder("360m")
+    assert repr(lw.BoundedDisorder("6h")) == "BoundedDisorder('6h')"
+    assert {lw.Ascending()} == {lw.Ascending()}
+
+
+def test_a_negative_delay_is_refused() -> None:
+    with pytest.raises(lw.InvalidArgument, match="must not be negative"):
+        lw.BoundedDisorder("-1s")
