@@ -133,7 +133,7 @@ class ArrowColumns(Mapping[str, Column]):
 
 
 def _shown(column: Column) -> list[Any]:
-    """Return Python values; what Python has no value for (the year 100000) as its number or text."""
+    """Return Python values; what Python has none for (the year 100000) as its number."""
     try:
         return column.to_list()
     except (OverflowError, ValueError):

@@ -30,9 +30,7 @@ METRICS = Metrics(events=2_000_000, late=Counter(expired=3), open_windows=12, el
 
 def test_the_line_says_all_that_matters() -> None:
     text = progress_text(METRICS)
-    assert text == (
-        "2,000,000 events  1,000,000/s  watermark -inf  12 open  3 late  0 errors"
-    )
+    assert text == ("2,000,000 events  1,000,000/s  watermark -inf  12 open  3 late  0 errors")
 
 
 def test_silent_when_piped() -> None:

@@ -80,9 +80,7 @@ def test_folders_globs_and_lists(tmp_path: Path, read: Reader, write: Any, suffi
 
 
 @pytest.mark.parametrize(("read", "write", "suffix"), KINDS)
-def test_files_come_in_sorted_order(
-    tmp_path: Path, read: Reader, write: Any, suffix: str
-) -> None:
+def test_files_come_in_sorted_order(tmp_path: Path, read: Reader, write: Any, suffix: str) -> None:
     for name in ("2", "10", "1"):
         row = {"t": "2000-01-01T12:00:00Z", "k": "x", "v": int(name)}
         write(tmp_path / f"{name}.{suffix}", [row])

@@ -109,7 +109,7 @@ def test_a_field_that_some_elements_lack_is_null_there() -> None:
 def test_a_field_that_no_element_has_is_a_mistake(size: int) -> None:
     items = [{"t": 1, "k": "a", "points": 1}, {"t": 2, "k": "a", "points": 1}]
     pipeline = lw.from_iterable(items, time="t", key="k").window(lw.GlobalWindow())
-    with pytest.raises(lw.InvalidArgument, match="no column 'point'.*'points'"):
+    with pytest.raises(lw.InvalidArgument, match=r"no column 'point'.*'points'"):
         pipeline.aggregate(lw.sum("point")).collect(bundle_size=size)
 
 
@@ -117,8 +117,8 @@ def test_no_elements_give_no_panes() -> None:
     pipeline = lw.from_iterable([], time="t", key="k").window(lw.GlobalWindow()).group()
     result = pipeline.collect()
     assert result.panes == []
-    assert result.to_arrow().column_names[:4] == ["key" if 0 else "k", "window_start",
-                                                  "window_end", "records"]  # fmt: skip
+    names = result.to_arrow().column_names
+    assert names[:4] == ["k", "window_start", "window_end", "records"]
 
 
 def test_what_is_no_series_is_refused() -> None:
@@ -153,7 +153,7 @@ def test_pandas_with_missing_values() -> None:
     """S-B1: NaN of pandas is null: a null value is skipped, a null time or key a dead letter."""
     frame = pd.DataFrame(
         {
-            "at": pd.to_datetime([1, 2, None, 4], unit="us", utc=True),
+            "at": pd.to_datetime(pd.Series([1, 2, None, 4]), unit="us", utc=True),
             "team": ["A", "A", "B", None],
             "points": [5.0, np.nan, 1.0, 1.0],
         }

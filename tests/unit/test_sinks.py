@@ -1,0 +1,182 @@
+"""The ends of a pipeline: results in memory, Arrow, pandas, Parquet and JSON lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater as lw
+from lowwater.io.sinks import to_json
+
+MINUTE = 60_000_000
+ITEMS: list[dict[str, Any]] = [
+    {"t": "2000-01-01T12:00:05Z", "k": "a", "v": 1},
+    {"t": "2000-01-01T12:01:05Z", "k": "b", "v": 2},
+    {"t": "2000-01-01T12:00:06Z", "k": "a", "v": 3},
+    {"t": "soon", "k": "a", "v": 4},
+]
+STAMP = pa.timestamp("us", "UTC")
+
+
+def pipeline(items: list[dict[str, Any]] = ITEMS) -> lw.Pipeline:
+    return (
+        lw.from_iterable(
+            items, time="t", key="k", watermark=lw.Ascending(), clock=lw.ManualClock(0)
+        )
+        .window(lw.FixedWindows("1m"))
+        .aggregate(total=lw.sum("v"), values=lw.collect("v"))
+    )
+
+
+def test_arrow() -> None:
+    table = pipeline().to_arrow(bundle_size=1)
+    assert table.schema.names == [
+        "k", "window_start", "window_end", "total", "values", "timing", "index", "on_time_index",
+        "is_first", "is_last", "kind", "timestamp", "emitted_at", "watermark",
+    ]  # fmt: skip
+    assert table.schema.field("window_start").type == STAMP
+    assert pa.types.is_dictionary(table.schema.field("timing").type)
+    rows = table.select(["k", "total", "values", "timing", "kind"]).to_pylist()
+    assert rows == [
+        {"k": "a", "total": 1, "values": [1], "timing": "ON_TIME", "kind": "insert"},
+        {"k": "b", "total": 2, "values": [2], "timing": "ON_TIME", "kind": "insert"},
+    ]
+
+
+def test_the_ends_of_time_come_out_as_the_last_year() -> None:
+    """S-T1: instants that Python and pandas cannot show saturate."""
+    items = [{"t": 1, "k": "a"}]
+    built = lw.from_iterable(items, time="t", key="k").window(lw.GlobalWindow())
+    table = built.aggregate(lw.count()).to_arrow()
+    assert table["window_end"][0].as_py().year == 9999
+    assert table["window_start"][0].as_py().year == 1
+    assert table["watermark"][0].as_py().year == 9999
+    table.to_pandas()
+
+
+def test_pandas() -> None:
+    frame = pipeline().to_pandas(bundle_size=1)
+    assert frame["total"].tolist() == [1, 2]
+
+
+def test_a_result_has_everything() -> None:
+    result = pipeline().collect(bundle_size=1)
+    assert [pane.values["total"] for pane in result.panes] == [1, 2]
+    assert [late.value for late in result.late] == [ITEMS[2]]
+    assert [error.record for error in result.errors] == [ITEMS[3]]
+    assert repr(result) == "Result(4 events, panes: 2 ON_TIME, 1 late, 1 errors)"
+
+
+def test_batches() -> None:
+    run = pipeline().run_batches(bundle_size=1)
+    assert sum(len(batch) for batch in run) == 2
+    assert run.metrics.events == 4
+    assert [batch.num_rows for batch in pipeline().run_batches().to_arrow_batches()] == [1, 1]
+
+
+def test_an_aggregate_that_becomes_a_float() -> None:
+    items = [*ITEMS[:2], {"t": "2000-01-01T12:02:05Z", "k": "b", "v": 0.5}]
+    assert pipeline(items).to_arrow(bundle_size=1)["total"].to_pylist() == [1.0, 2.0, 0.5]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    metrics = pipeline().write_parquet(folder).run(bundle_size=1)
+    assert metrics.panes == {"ON_TIME": 2}
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "errors.jsonl", "late.jsonl", "panes-00000.parquet",
+    ]  # fmt: skip
+    table = pq.read_table(folder / "panes-00000.parquet")
+    assert table["total"].to_pylist() == [1, 2]
+    (late,) = map(json.loads, (folder / "late.jsonl").read_text().splitlines())
+    assert late == {
+        "reason": "expired",
+        "time": "2000-01-01T12:00:06Z",
+        "key": "a",
+        "window_start": "2000-01-01T12:00:00Z",
+        "window_end": "2000-01-01T12:01:00Z",
+        "watermark": "2000-01-01T12:01:05Z",
+        "record": ITEMS[2],
+    }
+    (error,) = map(json.loads, (folder / "errors.jsonl").read_text().splitlines())
+    assert (error["reason"], error["record"]) == ("bad_time", ITEMS[3])
+
+
+def test_what_was_written_can_be_read_back(tmp_path: Path) -> None:
+    pipeline().write_parquet(tmp_path).run(bundle_size=1)
+    again = lw.read_parquet(tmp_path, time="window_start").key_by("k").window(lw.GlobalWindow())
+    assert {pane.key: pane.value for pane in again.aggregate(lw.sum("total")).run()} == {
+        "a": 1,
+        "b": 2,
+    }
+
+
+def test_a_further_parquet_file_begins_where_a_type_changes(tmp_path: Path) -> None:
+    items = [*ITEMS[:2], {"t": "2000-01-01T12:02:05Z", "k": "b", "v": 0.5}]
+    pipeline(items).write_parquet(tmp_path).run(bundle_size=1)
+    found = [pq.read_table(path)["total"].to_pylist() for path in sorted(tmp_path.iterdir())]
+    assert found in ([[1], [2.0, 0.5]], [[1, 2], [0.5]])
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "out.jsonl"
+    pipeline().write_jsonl(path).run(bundle_size=1)
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "out.errors.jsonl", "out.jsonl", "out.late.jsonl",
+    ]  # fmt: skip
+    first, _ = map(json.loads, path.read_text().splitlines())
+    assert first["k"] == "a"
+    assert first["window_start"] == "2000-01-01T12:00:00Z"
+    assert first["values"] == [1]
+
+
+def test_a_later_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
+    folder, path = tmp_path / "out", tmp_path / "out.jsonl"
+    for items in (ITEMS, ITEMS[:2]):
+        pipeline(items).write_parquet(folder).run(bundle_size=1)
+        pipeline(items).write_jsonl(path).run(bundle_size=1)
+    assert [each.name for each in folder.iterdir()] == ["panes-00000.parquet"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "out.jsonl"]
+
+
+def test_a_run_that_fails_leaves_nothing_new(tmp_path: Path) -> None:
+    folder, path = tmp_path / "out", tmp_path / "out.jsonl"
+    for end in (pipeline().write_parquet(folder), pipeline().write_jsonl(path)):
+        with pytest.raises(lw.DataError):
+            end.run(bundle_size=1, on_error="raise")
+    assert list(folder.iterdir()) == []
+    assert not path.exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_panes(tmp_path: Path) -> None:
+    pipeline([]).write_parquet(tmp_path / "out").run()
+    pipeline([]).write_jsonl(tmp_path / "out.jsonl").run()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
+def test_files_where_folders_belong_and_the_other_way_round(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(lw.InvalidArgument, match="go into a folder"):
+        pipeline().write_parquet(tmp_path / "file").run()
+    with pytest.raises(lw.InvalidArgument, match="go into a file"):
+        pipeline().write_jsonl(tmp_path).run()
+
+
+def test_what_json_lacks() -> None:
+    assert to_json({"a": float("nan"), "b": b"\x01", "c": {1}}) == (
+        '{"a": null, "b": "01", "c": [1]}'
+    )
+    assert to_json({("k", 1): 2.0}) == "{\"('k', 1)\": 2.0}"
+
+
+def test_keys_that_arrow_has_no_type_for_are_text() -> None:
+    items = [{"t": 1, "k": (1, "a")}, {"t": 2, "k": "b"}]
+    built = lw.from_iterable(items, time="t", key="k").window(lw.GlobalWindow())
+    assert sorted(built.aggregate(lw.count()).to_arrow()["k"].to_pylist()) == ["(1, 'a')", "b"]
