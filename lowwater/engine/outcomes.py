@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
+
+import numpy as np
 
 from lowwater.engine.columns import Column
 from lowwater.engine.panes import ErrorRecord, LateRecord
@@ -35,6 +37,11 @@ class LateElements:
 
     def __len__(self) -> int:
         return len(self.batch)
+
+    def compact(self) -> LateElements:
+        """Return the same, without holding on to the records that were not late."""
+        own = self.records.take(self.rows)
+        return replace(self, records=own, rows=np.arange(len(own), dtype=np.int64))
 
     def to_records(self) -> list[LateRecord]:
         """Return them as Python values."""

@@ -93,7 +93,7 @@ class Result:
         if panes is not None:
             self._batches.append(panes)
         if late is not None:
-            self._late.append(late)
+            self._late.append(late.compact())
         self._errors.extend(errors)
 
 
