@@ -14,7 +14,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.windowing import Windowing
-from lowwater.state.arrays import Scratch
+from lowwater.state.arrays import Scratch, sort_by_key_and_time
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
@@ -22,7 +22,7 @@ from lowwater.triggers._machine import Machine
 
 Mask = NDArray[np.bool_]
 
-_GARBAGE = 4096
+_GARBAGE = 1 << 16
 _WINDOW = ("key", "start", "end")
 
 
@@ -119,13 +119,19 @@ class WindowState:
         table = self.table
         if len(rows) == 1:
             return np.zeros(1, dtype=np.int64)
-        place = self._key_place[table["key"][rows]]
+        by = [self._key_place[table["key"][rows]]]
         start, end = table["start"][rows], table["end"][rows]
-        by = [place]
-        for column in (start, end) if due is None else (start, end, due):
-            if column[0] != column[-1] or (column != column[0]).any():
-                by.append(column)
-        return np.argsort(place, kind="stable") if len(by) == 1 else np.lexsort(by)
+        if _varies(end - start):
+            by.append(start)
+        by.append(end)
+        if due is not None and _varies(due - end):
+            by.append(due)
+        by = [column for column in by if _varies(column)]
+        if len(by) > 2:
+            return np.lexsort(by)
+        if len(by) == 2:
+            return sort_by_key_and_time(by[1], by[0])
+        return np.argsort(by[0] if by else end, kind="stable")
 
     def places(self, rows: Int64Array) -> Int64Array:
         """Return the rank of each row's key in the order of first-seen keys."""
@@ -189,3 +195,7 @@ class WindowState:
                 new = np.zeros(room, dtype=np.int64)
                 new[: len(old)] = old
                 setattr(self, name, new)
+
+
+def _varies(column: Int64Array) -> bool:
+    return bool((column != column[0]).any())

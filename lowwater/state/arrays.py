@@ -40,11 +40,12 @@ def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
     count = len(keys)
     if count < 2:
         return np.arange(count, dtype=np.int64)
-    low, high = int(times.min()), int(times.max())
-    span_bits = (high - low).bit_length()
+    low, first = int(times.min()), int(keys.min())
+    span_bits = (int(times.max()) - low).bit_length()
+    key_bits = (int(keys.max()) - first).bit_length()
     place_bits = (count - 1).bit_length()
-    if int(keys.max()).bit_length() + span_bits + place_bits <= 63 and int(keys.min()) >= 0:
-        packed = ((keys << span_bits) | (times - low)) << place_bits
+    if key_bits + span_bits + place_bits <= 63:
+        packed = (((keys - first) << span_bits) | (times - low)) << place_bits
         packed |= np.arange(count, dtype=np.int64)
         packed.sort()
         packed &= (1 << place_bits) - 1

@@ -157,20 +157,9 @@ class Index:
 
     def find(self, *values: Int64Array) -> Int64Array:
         """Return the row of each tuple of values, -1 where there is none. O(n) expected."""
-        found = np.full(len(values[0]), -1, dtype=np.int64)
         if not self._live:
-            return found
-        pending = np.arange(len(found))
-        at = self._start(values)
-        mask = len(self._slots) - 1
-        while pending.size:
-            rows = self._slots[at].astype(np.int64)
-            hit = self._equal(rows, values, pending)
-            found[pending[hit]] = rows[hit]
-            go_on = ~hit & (rows != _EMPTY)
-            pending = pending[go_on]
-            at = (at[go_on] + 1) & mask
-        return found
+            return np.full(len(values[0]), -1, dtype=np.int64)
+        return self._find(values, self._start(values))[0]
 
     def find_or_insert(self, *values: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row of each tuple of values, and those rows that are new.
@@ -178,45 +167,12 @@ class Index:
         New rows are allocated in the table, their indexed columns set. Equal tuples share a row.
         Amortised O(n) expected.
         """
-        count = len(values[0])
-        self._reserve(count)
-        found = np.empty(count, dtype=np.int64)
-        pending = np.arange(count)
-        at = self._start(values)
-        slots = self._slots
-        mask = len(slots) - 1
-        winners: list[Int64Array] = []
-        places: list[Int64Array] = []
-        while pending.size:
-            rows = slots[at].astype(np.int64)
-            claimable = rows == _EMPTY
-            if claimable.any():
-                # Several may claim one slot: the last to write wins, the others look again.
-                slots[at[claimable]] = (-3 - pending[claimable]).astype(np.int32)
-                rows = slots[at].astype(np.int64)
-                won = claimable & (rows == -3 - pending)
-                winners.append(pending[won])
-                places.append(at[won])
-            hit = self._equal_or_claimed(rows, values, pending)
-            found[pending[hit]] = rows[hit]
-            go_on = ~hit
-            pending = pending[go_on]
-            at = (at[go_on] + 1) & mask
-        if not winners:
-            return found, np.empty(0, dtype=np.int64)
-        first = np.concatenate(winners)
-        place = np.concatenate(places)
-        new = self._table.allocate(len(first))
-        self._used += len(first)
-        self._live += len(first)
-        slots[place] = new.astype(np.int32)
-        self._table[self._slot_name][new] = place.astype(np.int32)
-        for name, value in zip(self._on, values, strict=True):
-            self._table[name][new] = value[first]
-        claimed = found < _DELETED
-        owner = np.empty(count, dtype=np.int64)
-        owner[first] = new
-        found[claimed] = owner[-3 - found[claimed]]
+        self._reserve(len(values[0]))
+        found, at = self._find(values, self._start(values))
+        missing = np.flatnonzero(found < 0)
+        if not missing.size:
+            return found, missing
+        found[missing], new = self._insert_distinct([v[missing] for v in values], at[missing])
         return found, new
 
     def insert(self, rows: Int64Array) -> None:
@@ -242,26 +198,74 @@ class Index:
         bits = len(self._slots).bit_length() - 1
         return (mixed >> np.uint64(64 - bits)).astype(np.int64)
 
-    def _equal(
-        self, rows: Int64Array, values: Sequence[Int64Array], pending: Int64Array
-    ) -> NDArray[np.bool_]:
-        equal = rows >= 0
-        for name, value in zip(self._on, values, strict=True):
-            equal &= self._table[name][rows] == value[pending]
-        return equal
+    def _find(
+        self, values: Sequence[Int64Array], start: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Probe from the slots ``start`` on: the row of each tuple or -1, and the slot it ended at."""
+        slots, mask = self._slots, len(self._slots) - 1
+        columns = [self._table[name] for name in self._on]
+        ends = start
+        found = slots[start].astype(np.int64)
+        equal = found >= 0
+        for column, value in zip(columns, values, strict=True):
+            # Clipping makes row 0 stand in where there is none; ``equal`` knows better.
+            equal &= column.take(found, mode="clip") == value
+        pending = np.flatnonzero(~equal & (found != _EMPTY))
+        at = start[pending]
+        while pending.size:
+            at = (at + 1) & mask
+            ends[pending] = at
+            rows = slots[at].astype(np.int64)
+            equal = rows >= 0
+            for column, value in zip(columns, values, strict=True):
+                equal &= column.take(rows, mode="clip") == value[pending]
+            found[pending] = rows
+            go_on = ~equal & (rows != _EMPTY)
+            pending, at = pending[go_on], at[go_on]
+        return found, ends
 
-    def _equal_or_claimed(
-        self, rows: Int64Array, values: Sequence[Int64Array], pending: Int64Array
-    ) -> NDArray[np.bool_]:
-        equal = self._equal(rows, values, pending)
-        claimed = np.flatnonzero(rows < _DELETED)
-        if claimed.size:
-            owner = -3 - rows[claimed]
-            same = np.ones(len(claimed), dtype=np.bool_)
+    def _insert_distinct(
+        self, values: Sequence[Int64Array], at: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Insert tuples that are not here, some of them equal, from the empty slots ``at`` on.
+
+        Returns:
+            (row of each, new rows).
+        """
+        count = len(values[0])
+        slots, mask = self._slots, len(self._slots) - 1
+        owner = np.arange(count, dtype=np.int64)
+        pending = owner.copy()
+        winners: list[Int64Array] = []
+        places: list[Int64Array] = []
+        while pending.size:
+            claimable = slots[at] == _EMPTY
+            # Several may claim one slot: the last to write wins, the others look again.
+            slots[at[claimable]] = (-3 - pending[claimable]).astype(np.int32)
+            holder = -3 - slots[at].astype(np.int64)  # negative where a row is
+            won = holder == pending
+            winners.append(pending[won])
+            places.append(at[won])
+            lost = np.flatnonzero(~won)
+            pending, at, holder = pending[lost], at[lost], holder[lost]
+            same = holder >= 0
             for value in values:
-                same &= value[owner] == value[pending[claimed]]
-            equal[claimed] = same
-        return equal
+                same &= value.take(holder, mode="clip") == value[pending]
+            owner[pending[same]] = holder[same]
+            pending = pending[~same]
+            at = (at[~same] + 1) & mask
+        first = np.concatenate(winners)
+        place = np.concatenate(places)
+        new = self._table.allocate(len(first))
+        for name, value in zip(self._on, values, strict=True):
+            self._table[name][new] = value[first]
+        slots[place] = new.astype(np.int32)
+        self._table[self._slot_name][new] = place.astype(np.int32)
+        self._used += len(first)
+        self._live += len(first)
+        row = np.empty(count, dtype=np.int64)
+        row[first] = new
+        return row[owner], new
 
     def _reserve(self, count: int) -> None:
         if 2 * (self._used + count) <= len(self._slots):
