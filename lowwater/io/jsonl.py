@@ -135,7 +135,9 @@ class _LinesReader:
             letters.append((at, letter))
         batch = pa.RecordBatch.from_pydict(arrays)
         if wrong:
-            batch = batch.take(pa.array([i for i in range(len(objects)) if i not in wrong], pa.int64()))
+            batch = batch.take(
+                pa.array([i for i in range(len(objects)) if i not in wrong], pa.int64())
+            )
         letters.sort(key=lambda letter: letter[0])
         records = Records.from_arrow(batch, str(path))
         return replace(records, unreadable=tuple(letter for _, letter in letters))
