@@ -71,7 +71,7 @@ class Aggregation:
 
 @final
 class _Part:
-    """One aggregate and its state: a mapping from its own column names to arrays and bags."""
+    """One aggregate and its state: arrays and bags by the aggregate's own column names."""
 
     def __init__(self, name: str, spec: AggregateSpec, table: Table) -> None:
         self.name = name
@@ -94,12 +94,6 @@ class _Part:
     def __getitem__(self, name: str) -> Any:
         bag = self._bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
-
-    def __iter__(self) -> Any:
-        return iter([*self._bags, *self._fields])
-
-    def __len__(self) -> int:
-        return len(self._bags) + len(self._fields)
 
     def add(self, batch: Batch, column: Column | None, element: Int64Array | None) -> None:
         if column is None:
@@ -136,7 +130,8 @@ class _Part:
         if self._aggregate is None:
             self._bind(_plain(column.type), dtype)
         elif dtype != self._dtype and self._dtype is not None:
-            wider = np.result_type(dtype, self._dtype) if _both_numbers(dtype, self._dtype) else np.dtype(object)
+            numbers = object not in (dtype, self._dtype)
+            wider = np.result_type(dtype, self._dtype) if numbers else np.dtype(object)
             if wider != self._dtype:
                 self._bind(None, wider)
 
@@ -154,10 +149,6 @@ class _Part:
                 self._table.add_field(Field(name, column.dtype, column.fill))
             elif self._table[name].dtype != np.dtype(column.dtype):
                 self._table.retype(name, column.dtype, column.fill)
-
-
-def _both_numbers(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    return a != object and b != object
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

@@ -107,9 +107,7 @@ def _with_retractions(
     )
     state.shown.release(panes)
     order = np.lexsort((taken.start, taken.end, taken.timestamp, window))
-    place = np.argsort(
-        np.concatenate((2 * window[order], 2 * np.arange(count) + 1)), kind="stable"
-    )
+    place = np.argsort(np.concatenate((2 * window[order], 2 * np.arange(count) + 1)), kind="stable")
     both = PaneBatch.concat((taken, batch)).take(
         np.concatenate((order, len(panes) + np.arange(count)))[place]
     )
@@ -145,5 +143,3 @@ def _remember(
             "timestamp": batch.timestamp,
         }
         state.shown.put(rows, labels, batch.values)
-
-

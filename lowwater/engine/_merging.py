@@ -138,9 +138,7 @@ def _gather(
         rows, _ = state.scratch.unique(hit, state.table.capacity)
         if not rows.size:
             alone = np.arange(len(key), dtype=np.int64)
-            return _Parties(
-                proto_of_element, len(key), NONE, alone, key, Merged(alone, start, end)
-            )
+            return _Parties(proto_of_element, len(key), NONE, alone, key, Merged(alone, start, end))
     else:
         order = np.lexsort((end, start, keys))
         begins = run_starts(keys[order], start[order], end[order])

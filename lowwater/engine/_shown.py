@@ -18,8 +18,10 @@ LABELS = ("start", "end", "timing", "index", "on_time_index", "timestamp")
 
 @final
 class ShownPanes:
-    """For each window the panes that its next one takes back: its own last, and the last ones of
-    the windows that merged into it. Kept as columns; a window's panes are a chain.
+    """For each window the panes that its next one takes back.
+
+    These are its own last, and the last ones of the windows that merged into it. They are kept as
+    columns; a window's panes are a chain.
     """
 
     def __init__(self, windows: Table) -> None:
@@ -105,7 +107,7 @@ class ShownPanes:
     def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
         value = f"value:{name}"
         if value not in self._panes.columns:
-            self._panes.add_field(Field(value, dtype, None if dtype == object else 0))
+            self._panes.add_field(Field(value, dtype, _nothing_of(dtype)))
             self._panes.add_field(Field(f"valid:{name}", np.bool_, False))
             return
         held = self._panes[value].dtype
@@ -113,4 +115,8 @@ class ShownPanes:
             return
         wider = np.dtype(object) if object in (dtype, held) else np.result_type(dtype, held)
         if wider != held:
-            self._panes.retype(value, wider, None if wider == object else 0)
+            self._panes.retype(value, wider, _nothing_of(wider))
+
+
+def _nothing_of(dtype: np.dtype[Any]) -> int | None:
+    return None if dtype.kind == "O" else 0

@@ -125,8 +125,12 @@ class Column:
         mask = None if self._valid is None else ~self._valid
         data = self.data
         if data.dtype == object:
-            values = data if mask is None else np.where(mask, None, data)
-            return pa.array(values.tolist(), type=self.type)
+            values = data.tolist()
+            if mask is not None:
+                values = [
+                    None if null else v for v, null in zip(values, mask.tolist(), strict=True)
+                ]
+            return pa.array(values, type=self.type)
         if self.type is None or data.dtype != np.int64 or pa.types.is_integer(self.type):
             array = pa.array(data, mask=mask)
             return array if self.type is None else array.cast(self.type)

@@ -283,7 +283,8 @@ class WindowOperator:
             expired: Which of them have expired, if any may have.
             completing: Which are completed by this very step.
             due: When each came due; panes come out in this order first.
-            orders: Takes what the panes were sorted by, where several settlings make one step.
+            orders: Takes what the panes were sorted by, where several settlings make one step;
+                goes with ``due``.
 
         Returns:
             The panes, and the rows that are still there.
@@ -316,10 +317,11 @@ class WindowOperator:
                 rows[chosen], timing[chosen].astype(np.uint8), (finished | going)[chosen],
                 going[chosen], clock, moments.watermark,
             )  # fmt: skip
+            order = None
             if orders is not None and due is not None:
                 order = _Order.of(state, firing.rows, due[chosen])
             panes, window = emit(state, firing)
-            if orders is not None and due is not None:
+            if orders is not None and order is not None:
                 orders.append(order.take(window))
         state.finish(rows[finished & ~going])
         if expired is None:
@@ -376,7 +378,7 @@ class WindowOperator:
             queue.push(times, rows)
 
     def _still_queued(self, name: str, times: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the distinct rows that popped entries still stand for; none stands for them now."""
+        """Return the distinct rows that popped entries stand for; none stands for them now."""
         column = self._state.table[name]
         rows = rows[column[rows] == times]
         if len(rows) > 1:
@@ -444,5 +446,3 @@ def _sorted(orders: list[_Order]) -> NDArray[np.int64]:
         np.concatenate(parts) for parts in zip(*(order.columns for order in orders), strict=True)
     )
     return np.lexsort((place, start, end, due))
-
-

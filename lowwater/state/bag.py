@@ -42,7 +42,7 @@ class Bag:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
+        """The dtype of the values."""
         return self._values.dtype
 
     def retype(self, dtype: DTypeLike) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
-
 import heapq
+from typing import final
 
 import numpy as np
 

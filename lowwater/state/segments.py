@@ -86,7 +86,7 @@ class Segments:
         first = np.flatnonzero(run_starts(keys))
         touched = keys[first]
         removed = np.diff(np.append(first, len(keys)))
-        front, at_front = expand_ranges(self._at[touched], np.minimum(removed, self._count[touched]))
+        front, at_front = expand_ranges(self._at[touched], removed)
         gone = np.isin(self._pool[front], rows)
         whole = np.bincount(at_front, weights=gone, minlength=len(touched)) == removed
         # Mostly a key's oldest windows go, all at once: then its segment just begins later.
@@ -186,5 +186,3 @@ class Segments:
                 new = np.zeros(room, dtype=np.int64)
                 new[: len(old)] = old
                 setattr(self, name, new)
-
-

@@ -201,7 +201,11 @@ class Index:
     def _find(
         self, values: Sequence[Int64Array], start: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """Probe from the slots ``start`` on: the row of each tuple or -1, and the slot it ended at."""
+        """Probe from the slots ``start`` on.
+
+        Returns:
+            (row of each tuple or -1, slot where its probing ended).
+        """
         slots, mask = self._slots, len(self._slots) - 1
         columns = [self._table[name] for name in self._on]
         ends = start

@@ -40,9 +40,7 @@ class RowContext:
         self.state = state
         self.clock = clock
         self.watermark = watermark
-        self.window = Window(
-            Instant(columns["start"][row]), Instant(columns["end"][row])
-        )
+        self.window = Window(Instant(columns["start"][row]), Instant(columns["end"][row]))
 
     def wake_at_clock(self, at: int) -> None:
         """Ask to be judged again when the clock reaches ``at``."""

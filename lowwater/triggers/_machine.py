@@ -15,7 +15,7 @@ Decisions where the rules are silent:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, final
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add_array
 from lowwater.triggers import _custom
 from lowwater.triggers._custom import CLOCK_WAKE, WATERMARK_WAKE, later_than
+from lowwater.triggers._nodes import Node, compile_trigger, walk
 from lowwater.triggers._safety import Moment, outlook
 from lowwater.triggers._values import (
     AfterAll,
@@ -35,8 +36,6 @@ from lowwater.triggers._values import (
     AfterWatermark,
     Always,
     CustomTrigger,
-    Default,
-    Never,
     OrFinally,
     Repeatedly,
     Trigger,
@@ -137,17 +136,15 @@ class Machine:
 
     def __init__(self, trigger: Trigger, *, merging: bool) -> None:
         self._merging = merging
-        self._root = _compile(trigger, "t")
-        nodes = list(_walk(self._root))
+        self._root = compile_trigger(trigger, "t")
+        nodes = list(walk(self._root))
         custom = [n.column for n in nodes if isinstance(n.trigger, CustomTrigger)]
         self._wakes = tuple(name + WATERMARK_WAKE for name in custom)
         self._deadlines = tuple(
             n.column for n in nodes if isinstance(n.trigger, AfterProcessingTime)
         ) + tuple(name + CLOCK_WAKE for name in custom)
         self._feeds = any(n.fed for n in nodes)
-        self.fires_before_completion = (
-            outlook(trigger, late_possible=True).fires is Moment.ANYTIME
-        )
+        self.fires_before_completion = outlook(trigger, late_possible=True).fires is Moment.ANYTIME
         self.watches_completion = bool(custom) or any(
             isinstance(n.trigger, AfterWatermark) for n in nodes
         )
@@ -206,9 +203,7 @@ class Machine:
         """Return the first moment after ``after`` at which the clock may make each row ready."""
         return self._soonest(self._deadlines, state, rows, after)
 
-    def next_wake(
-        self, state: _WindowState, rows: Int64Array, after: int
-    ) -> Int64Array:
+    def next_wake(self, state: _WindowState, rows: Int64Array, after: int) -> Int64Array:
         """Return the first watermark after ``after`` that custom triggers asked to be woken at."""
         return self._soonest(self._wakes, state, rows, after)
 
@@ -226,7 +221,7 @@ class Machine:
 
     def _feed(
         self,
-        node: _Node,
+        node: Node,
         columns: Columns,
         rows: Int64Array,
         counts: Int64Array,
@@ -262,7 +257,7 @@ class Machine:
                 for part in node.parts:
                     self._feed(part, columns, rows, counts, elements)
 
-    def _ready(self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
+    def _ready(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         match node.trigger:
             case AfterCount() as trigger:
                 return columns[node.column][rows] >= trigger.count
@@ -297,9 +292,7 @@ class Machine:
             case _:
                 return np.zeros(len(rows), dtype=np.bool_)
 
-    def _ready_each(
-        self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments
-    ) -> Mask:
+    def _ready_each(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         ready = np.zeros(len(rows), dtype=np.bool_)
         position = columns[node.column][rows]
         for at, part in enumerate(node.parts):
@@ -309,7 +302,7 @@ class Machine:
         return ready
 
     def _ready_watermark(
-        self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments
+        self, node: Node, columns: Columns, rows: Int64Array, moments: Moments
     ) -> Mask:
         early, late = node.parts
         in_late = columns[node.column][rows]
@@ -323,7 +316,7 @@ class Machine:
         ready[in_late] = self._ready(late, columns, rows[in_late], moments.at(in_late))
         return ready
 
-    def _fire(self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
+    def _fire(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         if not rows.size:
             return np.zeros(0, dtype=np.bool_)
         match node.trigger:
@@ -349,7 +342,7 @@ class Machine:
                 return np.zeros(len(rows), dtype=np.bool_)
 
     def _fire_or_finally(
-        self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments
+        self, node: Node, columns: Columns, rows: Int64Array, moments: Moments
     ) -> Mask:
         main, until = node.parts
         finished = self._ready(until, columns, rows, moments)
@@ -358,7 +351,7 @@ class Machine:
         self._clear(node, columns, rows[finished])
         return finished
 
-    def _fire_each(self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
+    def _fire_each(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         positions = columns[node.column]
         position = positions[rows]
         for at, part in enumerate(node.parts):
@@ -377,7 +370,7 @@ class Machine:
         return finished
 
     def _fire_watermark(
-        self, node: _Node, columns: Columns, rows: Int64Array, moments: Moments
+        self, node: Node, columns: Columns, rows: Int64Array, moments: Moments
     ) -> Mask:
         early, late = node.parts
         phase = columns[node.column]
@@ -396,7 +389,7 @@ class Machine:
         phase[rows[on_time]] = True
         return np.zeros(len(rows), dtype=np.bool_)
 
-    def _clear(self, node: _Node, columns: Columns, rows: Int64Array) -> None:
+    def _clear(self, node: Node, columns: Columns, rows: Int64Array) -> None:
         if not rows.size:
             return
         if node.column:
@@ -406,7 +399,7 @@ class Machine:
         for part in node.parts:
             self._clear(part, columns, rows)
 
-    def _merge(self, node: _Node, columns: Columns, merge: Merge) -> None:
+    def _merge(self, node: Node, columns: Columns, merge: Merge) -> None:
         match node.trigger:
             case AfterCount():
                 column = columns[node.column]
@@ -432,7 +425,7 @@ class Machine:
                 for part in node.parts:
                     self._merge(part, columns, merge)
 
-    def _merge_each(self, node: _Node, columns: Columns, merge: Merge) -> None:
+    def _merge_each(self, node: Node, columns: Columns, merge: Merge) -> None:
         column = columns[node.column]
         position = np.minimum.reduceat(column[merge.members], merge.first)
         for at, part in enumerate(node.parts):
@@ -443,83 +436,6 @@ class Machine:
         column[merge.into] = position
         for at, part in enumerate(node.parts):
             self._clear(part, columns, merge.into[position < at])
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    """A trigger and the columns its state has: a tree like the trigger's own."""
-
-    trigger: Trigger
-    column: str
-    dtype: Any
-    fill: Any
-    parts: tuple[_Node, ...]
-
-    @property
-    def fed(self) -> bool:
-        """Whether it takes note of elements itself."""
-        return isinstance(self.trigger, (AfterCount, AfterProcessingTime, CustomTrigger))
-
-    @property
-    def any_fed(self) -> bool:
-        return self.fed or any(part.any_fed for part in self.parts)
-
-    @property
-    def never(self) -> bool:
-        return isinstance(self.trigger, Never)
-
-    @property
-    def waits_for_completion(self) -> bool:
-        """Whether it can only have finished at the completion of its window."""
-        match self.trigger:
-            case AfterWatermark():
-                return True
-            case AfterEach() | AfterAll():
-                return any(part.waits_for_completion for part in self.parts)
-            case AfterAny() | OrFinally():
-                return all(part.waits_for_completion for part in self.parts)
-            case _:
-                return False
-
-
-def _compile(trigger: Trigger, name: str) -> _Node:
-    match trigger:
-        case Default():
-            return _compile(trigger.expand(), name)
-        case AfterCount():
-            return _Node(trigger, f"{name}:count", np.int64, 0, ())
-        case AfterProcessingTime():
-            return _Node(trigger, f"{name}:deadline", np.int64, END_OF_TIME, ())
-        case CustomTrigger():
-            return _Node(trigger, f"{name}:custom", object, None, ())
-        case AfterWatermark():
-            parts = (
-                _compile(trigger.early or Never(), f"{name}.early"),
-                _compile(trigger.late or Never(), f"{name}.late"),
-            )
-            return _Node(trigger, f"{name}:past_end", np.bool_, False, parts)
-        case AfterEach():
-            return _Node(trigger, f"{name}:part", np.int16, 0, _compile_all(trigger.parts, name))
-        case AfterAny() | AfterAll():
-            return _Node(trigger, "", None, None, _compile_all(trigger.parts, name))
-        case OrFinally():
-            parts = _compile_all((trigger.main, trigger.until), name)
-            return _Node(trigger, "", None, None, parts)
-        case Repeatedly():
-            return _Node(trigger, "", None, None, _compile_all((trigger.trigger,), name))
-        case _:
-            return _Node(trigger, "", None, None, ())
-
-
-def _compile_all(triggers: tuple[Trigger, ...], name: str) -> tuple[_Node, ...]:
-    return tuple(_compile(part, f"{name}.{at}") for at, part in enumerate(triggers))
-
-
-def _walk(node: _Node) -> Iterator[_Node]:
-    yield node
-    for part in node.parts:
-        yield from _walk(part)
 
 
 def _deadline(trigger: AfterProcessingTime, clock: int) -> int:

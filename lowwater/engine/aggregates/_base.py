@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, final
 
@@ -56,8 +55,10 @@ class Batch:
     arrival: Int64Array
 
 
-State: TypeAlias = Mapping[str, Any]
-"""The arrays (and bags) of an aggregate's :class:`StateColumn` by name, indexed by state row."""
+class State(Protocol):
+    """The arrays and bags of an aggregate's :class:`StateColumn` by name, indexed by state row."""
+
+    def __getitem__(self, name: str) -> Any: ...
 
 
 class Aggregate(Protocol):
@@ -74,7 +75,7 @@ class Aggregate(Protocol):
         ...
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        """Merge state rows into others: ``rows[i]`` into ``into[i]`` (S-W3). ``into`` may repeat."""
+        """Merge state rows: ``rows[i]`` into ``into[i]``, which may repeat (S-W3)."""
         ...
 
     def result(self, state: State, rows: Int64Array) -> Column:

@@ -124,7 +124,8 @@ class Variance:
         rows, place = np.unique(batch.rows, return_inverse=True)
         count = np.bincount(place).astype(np.float64)
         mean = np.bincount(place, weights=values) / count
-        squares = np.bincount(place, weights=(values - mean[place]) ** 2)
+        apart = values - mean[place]
+        squares = np.bincount(place, weights=apart * apart).astype(np.float64)
         self._join(state, rows, count, mean, squares)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
@@ -169,7 +170,7 @@ class Extreme:
         self._bool = np.dtype(dtype) == np.bool_
         kind = np.dtype(np.int64) if self._bool else np.dtype(dtype)
         self._pick = np.maximum if largest else np.minimum
-        self._object = kind == object
+        self._object = kind.kind == "O"
         fill: Any = None
         if kind == np.int64:
             fill = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
@@ -205,5 +206,7 @@ def _values(batch: Batch) -> NDArray[Any]:
     return np.empty(0) if batch.values is None else batch.values
 
 
-def _or_null(values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None) -> Column:
+def _or_null(
+    values: NDArray[Any], valid: NDArray[np.bool_], type: pa.DataType | None = None
+) -> Column:
     return Column(values, None if valid.all() else valid, type)

@@ -26,7 +26,7 @@ class Endmost:
         self._last = last
         kind = np.dtype(dtype)
         self.columns = (
-            StateColumn("value", kind, None if kind == object else 0),
+            StateColumn("value", kind, None if kind.kind == "O" else 0),
             StateColumn("time", np.int64),
             StateColumn("arrival", np.int64),
             StateColumn("seen", np.bool_, False),
