@@ -145,7 +145,9 @@ class WindowOperator:
             admitted = ~placed.closed
             rows = rows[admitted]
             element = np.flatnonzero(admitted) if element is None else element[admitted]
-        panes = self._accumulate(bundle, element, rows, arrival) if rows.size else None
+        panes = None
+        if rows.size or placed.changed.size:
+            panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch())
 
@@ -170,16 +172,26 @@ class WindowOperator:
         return element, start[kept], end[kept]
 
     def _accumulate(
-        self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
+        self,
+        bundle: Bundle,
+        element: Int64Array | None,
+        rows: Int64Array,
+        changed: Int64Array,
+        arrival: Int64Array,
     ) -> PaneBatch | None:
-        """Add elements to their windows and judge each touched window once (S-O2)."""
+        """Add elements to their windows and judge each touched window once (S-O2).
+
+        A window that a merge ``changed`` is touched too, even if it got no element.
+        """
         state, table, machine = self._state, self._state.table, self._machine
-        touched, place = state.scratch.unique(rows, table.capacity)
-        counts = np.bincount(place, minlength=len(touched))
+        every = np.concatenate((rows, changed)) if changed.size else rows
+        touched, place = state.scratch.unique(every, table.capacity)
+        counts = np.bincount(place[: len(rows)], minlength=len(touched))
         end = table["end"][touched]
         complete = end <= self._watermark
         table["new"][touched] += counts
-        table["on_time_new"][touched] |= ~complete
+        fed = counts > 0
+        table["on_time_new"][touched] |= fed & ~complete
         times = bundle.times if element is None else bundle.times[element]
         if state.rule != "end":
             pick = np.maximum if state.rule == "latest" else np.minimum
@@ -188,7 +200,7 @@ class WindowOperator:
             self._note_holds(touched)
         state.aggregation.add(bundle, element, rows, arrival)
         elements = Elements(rows, times, self._clock, self._watermark)
-        machine.feed(table, touched, counts, elements)
+        machine.feed(table, touched[fed], counts[fed], elements)
         if machine.has_deadlines:
             self._queue(
                 "clock_due", self._clock_dues, touched,

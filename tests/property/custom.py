@@ -82,6 +82,13 @@ def merge_blocks(active: Sequence[Window]) -> MergeSets:
             yield members, (block * 10 * SECOND, (block + 1) * 10 * SECOND)
 
 
+def merge_crowded(active: Sequence[Window]) -> MergeSets:
+    """While there are three or more, the first two become one: they need no new element."""
+    if len(active) > 2:
+        first, second = active[:2]
+        yield [first, second], (first.start, max(first.end, second.end) - SECOND)
+
+
 @dataclass(frozen=True)
 class ParitySum:
     """Fires once so many elements of odd seconds have come; may finish then."""

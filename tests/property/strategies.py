@@ -47,6 +47,7 @@ from tests.property.custom import (
     assign_many,
     merge_blocks,
     merge_bounded,
+    merge_crowded,
     merge_shrinking,
 )
 
@@ -89,6 +90,7 @@ MERGING_CUSTOM: st.SearchStrategy[WindowFunction] = st.sampled_from(
         CustomWindows(assign_growing, merge_active=merge_bounded, name="merge_bounded"),
         CustomWindows(assign_growing, merge_active=merge_shrinking, name="merge_shrinking"),
         CustomWindows(assign_growing, merge_active=merge_blocks, name="merge_blocks"),
+        CustomWindows(assign_growing, merge_active=merge_crowded, name="merge_crowded"),
         CustomWindows(assign_many, merge_active=merge_shrinking, name="merge_many"),
     ]
 )
