@@ -220,8 +220,11 @@ def merge(nodes: Sequence[Node], now: Moment) -> Node:
         case AfterProcessingTime():
             merged.deadline = _earliest(node.deadline for node in nodes)
         case CustomTrigger() as custom:
-            merged.deadline = _earliest(node.deadline for node in nodes)
-            merged.wake_watermark = _earliest(node.wake_watermark for node in nodes)
+            for node in nodes:
+                merged.deadline = _sooner(merged.deadline, node.deadline, now.clock)
+                merged.wake_watermark = _sooner(
+                    merged.wake_watermark, node.wake_watermark, now.watermark
+                )
             custom.logic.on_merge(Context(merged, now), [node.state for node in nodes])
         case AfterWatermark():
             merged.late_phase = now.complete and all(node.late_phase for node in nodes)
@@ -301,7 +304,7 @@ class Context:
         self._node.wake_watermark = _sooner(self._node.wake_watermark, at, self.watermark)
 
 
-def _sooner(kept: int | None, asked: int, passed: int) -> int | None:
+def _sooner(kept: int | None, asked: int | None, passed: int) -> int | None:
     """Return the earlier of two moments that lie ahead of ``passed``."""
     return _earliest(at for at in (kept, asked) if at is not None and at > passed)
 

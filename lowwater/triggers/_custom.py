@@ -2,8 +2,8 @@
 
 Decisions where the rules are silent: each custom trigger of a tree has wake-up calls of its own,
 the earliest of those that lie ahead; one for a moment that has come already is ignored. They are
-forgotten when the trigger fires, before ``on_fire``, or starts anew; the earliest of the windows
-that merge stays.
+forgotten when the trigger fires, before ``on_fire``, or starts anew; the earliest that lies ahead
+of any window that merges stays.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def merge(
     watermark: int,
 ) -> None:
     """Let the logic set the state of each merged window from those of the windows merged."""
-    for call in (CLOCK_WAKE, WATERMARK_WAKE):
+    for call, now in ((CLOCK_WAKE, clock), (WATERMARK_WAKE, watermark)):
         column = columns[name + call]
-        column[into] = np.minimum.reduceat(column[members], first)
+        column[into] = np.minimum.reduceat(later_than(column[members], now), first)
     states = columns[name]
     bounds = [*first.tolist(), len(members)]
     for at, row in enumerate(into.tolist()):
