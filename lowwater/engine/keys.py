@@ -47,6 +47,22 @@ class KeyDictionary:
             return self._pairs.capacity
         return self._parts[0].capacity if self._parts[0] is not None else 0
 
+    def kinds(self) -> list[tuple[pa.DataType | None, str]]:
+        """Return the Arrow type (if known) and the numpy dtype of each key column."""
+        return [part.kind for part in self._parts if part is not None]
+
+    def restore(self, ids: Int64Array, columns: tuple[Column, ...]) -> None:
+        """Make an empty dictionary hold these keys under these ids (distinct, rising)."""
+        if self._pairs is None or self._index is None:
+            part = self._parts[0] = _codes_for(columns[0])
+            part.restore(ids, columns[0])
+            return
+        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
+        self._pairs.restore(ids)
+        for at, code in enumerate(codes):
+            self._pairs[f"part{at}"][ids] = code
+        self._index.insert(ids)
+
     def encode(self, columns: tuple[Column, ...]) -> Int64Array:
         """Return the id of each row's key, new ones for new keys. O(n) expected."""
         codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
@@ -88,7 +104,7 @@ class KeyDictionary:
             part = self._parts[at] = _codes_for(column)
         if isinstance(part, _NumberCodes) and not part.takes(column):
             # The column turned out to hold other things than numbers of one kind.
-            part = self._parts[at] = part.as_objects()
+            part = self._parts[at] = part.as_objects(column.type)
         return part.encode(column)
 
     def _part(self, at: int) -> _Codes:
@@ -105,6 +121,11 @@ class _Codes(Protocol):
 
     @property
     def capacity(self) -> int: ...
+
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]: ...
+
+    def restore(self, ids: Int64Array, column: Column) -> None: ...
 
     def encode(self, column: Column) -> Int64Array: ...
 
@@ -148,6 +169,15 @@ class _NumberCodes:
     def capacity(self) -> int:
         return self._table.capacity
 
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]:
+        return self._type, self._dtype.str
+
+    def restore(self, ids: Int64Array, column: Column) -> None:
+        self._table.restore(ids)
+        self._table["value"][ids] = self._numbers(column)
+        self._index.insert(ids)
+
     def takes(self, column: Column) -> bool:
         arrow = column.arrow
         if arrow is not None and not _is_number(arrow.type):
@@ -155,10 +185,14 @@ class _NumberCodes:
         return column.data.dtype == self._dtype and column.type == self._type
 
     def encode(self, column: Column) -> Int64Array:
+        return self._index.find_or_insert(self._numbers(column))[0]
+
+    @staticmethod
+    def _numbers(column: Column) -> Int64Array:
         data = column.data
         if data.dtype == np.float64:
             data = (data + 0.0).view(np.int64)  # -0.0 and 0.0 are one key
-        return self._index.find_or_insert(data.astype(np.int64, copy=False))[0]
+        return data.astype(np.int64, copy=False)
 
     def take(self, codes: Int64Array) -> Column:
         data = self._table["value"][codes]
@@ -172,10 +206,11 @@ class _NumberCodes:
         self._index.remove(dead)
         self._table.release(dead)
 
-    def as_objects(self) -> _ObjectCodes:
-        """Return the same codes for any hashable values."""
+    def as_objects(self, other: pa.DataType | None) -> _ObjectCodes:
+        """Return the same codes for any hashable values, those of an ``other`` type to come."""
         rows = self._table.live()
-        return _ObjectCodes(None, dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True)))
+        codes = dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True))
+        return _ObjectCodes(self._type if other == self._type else None, codes)
 
 
 @final
@@ -183,16 +218,14 @@ class _ObjectCodes:
     """Codes of strings, bytes and any hashable: Python's dictionary, once per distinct value."""
 
     def __init__(self, type: pa.DataType | None, codes: dict[Hashable, int] | None = None) -> None:
-        if type is not None and pa.types.is_dictionary(type):
-            type = type.value_type
-        self._type = type
+        self._type = _plain(type)
         self._codes = codes or {}
         self._top = max(self._codes.values(), default=-1) + 1
         self._free: list[int] = sorted(set(range(self._top)) - set(self._codes.values()))
         self._values: NDArray[Any] = np.empty(max(64, 2 * self._top), dtype=object)
         for value, code in self._codes.items():
             self._values[code] = value
-        self._known: dict[tuple[int, int, int], _KnownDictionary] = {}
+        self._known: dict[tuple[int, ...], _KnownDictionary] = {}
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -201,8 +234,18 @@ class _ObjectCodes:
     def capacity(self) -> int:
         return self._top
 
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]:
+        return self._type, "|O"
+
+    def restore(self, ids: Int64Array, column: Column) -> None:
+        codes = dict(zip(column.to_list(), ids.tolist(), strict=True))
+        self.__init__(self._type, codes)  # type: ignore[misc]
+
     def encode(self, column: Column) -> Int64Array:
         arrow = column.arrow
+        if self._type is not None and len(column) and _plain(column.type) != self._type:
+            self._type = None  # what it holds is no longer of one type
         if arrow is None or _is_number(arrow.type):
             return self._look_up(column.to_list())
         if not pa.types.is_dictionary(arrow.type):
@@ -259,9 +302,8 @@ class _ObjectCodes:
 
     def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
         """Return the codes of an Arrow dictionary, which many bundles in a row may share."""
-        buffer = dictionary.buffers()[-1]
-        address = 0 if buffer is None else buffer.address
-        place = (address, dictionary.offset, len(dictionary))
+        addresses = (0 if b is None else b.address for b in dictionary.buffers())
+        place = (dictionary.offset, len(dictionary), *addresses)
         known = self._known.get(place)
         if known is None:
             if len(self._known) >= 4:
@@ -279,6 +321,13 @@ class _KnownDictionary:
     def __init__(self, values: pa.Array) -> None:
         self.values = values
         self.codes: Int64Array = np.full(len(values), -1, dtype=np.int64)
+
+
+def _plain(type: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of the values themselves."""
+    if type is not None and pa.types.is_dictionary(type):
+        return type.value_type
+    return type
 
 
 def _among(live: NDArray[np.bool_], rows: Int64Array) -> NDArray[np.bool_]:

@@ -69,6 +69,11 @@ class WindowOperator:
         self._dues = Deadlines()
         self._clock_dues = Deadlines()
         self._holds = Deadlines()
+        # With timestamps="end" only complete windows hold, and they are judged as they become so,
+        # unless the trigger does not watch for that and their expiry is yet to come.
+        self._holds_at_once = windowing.timestamps != "end" or (
+            windowing.lateness_us > 0 and not self._machine.watches_completion
+        )
         self._output_watermark = START_OF_TIME
 
     @property
@@ -94,14 +99,13 @@ class WindowOperator:
     @property
     def output_watermark(self) -> int:
         """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
-        low = self._watermark
-        while self._holds.first < low:
-            at = self._holds.first
-            rows = self._still_queued("hold", *self._holds.pop(at))
+        low, stride = self._watermark, 0
+        while (first := self._holds.first) < low:
+            rows = self._still_queued("hold", *self._holds.pop(min(first + stride, low - 1)))
             holds = self._hold_times(rows)
             self._queue("hold", self._holds, rows, holds)
-            if rows.size and int(holds.min()) <= at:
-                low = at
+            low = int(holds.min(initial=low))
+            stride = 2 * stride + 1  # over the entries that no longer hold, however many they are
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
@@ -197,7 +201,10 @@ class WindowOperator:
             pick = np.maximum if state.rule == "latest" else np.minimum
             timely = times >= self._watermark
             pick.at(table["timestamp"], rows[timely], times[timely])
+        if self._holds_at_once:
             self._note_holds(touched)
+        elif complete.any():  # a merge may have brought it what came before completion
+            self._note_holds(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = Elements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
@@ -247,6 +254,7 @@ class WindowOperator:
         )
         self._schedule(staying)
         self._note_holds(staying)
+        _ = self.output_watermark  # lets go of the holds of windows that are gone
         self._state.forget_keys()
         return StepOutput(panes, None)
 
@@ -263,7 +271,7 @@ class WindowOperator:
         batches: list[PaneBatch] = []
         orders: list[_Order] = []
         while rows.size:
-            now = at <= to
+            now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
             self._queue("clock_due", self._clock_dues, rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark

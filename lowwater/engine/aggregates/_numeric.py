@@ -14,6 +14,8 @@ from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
 _INT64_LIMIT = 2**63
+# Floats that grow beyond all bounds are inf, and inf less inf is nan: results, not a warning.
+_AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
 
 
 @final
@@ -39,8 +41,9 @@ class Sum:
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike) -> None:
         self._exact = np.dtype(dtype) != np.float64
         self.columns = (StateColumn("sum", np.int64 if self._exact else np.float64),)
-        self._bound = 0
+        self.notes = {"bound": 0}
 
+    @_AS_FLOATS_DO
     def add(self, state: State, batch: Batch) -> None:
         values = _values(batch)
         if self._exact:
@@ -48,6 +51,7 @@ class Sum:
             self._check(state["sum"], batch.rows, values)
         np.add.at(state["sum"], batch.rows, values)
 
+    @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         if self._exact:
             self._check(state["sum"], into, state["sum"][rows])
@@ -65,8 +69,8 @@ class Sum:
         if not values.size:
             return
         largest = max(int(values.max()), -int(values.min()))
-        self._bound += largest * len(values)
-        if self._bound < _INT64_LIMIT:
+        self.notes["bound"] += largest * len(values)
+        if self.notes["bound"] < _INT64_LIMIT:
             return
         distinct, place = np.unique(rows, return_inverse=True)
         reach = np.abs(sums[distinct].astype(np.float64))
@@ -88,10 +92,12 @@ class Mean:
 
     columns = (StateColumn("sum", np.float64), StateColumn("count", np.int64))
 
+    @_AS_FLOATS_DO
     def add(self, state: State, batch: Batch) -> None:
         np.add.at(state["sum"], batch.rows, _values(batch).astype(np.float64, copy=False))
         np.add.at(state["count"], batch.rows, 1)
 
+    @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         for name in ("sum", "count"):
             np.add.at(state[name], into, state[name][rows])
@@ -119,6 +125,7 @@ class Variance:
         self._ddof = ddof
         self._root = root
 
+    @_AS_FLOATS_DO
     def add(self, state: State, batch: Batch) -> None:
         values = _values(batch).astype(np.float64, copy=False)
         rows, place = np.unique(batch.rows, return_inverse=True)
@@ -128,6 +135,7 @@ class Variance:
         squares = np.bincount(place, weights=apart * apart).astype(np.float64)
         self._join(state, rows, count, mean, squares)
 
+    @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         order = np.argsort(into, kind="stable")
         into, rows = into[order], rows[order]
