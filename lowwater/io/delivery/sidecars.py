@@ -1,0 +1,104 @@
+"""Late elements and dead letters as Arrow tables, and tables as rows of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lowwater.engine.panes import ErrorRecord, LateRecord
+from lowwater.engine.tagged import JSON, encoding_of, tag, to_values
+from lowwater.io.sinks import error_to_json, late_to_json, to_json
+
+_ANYTHING = tag(pa.field("", pa.string()), JSON)
+_LATE = pa.schema(
+    [
+        pa.field("reason", pa.string()),
+        pa.field("time", pa.string()),
+        _ANYTHING.with_name("key"),
+        pa.field("window_start", pa.string()),
+        pa.field("window_end", pa.string()),
+        pa.field("watermark", pa.string()),
+        _ANYTHING.with_name("record"),
+    ]
+)
+_ERRORS = pa.schema(
+    [
+        pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("where", pa.string()),
+        _ANYTHING.with_name("record"),
+    ]
+)
+
+
+def late_to_table(records: Iterable[LateRecord]) -> pa.Table:
+    """Return late elements as a table with the fields that ``late.jsonl`` has.
+
+    The columns ``key`` and ``record``, which can be anything, are JSON.
+    """
+    return _table(map(late_to_json, records), _LATE)
+
+
+def errors_to_table(records: Iterable[ErrorRecord]) -> pa.Table:
+    """Return dead letters as a table with the fields that ``errors.jsonl`` has."""
+    return _table(map(error_to_json, records), _ERRORS)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a table's rows as Python values."""
+    names = table.schema.names
+    columns = [
+        to_values(field, column) for field, column in zip(table.schema, table.columns, strict=True)
+    ]
+    if not names:
+        return []
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON that UTF-8 can hold: what it cannot comes out as an escape."""
+    return _sound(to_json(value))
+
+
+def without_tags(table: pa.Table) -> pa.Table:
+    """Return a table whose encoded columns are text that anyone can read: JSON."""
+    for place, field in enumerate(table.schema):
+        if encoding_of(field) is not None:
+            table = as_json(table, place)
+    return table
+
+
+def as_json(table: pa.Table, place: int) -> pa.Table:
+    """Return a table with the values of one column as JSON text."""
+    field = table.schema.field(place)
+    texts = [
+        None if value is None else json_text(value)
+        for value in to_values(field, table.column(place))
+    ]
+    return table.set_column(
+        place, pa.field(field.name, pa.string()), pa.array(texts, type=pa.string())
+    )
+
+
+def _table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    given = list(rows)
+    columns = []
+    for field in schema:
+        values = [row[field.name] for row in given]
+        if encoding_of(field) is None:
+            texts = [None if value is None else _sound(value) for value in values]
+        else:
+            texts = [json_text(value) for value in values]
+        columns.append(pa.array(texts, type=pa.string()))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _sound(text: str) -> str:
+    """Return text with lone surrogates as escapes, which in JSON mean just these."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
