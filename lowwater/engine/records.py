@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
 import pyarrow as pa
@@ -39,7 +40,11 @@ class Records:
     def from_arrow(
         cls, batch: pa.RecordBatch, origin: str | None = None, first_row: int | None = None
     ) -> Records:
-        """Return records over an Arrow batch, without copying."""
+        """Return records over an Arrow batch, without copying all but views of strings."""
+        given = batch.schema
+        schema = without_views(given)
+        if schema is not given:
+            batch = batch.cast(schema)
         return cls(ArrowColumns(batch), batch.num_rows, origin, first_row)
 
     def __len__(self) -> int:
@@ -130,6 +135,32 @@ class ArrowColumns(Mapping[str, Column]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.batch.schema.get_field_index(name) >= 0
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with plain strings and bytes: Arrow can take no rows of views of them."""
+    kinds = [_without_view(kind) for kind in schema.types]
+    if kinds == schema.types:
+        return schema
+    fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
+    return pa.schema(fields, schema.metadata)
+
+
+@cache
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_view(kind.value_type), kind.ordered)
+    if pa.types.is_list(kind):
+        return pa.list_(_without_view(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_without_view(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_view(field.type)) for field in kind])
+    return kind
 
 
 def _shown(column: Column) -> list[Any]:
