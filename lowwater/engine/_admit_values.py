@@ -14,6 +14,7 @@ from lowwater.engine._problems import Problems, is_nan
 from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.columns import Column, Mask
 from lowwater.errors import InvalidArgument, describe
+from lowwater.state.arrays import object_array
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 _TAKES: dict[Needs, frozenset[str]] = {
@@ -194,9 +195,7 @@ class ValueGate:
             return Column(np.array(filled, dtype=dtype), None if sound.all() else sound)
         if not sound.any():
             return self._nulls(len(values))
-        data = np.empty(len(values), dtype=object)
-        data[:] = values
-        return Column(data, None if sound.all() else sound)
+        return Column(object_array(values), None if sound.all() else sound)
 
 
 def _kind_of(arrow_type: pa.DataType) -> str:

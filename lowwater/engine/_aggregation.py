@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -63,6 +63,23 @@ class Aggregation:
         for part in self._parts:
             part.reset(rows)
 
+    def bags(self) -> dict[str, Bag]:
+        """Return all bags, by aggregate and column."""
+        return {
+            f"{part.name}:{name}": bag for part in self._parts for name, bag in part.bags.items()
+        }
+
+    def bindings(self, written: Callable[[pa.DataType | None], Any]) -> dict[str, Any]:
+        """Return what each aggregate is bound to, for :meth:`rebind`."""
+        return {part.name: part.binding(written) for part in self._parts}
+
+    def rebind(
+        self, bindings: Mapping[str, Any], read: Callable[[Any], pa.DataType | None]
+    ) -> None:
+        """Bind each aggregate as it was bound when the bindings were taken."""
+        for part in self._parts:
+            part.rebind(bindings[part.name], read)
+
     def release(self, rows: Int64Array) -> None:
         """Give back what rows hold outside of the table, before they are released."""
         for part in self._parts:
@@ -79,6 +96,7 @@ class _Part:
         self._spec = spec
         self._table = table
         self._dtype: np.dtype[Any] | None = None
+        self._type: pa.DataType | None = None
         self._aggregate: Aggregate | None = None
         self._bags: dict[str, Bag] = {}
         self._fields: list[str] = []
@@ -124,6 +142,24 @@ class _Part:
         for bag in self._bags.values():
             bag.clear(rows)
 
+    @property
+    def bags(self) -> Mapping[str, Bag]:
+        return self._bags
+
+    def binding(self, written: Callable[[pa.DataType | None], Any]) -> Any:
+        if self._dtype is None or self._aggregate is None:
+            return None
+        notes = getattr(self._aggregate, "notes", {})
+        return (written(self._type), self._dtype.str, dict(notes))
+
+    def rebind(self, binding: Any, read: Callable[[Any], pa.DataType | None]) -> None:
+        if binding is None:
+            return
+        kind, dtype, notes = binding
+        self._bind(read(kind), np.dtype(dtype))
+        if notes:
+            self.bound.notes.update(notes)  # type: ignore[attr-defined]  # it had them before
+
     def _fit(self, column: Column) -> None:
         """Bind the aggregate, or widen it, so that it takes a column's values."""
         dtype = column.data.dtype
@@ -137,6 +173,7 @@ class _Part:
 
     def _bind(self, type: pa.DataType | None, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
+        self._type = type
         self._aggregate = self._spec.bind(type, dtype)
         for column in self._aggregate.columns:
             name = f"{self.name}:{column.name}"

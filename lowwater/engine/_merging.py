@@ -191,6 +191,7 @@ def _merge_rows(
     begins = run_starts(group)
     present = group[begins]
     targets = into[present]
+    state.touch(targets)
     end = merged.end[present]
     table["start"][targets] = merged.start[present]
     table["end"][targets] = end

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 
 from lowwater.engine.columns import Column
 from lowwater.state.arrays import NONE
+from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Table
 from lowwater.time import Int64Array
 
@@ -27,10 +29,11 @@ class ShownPanes:
     def __init__(self, windows: Table) -> None:
         self._windows = windows
         windows.add_field(Field(_HEAD, np.int64, -1))
-        self._panes = Table(
+        self.table = self._panes = Table(
             [Field("next", np.int64, -1), *(Field(name, np.int64) for name in LABELS)]
         )
-        self._types: dict[str, Any] = {}
+        self.types: dict[str, pa.DataType | None] = {}
+        self.journal: Journal | None = None
 
     def __len__(self) -> int:
         """Return how many panes are kept."""
@@ -46,12 +49,13 @@ class ShownPanes:
         for name, column in values.items():
             data, valid = column.data, column.valid
             self._make_room(name, data.dtype)
-            self._types[name] = column.type
+            self.types[name] = column.type
             self._panes[f"value:{name}"][panes] = data
             self._panes[f"valid:{name}"][panes] = True if valid is None else valid
         heads = self._windows[_HEAD]
         self._panes["next"][panes] = heads[rows]
         heads[rows] = panes
+        self._touch(panes)
 
     def take(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Take the panes of windows off their chains: (panes, index into ``rows``).
@@ -82,16 +86,18 @@ class ShownPanes:
         for name in names:
             valid = self._panes[f"valid:{name}"][panes]
             data = self._panes[f"value:{name}"][panes]
-            columns[name] = Column(data, None if valid.all() else valid, self._types[name])
+            columns[name] = Column(data, None if valid.all() else valid, self.types[name])
         return columns
 
     def release(self, panes: Int64Array) -> None:
         """Forget panes that were taken."""
+        self._touch(panes)
         self._panes.release(panes)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Move the panes of ``rows[i]`` to ``into[i]``; ``into`` may repeat."""
         panes, which = self.take(rows)
+        self._touch(panes)
         target = into[which]
         heads = self._windows[_HEAD]
         while panes.size:  # each turn moves one pane to each target
@@ -103,6 +109,24 @@ class ShownPanes:
     def drop(self, rows: Int64Array) -> None:
         """Forget the panes of windows."""
         self.release(self.take(rows)[0])
+
+    def expect(
+        self, types: Mapping[str, pa.DataType | None], layout: Sequence[tuple[str, str]]
+    ) -> None:
+        """Get ready to load panes with such values.
+
+        Args:
+            types: Arrow type of each aggregate's results.
+            layout: The stored fixed-width columns.
+        """
+        self.types = dict(types)
+        dtypes = {name: np.dtype(kind) for name, kind in layout}
+        for name in types:
+            self._make_room(name, dtypes.get(f"value:{name}", np.dtype(object)))
+
+    def _touch(self, panes: Int64Array) -> None:
+        if self.journal is not None:
+            self.journal.touch(panes)
 
     def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
         value = f"value:{name}"

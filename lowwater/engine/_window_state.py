@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 import numpy as np
@@ -15,6 +15,7 @@ from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.windowing import Windowing
 from lowwater.state.arrays import Scratch, sort_by_key_and_time
+from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
@@ -71,17 +72,56 @@ class WindowState:
         self.aggregation = Aggregation(aggregates, self.table)
         self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
         self.keys: KeyDictionary | None = None
+        self._journal: Journal | None = None
+        self._on_forgetting: Callable[[Mask], None] | None = None
         self.scratch = Scratch()
         self.finished_rows = 0
         self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
         self._key_place: Int64Array = np.zeros(64, dtype=np.int64)
         self._live_keys = 0
-        self._places_given = 0
+        self.places_given = 0
 
     @property
     def open_windows(self) -> int:
         """How many windows are open."""
         return len(self.table) - self.finished_rows
+
+    def note_changes(
+        self, windows: Journal, shown: Journal | None, on_forgetting: Callable[[Mask], None]
+    ) -> None:
+        """Have changed rows noted, and keys about to be forgotten reported."""
+        self._journal = windows
+        if self.shown is not None:
+            self.shown.journal = shown
+        self._on_forgetting = on_forgetting
+
+    def touch(self, rows: Int64Array) -> None:
+        """Note that rows are about to change, or have."""
+        if self._journal is not None:
+            self._journal.touch(rows)
+
+    def rebuild(self, rows: Int64Array, places: Int64Array, places_given: int) -> None:
+        """Make anew what is not stored: how rows are found, and what is counted per key.
+
+        Args:
+            rows: The live rows.
+            places: The place of each one's key in the order of first-seen keys.
+            places_given: How many places have been given.
+        """
+        table = self.table
+        keys = table["key"][rows]
+        self._cover_keys()
+        np.add.at(self._key_rows, keys, 1)
+        self._key_place[keys] = places
+        self._live_keys = len(np.unique(keys))
+        self.places_given = places_given
+        finished = rows[table["finished"][rows]]
+        self.finished_rows = len(finished)
+        if self.segments is None:
+            self.index.insert(rows)
+        else:
+            self.index.insert(finished)
+            self.segments.insert(rows[~table["finished"][rows]])
 
     def encode_keys(self, columns: tuple[Column, ...]) -> Int64Array:
         """Return the key ids of a bundle's elements."""
@@ -109,8 +149,8 @@ class WindowState:
         fresh = seen[self._key_rows[seen] == 0]
         if fresh.size:
             distinct, _ = self.scratch.unique(fresh, len(self._key_rows))
-            self._key_place[distinct] = self._places_given + np.arange(len(distinct))
-            self._places_given += len(distinct)
+            self._key_place[distinct] = self.places_given + np.arange(len(distinct))
+            self.places_given += len(distinct)
             self._live_keys += len(distinct)
         np.add.at(self._key_rows, self.table["key"][rows], 1)
 
@@ -164,6 +204,7 @@ class WindowState:
         else:
             self.segments.remove(rows[~finished])
             self.index.remove(rows[finished])
+        self.touch(rows)
         self.aggregation.release(rows)
         if self.shown is not None:
             self.shown.drop(rows)
@@ -184,7 +225,10 @@ class WindowState:
         if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
             return
         self._cover_keys()
-        self.keys.retain(self._key_rows > 0)
+        live = self._key_rows > 0
+        if self._on_forgetting is not None:
+            self._on_forgetting(live)
+        self.keys.retain(live)
 
     def _cover_keys(self) -> None:
         need = 0 if self.keys is None else self.keys.capacity

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.errors import InternalError
+from lowwater.state.arrays import object_array
 
 Mask = NDArray[np.bool_]
 
@@ -59,8 +60,7 @@ class Column:
     @classmethod
     def of_objects(cls, values: Sequence[Any]) -> Column:
         """Return an object column of Python values; ``None`` is null."""
-        data = np.empty(len(values), dtype=object)
-        data[:] = values
+        data = object_array(values)
         valid = np.fromiter((v is not None for v in values), dtype=np.bool_, count=len(values))
         return cls(data, None if valid.all() else valid)
 
@@ -171,9 +171,7 @@ class Column:
             filled = array.fill_null(False) if array.null_count else array
             self._data = filled.to_numpy(zero_copy_only=False)
         else:
-            data = np.empty(len(array), dtype=object)
-            data[:] = array.to_pylist()
-            self._data = data
+            self._data = object_array(array.to_pylist())
 
 
 def _from_uint64(array: pa.Array) -> NDArray[Any]:

@@ -240,7 +240,7 @@ class _ObjectCodes:
 
     def restore(self, ids: Int64Array, column: Column) -> None:
         codes = dict(zip(column.to_list(), ids.tolist(), strict=True))
-        self.__init__(self._type, codes)  # type: ignore[misc]
+        self.__init__(self._type, codes)
 
     def encode(self, column: Column) -> Int64Array:
         arrow = column.arrow

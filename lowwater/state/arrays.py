@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.time import Int64Array
 
 NONE: Int64Array = np.empty(0, dtype=np.int64)
+
+
+def object_array(values: Sequence[Any]) -> NDArray[Any]:
+    """Return a 1-D object array of values, sequences among them too.
+
+    >>> object_array([[1, 2], [3, 4]]).shape
+    (2,)
+    """
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:

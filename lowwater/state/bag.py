@@ -73,6 +73,11 @@ class Bag:
         Returns:
             (values, counts): counts int64, shape (len(rows),).
         """
+        values, _, counts = self.gather_with_arrivals(rows)
+        return values, counts
+
+    def gather_with_arrivals(self, rows: Int64Array) -> tuple[NDArray[Any], Int64Array, Int64Array]:
+        """Return (values, arrival of each, counts), otherwise as :meth:`gather`."""
         self._cover(rows)
         place, which, depth = self._walk(rows)
         counts = self._count[rows]
@@ -82,7 +87,7 @@ class Bag:
         values = self._values[place]
         if depth > 8:
             self._rewrite(rows, values, arrivals, counts)
-        return values, counts
+        return values, arrivals, counts
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Move all values of ``rows[i]`` to ``into[i]``; ``into`` may repeat, ``rows`` may not."""

@@ -49,6 +49,7 @@ class Table:
         self._top = 0
         self._free: Int64Array = np.empty(_SMALLEST, dtype=np.int64)
         self._free_count = 0
+        self._alive = np.zeros(_SMALLEST, dtype=np.bool_)
         self.columns: dict[str, NDArray[Any]] = {
             field.name: np.empty(_SMALLEST, dtype=field.dtype) for field in fields
         }
@@ -80,7 +81,28 @@ class Table:
         else:
             rows = rows.copy()
         self.reset(rows)
+        self._alive[rows] = True
         return rows
+
+    def restore(self, rows: Int64Array) -> None:
+        """Make an empty table have just these live rows, filled; distinct and rising."""
+        top = int(rows[-1]) + 1 if len(rows) else 0
+        if top > self._capacity:
+            self._grow(top)
+        self._top = top
+        self._alive[rows] = True
+        self._free = np.flatnonzero(~self._alive[:top])[::-1].copy()
+        self._free_count = len(self._free)
+        self.reset(rows)
+
+    def alive(self, rows: Int64Array) -> NDArray[np.bool_]:
+        """Return which of some rows are live."""
+        return self._alive[rows]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns, in the order they were added."""
+        return tuple(self._fields)
 
     def reset(self, rows: Int64Array, names: Sequence[str] | None = None) -> None:
         """Write every column's (or the named columns') fill into rows."""
@@ -97,15 +119,14 @@ class Table:
             self._free = room
         self._free[self._free_count : need] = rows
         self._free_count = need
+        self._alive[rows] = False
         for field in self._fields:
             if np.dtype(field.dtype) == object:
                 self.columns[field.name][rows] = None
 
     def live(self) -> Int64Array:
         """Return all live rows, rising. O(capacity): for housekeeping, not for steps."""
-        alive = np.ones(self._top, dtype=np.bool_)
-        alive[self._free[: self._free_count]] = False
-        return np.flatnonzero(alive)
+        return np.flatnonzero(self._alive[: self._top])
 
     def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
         """Change a column's dtype; between numbers, rows that hold the old fill get the new one."""
@@ -129,6 +150,9 @@ class Table:
 
     def _grow(self, need: int) -> None:
         self._capacity = max(need, self._capacity + self._capacity // 2)
+        alive = np.zeros(self._capacity, dtype=np.bool_)
+        alive[: self._top] = self._alive[: self._top]
+        self._alive = alive
         for name, old in self.columns.items():
             new = np.empty(self._capacity, dtype=old.dtype)
             new[: self._top] = old[: self._top]

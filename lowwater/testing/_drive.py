@@ -35,7 +35,9 @@ from lowwater.testing.scenario import (
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
 
-_STRICTEST: tuple[Needs, ...] = ("nothing", "anything", "ordered", "numbers", "booleans")
+_STRICTEST: tuple[Needs, ...] = (
+    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
+)  # fmt: skip
 
 
 def drive(

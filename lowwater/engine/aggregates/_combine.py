@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -61,7 +62,10 @@ class Combine:
         held: NDArray[Any] = state["accumulator"]
         results = np.empty(len(rows), dtype=object)
         for at, row in enumerate(rows.tolist()):
-            results[at] = self._combiner.extract_output(self._of(held, row))
+            output = self._combiner.extract_output(self._of(held, row))
+            # It may be the accumulator, or share parts with it, that go on changing: what a pane
+            # showed, and a retraction takes back, must not (S-A2, S-A3).
+            results[at] = copy.deepcopy(output)
         return Column(results)
 
     def _of(self, held: NDArray[Any], row: int) -> Any:

@@ -16,6 +16,7 @@ from lowwater.time import Int64Array
 
 Shape: TypeAlias = Literal["list", "set", "count"]
 _SPARE = 1024
+_NO_ARROW = (OverflowError, UnicodeEncodeError)  # beyond 64 bits, half a surrogate pair
 
 
 @final
@@ -29,14 +30,14 @@ class Collect:
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, shape: Shape) -> None:
         self._type = type
         self._shape = shape
-        self._distinct_held = 0
+        self.notes = {"distinct": 0}
         self.columns = (StateColumn("values", dtype, None, bag=True),)
 
     def add(self, state: State, batch: Batch) -> None:
         bag: Bag = state["values"]
         if batch.values is not None:
             bag.append(batch.rows, batch.values, batch.arrival)
-        if self._shape != "list" and len(bag) > 2 * self._distinct_held + _SPARE:
+        if self._shape != "list" and len(bag) > 2 * self.notes["distinct"] + _SPARE:
             self._drop_repeats(bag)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
@@ -65,7 +66,7 @@ class Collect:
         rows = bag.filled_rows()
         values, counts = bag.gather(rows)
         bag.keep(rows, values, _first_of_each(np.repeat(rows, counts), values))
-        self._distinct_held = len(bag)
+        self.notes["distinct"] = len(bag)
 
 
 def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -85,7 +86,7 @@ def _codes(values: NDArray[Any]) -> Int64Array:
     if values.dtype == object:
         try:
             return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, *_NO_ARROW):
             known: dict[Any, int] = {}
             return np.array(
                 [known.setdefault(_hashable(value), len(known)) for value in values], np.int64
@@ -96,4 +97,11 @@ def _codes(values: NDArray[Any]) -> Int64Array:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    """Return what is equal, and can be looked up, where nested values are equal."""
+    if isinstance(value, dict):
+        return dict, frozenset((name, _hashable(item)) for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(_hashable, value))
+    if isinstance(value, (set, bytearray)):
+        return type(value), frozenset(value) if isinstance(value, set) else bytes(value)
+    return value

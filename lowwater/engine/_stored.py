@@ -1,0 +1,197 @@
+"""The durable form of an operator's state: its tables, its keys, and a record of facts."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine._window_state import WindowState
+from lowwater.engine.columns import Column
+from lowwater.engine.keys import KeyDictionary
+from lowwater.errors import StateError
+from lowwater.state.codec import decode, encode
+from lowwater.state.journal import Journal
+from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, table_prefix
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, Int64Array
+
+LAYOUT = 1
+_WINDOWS, _WINDOWS_LOOSE, _SHOWN, _SHOWN_LOOSE, _KEYS, _FACTS = range(6)
+_REBUILT = ("due", "clock_due", "hold")
+
+
+@final
+class StoredState:
+    """Keeps the state of one operator (of one key group) in a store.
+
+    Args:
+        state: The state, with nothing in it yet.
+        operator: Number of the operator in its pipeline.
+        group: Number of the key group.
+    """
+
+    def __init__(self, state: WindowState, operator: int, group: int) -> None:
+        def prefix(table: int) -> bytes:
+            return table_prefix(operator, group, table)
+
+        self._state = state
+        self._keys = prefix(_KEYS)
+        self._facts = prefix(_FACTS)
+        self._windows = Journal(
+            state.table,
+            (prefix(_WINDOWS), prefix(_WINDOWS_LOOSE)),
+            due=lambda rows: state.expiry(state.table["end"][rows]),
+            bags=state.aggregation.bags,
+            volatile=_REBUILT,
+            derived={"place": state.places},
+        )
+        self._shown: Journal | None = None
+        if state.shown is not None:
+            self._shown = Journal(
+                state.shown.table,
+                (prefix(_SHOWN), prefix(_SHOWN_LOOSE)),
+                due=lambda rows: np.full(len(rows), END_OF_TIME, dtype=np.int64),
+            )
+        self._stored_keys = np.zeros(0, dtype=np.bool_)
+        state.note_changes(self._windows, self._shown, self._forget_keys)
+        self._dead_keys: list[Int64Array] = []
+
+    def write(self, batch: Batch, watermark: int, facts: dict[str, Any]) -> None:
+        """Add what changed since the last time to a batch, and the facts, whole.
+
+        Args:
+            batch: The batch.
+            watermark: The input watermark: all that expired at it is gone.
+            facts: The operator's own scalars.
+        """
+        state = self._state
+        rows = self._windows.write(batch, watermark)
+        if self._shown is not None:
+            self._shown.write(batch, watermark)
+        self._write_keys(batch, rows)
+        record = {
+            "layout": LAYOUT,
+            "facts": facts,
+            "windows": self._windows.layout(),
+            "shown": None if self._shown is None else self._shown.layout(),
+            "shown types": None
+            if state.shown is None
+            else {name: _type_bytes(kind) for name, kind in state.shown.types.items()},
+            "aggregates": state.aggregation.bindings(_type_bytes),
+            "keys": None
+            if state.keys is None
+            else [(_type_bytes(kind), dtype) for kind, dtype in state.keys.kinds()],
+            "places": state.places_given,
+        }
+        batch.put([self._facts], [encode(record)])
+
+    def load(self, store: StateStore) -> dict[str, Any] | None:
+        """Fill the state from a store, and return the facts; ``None`` if there is nothing.
+
+        Raises:
+            StateError: What is stored is damaged, or not this operator's.
+        """
+        (data,) = store.get([self._facts])
+        if data is None:
+            return None
+        record = decode(data)
+        if record["layout"] != LAYOUT:
+            raise StateError(
+                f"the stored state has layout {record['layout']}, this lowwater writes {LAYOUT}",
+                mend="Use the lowwater that wrote it, or reset the state",
+            )
+        state = self._state
+        state.aggregation.rebind(record["aggregates"], _type_of)
+        if state.shown is not None and self._shown is not None:
+            types = {name: _type_of(kind) for name, kind in record["shown types"].items()}
+            state.shown.expect(types, record["shown"])
+            self._shown.load(store, record["shown"])
+        loaded = self._windows.load(store, record["windows"])
+        if record["keys"] is not None:
+            self._load_keys(store, record["keys"])
+        state.rebuild(loaded["rows"], loaded["place"], record["places"])
+        facts: dict[str, Any] = record["facts"]
+        return facts
+
+    def _write_keys(self, batch: Batch, rows: Int64Array) -> None:
+        state = self._state
+        for dead in self._dead_keys:
+            batch.delete([self._keys + key.tobytes() for key in encode_int64(dead)])
+        self._dead_keys = []
+        if state.keys is None or not rows.size:
+            return
+        self._cover(state.keys.capacity)
+        ids = np.unique(state.table["key"][rows])
+        ids = ids[~self._stored_keys[ids]]
+        if not ids.size:
+            return
+        self._stored_keys[ids] = True
+        values = zip(*(column.to_list() for column in state.keys.decode(ids)), strict=True)
+        batch.put(
+            [self._keys + key.tobytes() for key in encode_int64(ids)],
+            [encode(list(value)) for value in values],
+        )
+
+    def _load_keys(self, store: StateStore, kinds: list[tuple[bytes | None, str]]) -> None:
+        head = self._keys
+        ids: list[int] = []
+        values: list[list[Any]] = []
+        for key, value in store.scan(*prefix_range(head)):
+            ids.append(int(decode_int64(np.frombuffer(key[len(head) :], dtype=np.uint8))[0]))
+            values.append(decode(value))
+        at = np.array(ids, dtype=np.int64)
+        columns = tuple(
+            _column([value[part] for value in values], _type_of(kind), dtype)
+            for part, (kind, dtype) in enumerate(kinds)
+        )
+        keys = KeyDictionary(len(kinds))
+        keys.restore(at, columns)
+        self._state.keys = keys
+        self._cover(keys.capacity)
+        self._stored_keys[at] = True
+
+    def _forget_keys(self, live: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> None:
+        """Note that the dictionary is about to take back the ids that are not live."""
+        stored = np.flatnonzero(self._stored_keys)
+        kept = np.zeros(len(stored), dtype=np.bool_)
+        inside = stored < len(live)
+        kept[inside] = live[stored[inside]]
+        self._dead_keys.append(stored[~kept])
+        self._stored_keys[stored[~kept]] = False
+
+    def _cover(self, need: int) -> None:
+        if need > len(self._stored_keys):
+            wider = np.zeros(max(need, 2 * len(self._stored_keys)), dtype=np.bool_)
+            wider[: len(self._stored_keys)] = self._stored_keys
+            self._stored_keys = wider
+
+
+def _type_bytes(kind: pa.DataType | None) -> bytes | None:
+    if kind is None:
+        return None
+    data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
+    return data
+
+
+def _type_of(data: bytes | None) -> pa.DataType | None:
+    if data is None:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
+    except (pa.ArrowInvalid, OSError, IndexError, KeyError) as error:
+        raise StateError(
+            f"a stored column type cannot be read: {error}",
+            mend="The state is damaged: restore a copy, or reset it",
+        ) from None
+
+
+def _column(values: list[Any], kind: pa.DataType | None, dtype: str) -> Column:
+    if np.dtype(dtype).kind == "O":
+        return (
+            Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
+        )
+    if kind is None:
+        return Column(np.array(values, dtype=dtype))
+    return Column.from_arrow(pa.array(values, kind))

@@ -1,0 +1,134 @@
+"""User values as bytes: msgpack, with the Python types it lacks as extensions. Never a pickle.
+
+What comes back is equal and of the same type: tuples stay tuples, sets sets, dates dates. A type
+that is not in the table is refused when it is written, not guessed at when it is read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import numpy as np
+
+from lowwater.errors import StateError
+from lowwater.time import Instant
+
+_PLAIN = (type(None), bool, float, str, bytes)
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as bytes.
+
+    Takes ``None``, bools, ints of any size, floats, text, bytes, lists, tuples, dicts, sets,
+    frozensets, dates, times, datetimes, timedeltas, decimals, UUIDs and numpy scalars of these
+    kinds (which come back as plain Python).
+
+    Raises:
+        StateError: It holds something else.
+    """
+    return _ENCODER.encode(_plain(value))
+
+
+def decode(data: bytes) -> Any:
+    """Return the value that :func:`encode` was given.
+
+    Raises:
+        StateError: The bytes are not what :func:`encode` writes.
+    """
+    try:
+        return _decoded(msgspec.msgpack.decode(data, ext_hook=_from_extension))
+    except StateError:
+        raise
+    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise StateError(
+            f"stored bytes are not a value: {error}",
+            mend="The state is damaged: restore a copy, or reset it",
+        ) from None
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if _INT_MIN <= value <= _INT_MAX else _extension(1, str(value))
+    if kind is list:
+        return [_plain(item) for item in value]
+    if kind is dict:
+        # Pairs, as msgpack's maps take no tuples for keys.
+        return _extension(2, [[_plain(k), _plain(v)] for k, v in value.items()])
+    made = _TO_EXTENSION.get(kind)
+    if made is None:
+        raise StateError(
+            f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
+            mend="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
+            "keys, accumulators and trigger states",
+        )
+    code, convert = made
+    return _extension(code, convert(value))
+
+
+def _extension(code: int, value: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, _ENCODER.encode(value))
+
+
+def _items(values: Any) -> list[Any]:
+    return [_plain(value) for value in values]
+
+
+def _sorted_items(values: Any) -> list[Any]:
+    """Return a set's items in an order that does not depend on hashes."""
+    return sorted(_items(values), key=_ENCODER.encode)
+
+
+_TO_EXTENSION: dict[type, tuple[int, Callable[[Any], Any]]] = {
+    tuple: (3, _items),
+    set: (4, _sorted_items),
+    frozenset: (5, _sorted_items),
+    dt.date: (6, dt.date.isoformat),
+    dt.time: (7, dt.time.isoformat),
+    dt.datetime: (8, dt.datetime.isoformat),
+    dt.timedelta: (9, lambda v: [v.days, v.seconds, v.microseconds]),
+    Decimal: (10, str),
+    UUID: (11, str),
+    Instant: (12, int),
+}
+_FROM_EXTENSION: dict[int, Callable[[Any], Any]] = {
+    1: int,
+    2: lambda pairs: {_decoded(k): _decoded(v) for k, v in pairs},
+    3: lambda items: tuple(_decoded(item) for item in items),
+    4: lambda items: {_decoded(item) for item in items},
+    5: lambda items: frozenset(_decoded(item) for item in items),
+    6: dt.date.fromisoformat,
+    7: dt.time.fromisoformat,
+    8: dt.datetime.fromisoformat,
+    9: lambda parts: dt.timedelta(*parts),
+    10: Decimal,
+    11: UUID,
+    12: Instant,
+}
+
+
+def _from_extension(code: int, data: memoryview) -> Any:
+    convert = _FROM_EXTENSION.get(code)
+    if convert is None:
+        raise StateError(
+            f"stored bytes hold a value of an unknown kind ({code})",
+            mend="They may be of a newer lowwater: use that, or reset the state",
+        )
+    return convert(msgspec.msgpack.decode(data, ext_hook=_from_extension))
+
+
+def _decoded(value: Any) -> Any:
+    return [_decoded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,251 @@
+"""Keeps a table in a store: only the rows that changed and still exist are written.
+
+A row is stored under (expiry, row number), so that what has expired is one range. Its fixed-width
+columns are one packed record, written from columns; what is not fixed-width (bags, objects) is a
+second record beside it. Row numbers survive, so whatever refers to a row by number does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.errors import StateError
+from lowwater.state.arrays import NONE, object_array
+from lowwater.state.bag import Bag
+from lowwater.state.codec import decode, encode
+from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
+from lowwater.state.store import Batch, StateStore
+from lowwater.state.table import Table
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+
+Due: TypeAlias = Callable[[Int64Array], Int64Array]
+Derived: TypeAlias = Mapping[str, Callable[[Int64Array], Int64Array]]
+
+_ABSENT = START_OF_TIME
+_KEY_BYTES = 16
+
+
+@final
+class Journal:
+    """The stored form of one table.
+
+    Args:
+        table: The table.
+        prefixes: What the keys of its fixed-width and of its other records begin with in the
+            store; no other keys may.
+        due: Returns when rows expire, int64; at or before the watermark they are gone.
+        bags: Bags whose rows are the table's.
+        volatile: Columns that are made anew when the table is loaded.
+        derived: Further int64 columns to store, computed from rows; :meth:`load` returns them.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        prefixes: tuple[bytes, bytes],
+        *,
+        due: Due,
+        bags: Callable[[], Mapping[str, Bag]] = dict,
+        volatile: Sequence[str] = (),
+        derived: Derived | None = None,
+    ) -> None:
+        self._table = table
+        self._fixed, self._loose = prefixes
+        self._due = due
+        self._bags = bags
+        self._volatile = frozenset(volatile)
+        self._derived = derived or {}
+        self._touched: list[Int64Array] = []
+        self._stored_due: Int64Array = np.empty(0, dtype=np.int64)
+        self._layout: list[tuple[str, str]] | None = None
+
+    def touch(self, rows: Int64Array) -> None:
+        """Note that rows changed, or were allocated or released."""
+        if rows.size:
+            self._touched.append(rows)
+
+    def layout(self) -> list[tuple[str, str]]:
+        """Return the (name, dtype) of the fixed-width columns, as :meth:`load` wants it back."""
+        fields = [
+            (field.name, np.dtype(field.dtype).str)
+            for field in self._table.fields
+            if np.dtype(field.dtype).kind != "O"
+            and field.name not in self._volatile
+            and not field.name.startswith("slot:")
+        ]
+        return fields + [(f"derived:{name}", "<i8") for name in self._derived]
+
+    def write(self, batch: Batch, watermark: int) -> Int64Array:
+        """Add what changed since the last time to a batch. O(changed rows).
+
+        Args:
+            batch: The batch.
+            watermark: All rows that expired at it are gone.
+
+        Returns:
+            The rows written.
+        """
+        layout = self.layout()
+        touched = self._touched
+        if layout != self._layout:
+            touched = [*touched, self._table.live()]
+            self._layout = layout
+        self._touched = []
+        self._cover()
+        for prefix in (self._fixed, self._loose):
+            batch.delete_range(*below(prefix, min(watermark + 1, END_OF_TIME)))
+        if not touched:
+            return NONE
+        rows = np.unique(np.concatenate(touched))
+        alive = self._table.alive(rows)
+        self._forget(batch, rows[~alive], watermark)
+        rows = rows[alive]
+        if not rows.size:
+            return NONE
+        due = self._due(rows)
+        moved = rows[self._stored_due[rows] != due]
+        self._forget(batch, moved, watermark)
+        self._stored_due[rows] = due
+        keys = np.hstack((encode_int64(due), encode_int64(rows)))
+        batch.put_columns(self._fixed, keys, self._packed(rows, layout))
+        self._write_loose(batch, rows, keys)
+        return rows
+
+    def load(self, store: StateStore, layout: Sequence[tuple[str, str]]) -> dict[str, Int64Array]:
+        """Fill an empty table from a store.
+
+        Args:
+            store: The store.
+            layout: What :meth:`layout` was when it was written.
+
+        Returns:
+            The live rows as ``"rows"``, and the derived columns.
+
+        Raises:
+            StateError: The stored rows do not have that layout.
+        """
+        head = self._fixed
+        found = list(store.scan(*prefix_range(head)))
+        dtype = np.dtype([(name, kind) for name, kind in layout])
+        keys = _joined([key[len(head) :] for key, _ in found], _KEY_BYTES)
+        due = decode_int64(keys[:, :8])
+        rows = decode_int64(keys[:, 8:])
+        records = _joined([value for _, value in found], dtype.itemsize)
+        packed = records.reshape(-1).view(dtype)
+        order = np.argsort(rows)
+        rows, due, packed = rows[order], due[order], packed[order]
+        self._table.restore(rows)
+        derived = {}
+        for name in dtype.names or ():
+            if name.startswith("derived:"):
+                derived[name.removeprefix("derived:")] = packed[name].astype(np.int64)
+            elif name in self._table.columns:
+                self._table[name][rows] = packed[name]
+            else:
+                raise StateError(
+                    f"the stored rows have a column {name!r} that the pipeline does not",
+                    mend="Run the pipeline that wrote them, or reset the state",
+                )
+        self._cover()
+        self._stored_due[rows] = due
+        self._layout = [(name, kind) for name, kind in layout]
+        self._load_loose(store)
+        return {"rows": rows, **derived}
+
+    def _packed(self, rows: Int64Array, layout: list[tuple[str, str]]) -> NDArray[np.uint8]:
+        packed = np.empty(len(rows), dtype=np.dtype(layout))
+        for name, _ in layout:
+            if name.startswith("derived:"):
+                packed[name] = self._derived[name.removeprefix("derived:")](rows)
+            else:
+                packed[name] = self._table[name][rows]
+        return packed.view(np.uint8).reshape(len(rows), -1)
+
+    def _forget(self, batch: Batch, rows: Int64Array, watermark: int) -> None:
+        """Delete what is stored of rows; what has expired goes with its range."""
+        due = self._stored_due[rows]
+        self._stored_due[rows] = _ABSENT
+        left = (due > watermark) | (due == END_OF_TIME)
+        if not left.any():
+            return
+        keys = np.hstack((encode_int64(due[left]), encode_int64(rows[left])))
+        tails = [key.tobytes() for key in keys]
+        batch.delete([self._fixed + tail for tail in tails])
+        if self._is_loose():
+            batch.delete([self._loose + tail for tail in tails])
+
+    def _is_loose(self) -> bool:
+        return bool(self._bags()) or bool(self._objects())
+
+    def _objects(self) -> list[str]:
+        return [f.name for f in self._table.fields if np.dtype(f.dtype).kind == "O"]
+
+    def _write_loose(self, batch: Batch, rows: Int64Array, keys: NDArray[np.uint8]) -> None:
+        if not self._is_loose():
+            return
+        parts: list[dict[str, Any]] = [{} for _ in range(len(rows))]
+        for name in self._objects():
+            column = self._table[name]
+            for part, row in zip(parts, rows.tolist(), strict=True):
+                if column[row] is not None:
+                    part[name] = column[row]
+        for name, bag in self._bags().items():
+            values, arrivals, counts = bag.gather_with_arrivals(rows)
+            bounds = np.concatenate(([0], np.cumsum(counts))).tolist()
+            for at, part in enumerate(parts):
+                low, high = bounds[at], bounds[at + 1]
+                if low < high:
+                    part[f"bag:{name}"] = (_stretch(values[low:high]), arrivals[low:high].tobytes())
+        batch.put(
+            [self._loose + key.tobytes() for key in keys],
+            [encode(part) for part in parts],
+        )
+
+    def _load_loose(self, store: StateStore) -> None:
+        if not self._is_loose():
+            return
+        head = self._loose
+        bags = self._bags()
+        for key, value in store.scan(*prefix_range(head)):
+            row = decode_int64(_joined([key[len(head) + 8 :]], 8))
+            if not self._table.alive(row).all():
+                continue
+            for name, held in decode(value).items():
+                if name.startswith("bag:"):
+                    bag = bags[name.removeprefix("bag:")]
+                    arrivals = np.frombuffer(held[1], dtype=np.int64)
+                    values = _unstretched(held[0], bag.dtype)
+                    bag.append(np.repeat(row, len(arrivals)), values, arrivals)
+                else:
+                    self._table[name][row[0]] = held
+
+    def _cover(self) -> None:
+        room = self._table.capacity
+        if room > len(self._stored_due):
+            wider = np.full(room, _ABSENT, dtype=np.int64)
+            wider[: len(self._stored_due)] = self._stored_due
+            self._stored_due = wider
+
+
+def _joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
+    data = np.frombuffer(b"".join(parts), dtype=np.uint8)
+    if len(data) != width * len(parts) or any(len(part) != width for part in parts):
+        raise StateError(
+            f"stored rows are not {width} bytes wide",
+            mend="The state is damaged or of another version: restore a copy, or reset it",
+        )
+    return data.reshape(len(parts), width)
+
+
+def _stretch(values: NDArray[Any]) -> Any:
+    return values.tolist() if values.dtype.kind == "O" else values.tobytes()
+
+
+def _unstretched(held: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.kind != "O":
+        return np.frombuffer(held, dtype=dtype)
+    return object_array(held)

@@ -1,0 +1,97 @@
+"""Saving and restoring at any step changes nothing: what comes out is what the oracle gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.operator import WindowOperator
+from lowwater.engine.steps import StepInput, StepOutput
+from lowwater.engine.windowing import Windowing
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
+from tests.property import strategies as own
+
+
+class Reborn:
+    """An operator that is thrown away and restored from a store after some of its steps."""
+
+    survives: list[bool]
+
+    def __init__(
+        self,
+        windowing: Windowing,
+        aggregates: Mapping[str, AggregateSpec],
+        *,
+        watermark: int,
+        clock: int,
+    ) -> None:
+        self._make = lambda: WindowOperator(
+            windowing, aggregates, watermark=watermark, clock=clock
+        )
+        self._store = MemoryStore(MemoryContents())
+        self._operator = self._make()
+        self._operator.keep_in_store(7)
+        self._turn = 0
+
+    def step(self, step: StepInput) -> StepOutput:
+        output = self._operator.step(step)
+        self._turn += 1
+        if not self.survives[self._turn % len(self.survives)]:
+            batch = Batch()
+            self._operator.save(batch)
+            self._store.commit(batch)
+            self._operator = self._make()
+            self._operator.keep_in_store(7)
+            assert self._operator.restore(self._store)
+        return output
+
+    @property
+    def open_windows(self) -> int:
+        return self._operator.open_windows
+
+    @property
+    def state_rows(self) -> int:
+        return self._operator.state_rows
+
+
+def check(
+    windowing: Windowing, scenario: Scenario, survives: list[bool], aggregate: Any, plain: Any
+) -> None:
+    with (
+        mock.patch.object(Reborn, "survives", survives, create=True),
+        mock.patch.object(_drive, "WindowOperator", Reborn),
+    ):
+        run = scenario.run_windowing(windowing, aggregate=aggregate)
+    wanted = oracle.run(scenario, windowing, plain)
+    assert_panes(run, wanted.panes)
+    assert_late(run, wanted.late)
+    assert run.state_rows == 0
+
+
+SURVIVES = st.lists(st.booleans(), min_size=1, max_size=5)
+
+
+@given(own.cases(), SURVIVES)
+@settings(max_examples=max(300, settings().max_examples))
+def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
+    check(*case, survives, lw.collect(), list)
+
+
+@given(own.cases(), SURVIVES)
+@settings(max_examples=max(300, settings().max_examples))
+def test_numbers(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
+    aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
+    plain = {
+        "count": len,
+        "sum": sum,
+        "least": lambda values: min(values, default=None),
+    }
+    check(*case, survives, aggregates, plain)
