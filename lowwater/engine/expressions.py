@@ -12,6 +12,14 @@ import pyarrow as pa
 from lowwater.engine.records import ArrowColumns, Records
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
 
+_NOT_FOR_ARROW = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def frame_of(records: Records) -> Frame:
     for name in records.names:
         try:
             array = records.columns[name].to_arrow()
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        except _NOT_FOR_ARROW:
             mixed.append(name)
             continue
         decode = pa.types.is_dictionary(array.type)

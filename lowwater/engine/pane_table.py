@@ -32,6 +32,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_NOT_FOR_ARROW = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    UnicodeEncodeError,
+)
 _TIMINGS = pa.array(TIMINGS)
 _KINDS = pa.array(KINDS)
 
@@ -88,10 +95,10 @@ def _coded(codes: NDArray[np.uint8], names: pa.Array) -> pa.Array:
 def _to_arrow(column: Column) -> pa.Array:
     try:
         return column.to_arrow()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except _NOT_FOR_ARROW:
         return pa.array([_text(value) for value in column.to_list()], type=pa.string())
 
 
 def _text(value: Any) -> str | None:
     """Return the text of a value that Arrow has no type for, or none in common with the rest."""
-    return None if value is None else str(value)
+    return None if value is None else str(value).encode(errors="backslashreplace").decode()

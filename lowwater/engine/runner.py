@@ -138,6 +138,8 @@ class LocalRun:
                 return
         for step in self._plan.steps:
             records = step.apply(records)
+            if not records.length:  # of nothing, Python functions make no columns either
+                return
         admitted = self._ingest.admit(records)
         if admitted.errors:
             yield self._dead_letters(admitted.errors)

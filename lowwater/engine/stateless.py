@@ -136,9 +136,9 @@ class FlatMap:
                     f"flat_map's function gave {describe('result', several)}, not several records",
                     mend="Return a list of records, or use map",
                 )
-            before = len(made)
-            made.extend(several)
-            origin.extend([index] * (len(made) - before))
+            found = _call("flat_map", list, several, row)  # a generator fails only when read
+            made.extend(found)
+            origin.extend([index] * len(found))
         columns = columns_of(made)
         columns.update(_hidden(records, np.array(origin, dtype=np.int64)))
         return Records(columns, len(made), records.origin)
@@ -220,11 +220,12 @@ def require_names(names: Iterable[str], known: Iterable[str], where: str) -> Non
             )
 
 
-def _call(step: str, function: Callable[[Any], Any], given: Any) -> Any:
+def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = None) -> Any:
     try:
         return function(given)
     except Exception as error:
-        shown = f"{type(given).__name__} of {len(given)}" if step == "map_batches" else repr(given)
+        record = given if record is None else record
+        shown = f"{type(given).__name__} of {len(given)}" if step == "map_batches" else repr(record)
         raise DataError(
             f"the function of {step} failed on {shown}: {type(error).__name__}: {error}",
             where=step,

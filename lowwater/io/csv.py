@@ -64,20 +64,21 @@ class CsvSource:
         try:
             raw = dict.fromkeys(self.types, pa.binary())
             reader = _open(path, raw, self.delimiter, lambda _row: "skip")
-        except pa.ArrowInvalid as error:
+            with reader:
+                schema: pa.Schema = reader.schema
+                names = schema.names
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise _unreadable(path, error) from None
-        with reader:
-            schema: pa.Schema = reader.schema
-        if len(set(schema.names)) < len(schema.names):
+        if len(set(names)) < len(names):
             raise InvalidArgument(
                 "two columns have one name", where=str(path), mend="Rename one in the header"
             )
         for name in self.types:
-            if name not in schema.names:
+            if name not in names:
                 raise InvalidArgument(
                     f"types= names a column {name!r} that is not there",
                     where=str(path),
-                    mend=nearest(name, schema.names),
+                    mend=nearest(name, names),
                 )
         whole = path.stat().st_size <= _BLOCK_BYTES
         return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])

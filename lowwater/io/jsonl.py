@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -22,6 +23,8 @@ from lowwater.io.paths import files_of
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
+_DEEPEST = 500
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _READ_ERRORS = (OSError, EOFError)
 
 
@@ -100,7 +103,7 @@ class _LinesReader:
         """Return a block of lines as a table, or ``None`` if Arrow cannot read it as it should."""
         block = b"".join(lines)
         expected = len(lines) - sum(line.isspace() for line in lines)
-        if not expected:
+        if not expected or any(map(_too_deep, lines)):
             return None
         try:
             block.decode()
@@ -173,7 +176,13 @@ class _LinesReader:
         return _array(kept, kind)
 
 
-_BAD_VALUE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+_BAD_VALUE = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    UnicodeEncodeError,  # half of a surrogate pair is no text
+)
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -194,7 +203,24 @@ def _kind_of_first(values: list[Any]) -> pa.DataType:
     return pa.null()
 
 
+def _too_deep(line: bytes) -> bool:
+    """Return whether values are nested so deep that Arrow's recursion could exhaust the stack."""
+    if len(line) <= _DEEPEST or line.count(b"[") + line.count(b"{") <= _DEEPEST:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.findall(line):
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif bracket in (b"]", b"}"):
+            depth -= 1
+    return False
+
+
 def _object(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    if _too_deep(line):
+        return None, f"values are nested more than {_DEEPEST} deep"
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

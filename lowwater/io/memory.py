@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, final
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lowwater.engine._items import columns_of
 from lowwater.engine.columns import Column
-from lowwater.engine.records import Records
+from lowwater.engine.records import Records, without_views
 from lowwater.engine.sources import read_rows
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument
 
 _PATIENCE = 1000
 """After so many elements, a column that none of them had is a mistake and not a null."""
@@ -33,7 +33,23 @@ class Unreadable:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+class _Once:
+    """Notes that data which can be read once was read."""
+
+    def __init__(self) -> None:
+        self._read = False
+
+    def begin(self, what: str) -> None:
+        if self._read:
+            raise InvalidArgument(
+                f"the {what} was read by an earlier run, and it gives its elements only once",
+                mend="Build the pipeline over a list or a table, or anew for each run",
+            )
+        self._read = True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IterableSource:
     """Elements of any kind, read as the pipeline asks for them.
 
@@ -44,11 +60,17 @@ class IterableSource:
 
     items: Iterable[Any]
     computed: Mapping[str, Callable[[Any], Any]]
+    _once: _Once = field(default_factory=_Once)
 
     schema: ClassVar[pa.Schema | None] = None
 
+    def __repr__(self) -> str:
+        return f"IterableSource({_extent(self.items)})"
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         iterator = iter(self.items)
+        if iterator is self.items:
+            self._once.begin(type(iterator).__name__)
         known: dict[str, None] = {}
         seen = 0
         while True:
@@ -95,11 +117,15 @@ class SparseColumns(Mapping[str, Column]):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ArrowSource:
     """An Arrow table or batch, or a reader that gives its batches once."""
 
     data: pa.Table | pa.RecordBatchReader
+    _once: _Once = field(default_factory=_Once)
+
+    def __repr__(self) -> str:
+        return f"ArrowSource({_extent(self.data)})"
 
     @property
     def schema(self) -> pa.Schema:
@@ -108,6 +134,8 @@ class ArrowSource:
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         rows = read_rows(size)
         table = isinstance(self.data, pa.Table)
+        if not table:
+            self._once.begin("RecordBatchReader")
         parts = self.data.to_batches(max_chunksize=rows) if table else self.data
         for batch in parts:
             for start in range(0, batch.num_rows, rows):
@@ -115,12 +143,15 @@ class ArrowSource:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ColumnsSource:
     """Columns held in memory, some of them of Python values."""
 
     columns: Mapping[str, Column]
     length: int
+
+    def __repr__(self) -> str:
+        return f"ColumnsSource({self.length} rows)"
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -141,13 +172,16 @@ def arrow_source(data: Any) -> ArrowSource:
         InvalidArgument: It is none of that.
     """
     if isinstance(data, pa.RecordBatch):
-        return ArrowSource(pa.Table.from_batches([data]))
+        data = pa.Table.from_batches([data])
+    elif not isinstance(data, (pa.Table, pa.RecordBatchReader)) and hasattr(
+        data, "__arrow_c_stream__"
+    ):
+        data = pa.table(data)
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
-        return ArrowSource(data)
-    if hasattr(data, "__arrow_c_stream__"):
-        return ArrowSource(pa.table(data))
+        schema = without_views(data.schema)
+        return ArrowSource(data if schema == data.schema else data.cast(schema))
     raise InvalidArgument(
-        f"{describe('data', type(data).__name__)} is not Arrow data",
+        f"data= is a {type(data).__name__}, not Arrow data",
         mend="Give a pyarrow Table, RecordBatch or RecordBatchReader",
     )
 
@@ -162,7 +196,7 @@ def pandas_source(frame: Any) -> ColumnsSource:
     """
     if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
         raise InvalidArgument(
-            f"{describe('frame', type(frame).__name__)} is not a pandas DataFrame",
+            f"frame= is a {type(frame).__name__}, not a pandas DataFrame",
             mend="Use from_arrow or from_iterable for other data",
         )
     if any(name is not None for name in frame.index.names):
@@ -176,13 +210,27 @@ def pandas_source(frame: Any) -> ColumnsSource:
 
 def _from_series(series: Any) -> Column:
     try:
-        return Column.from_arrow(pa.Array.from_pandas(series))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        missing = series.isna().tolist()
-        values = series.tolist()
-        return Column.of_objects(
-            [None if gone else value for gone, value in zip(missing, values, strict=True)]
-        )
+        array = pa.Array.from_pandas(series)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        UnicodeEncodeError,
+    ):
+        array = None
+    if array is not None and not isinstance(array.type, pa.BaseExtensionType):
+        return Column.from_arrow(array)
+    missing = series.isna().tolist()  # values of several types, periods, intervals
+    values = series.tolist()
+    return Column.of_objects(
+        [None if gone else value for gone, value in zip(missing, values, strict=True)]
+    )
+
+
+def _extent(data: Any) -> str:
+    name = type(data).__name__
+    return f"{name} of {len(data)}" if hasattr(data, "__len__") else name
 
 
 def _attempt(function: Callable[[Any], Any], item: Any) -> Any:

@@ -18,15 +18,17 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
     """Return what the user gave as a tuple of text.
 
     Raises:
-        InvalidArgument: It is neither a path nor several.
+        InvalidArgument: It is neither a path nor one or more of them.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    mend = "Give a file, a folder or a glob"
     try:
-        return tuple(os.fspath(path) for path in given)
+        found = tuple(os.fspath(path) for path in given)
     except TypeError:
-        raise InvalidArgument(
-            f"{describe('paths', paths)} is not a path", mend="Give a file, a folder or a glob"
-        ) from None
+        raise InvalidArgument(f"{describe('paths', paths)} is not a path", mend=mend) from None
+    if not found:
+        raise InvalidArgument(f"{describe('paths', paths)} names no file", mend=mend)
+    return found
 
 
 def files_of(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:

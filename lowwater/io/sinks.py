@@ -192,7 +192,10 @@ class _Lines:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         if self._file is None:
-            self._file = self._files.new(self.path).open("w", encoding="utf-8")
+            # Half a surrogate pair is no UTF-8; escaped, it is JSON all the same.
+            self._file = self._files.new(self.path).open(
+                "w", encoding="utf-8", errors="backslashreplace"
+            )
         for row in rows:
             self._file.write(to_json(row))
             self._file.write("\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, final
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from lowwater.engine.steps import PaneBatch
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink, Sink
+from lowwater.pipeline._outline import outline
 from lowwater.pipeline.result import Result
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class RunOptions(TypedDict, total=False):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline:
     """One keyed stage from source to panes. Nothing runs until one of its ends is called.
 
@@ -61,6 +62,11 @@ class Pipeline:
     _plan: Plan
     _clock: ClockLike | None = None
     _key_types: tuple[pa.DataType, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        plan = self._plan
+        shown = outline(plan.source, plan.steps, plan.key_names, plan.windowing, plan.aggregates)
+        return f"Pipeline({shown})"
 
     def run(self, **options: Unpack[RunOptions]) -> Panes:
         """Run, and give the panes one by one as they come: see :class:`RunOptions`.
@@ -163,8 +169,8 @@ class _Outcomes:
                 mend="Use, say, 50_000; or 1 to judge triggers after every element",
             )
         self._observer = observer_for(options.get("progress"))
-        self._on_late = options.get("on_late")
-        self._on_dead_letter = options.get("on_dead_letter")
+        self._on_late = _callback("on_late", options.get("on_late"))
+        self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
         self._run = LocalRun(
             plan,
             bundle_size=size,
@@ -201,6 +207,9 @@ class Panes(Iterator[Pane]):
         self._keys = keys
         self._panes = self._each()
 
+    def __repr__(self) -> str:
+        return f"<panes of a run, {self.metrics.events} events so far>"
+
     @property
     def metrics(self) -> Metrics:
         """What the run has done so far, in numbers."""
@@ -224,6 +233,9 @@ class PaneBatches(Iterator[PaneBatch]):
         self._keys = keys
         self._batches = self._each()
 
+    def __repr__(self) -> str:
+        return f"<batches of panes of a run, {self.metrics.events} events so far>"
+
     @property
     def metrics(self) -> Metrics:
         """What the run has done so far, in numbers."""
@@ -240,6 +252,14 @@ class PaneBatches(Iterator[PaneBatch]):
         for outcome in self._outcomes:
             if outcome.panes is not None:
                 yield outcome.panes
+
+
+def _callback(name: str, function: Any) -> Any:
+    if function is not None and not callable(function):
+        raise InvalidArgument(
+            f"{describe(name, function)} is not a function", mend="Give a function of one record"
+        )
+    return function
 
 
 def _clock(clock: object) -> ClockLike:

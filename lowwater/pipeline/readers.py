@@ -198,6 +198,11 @@ def read_csv(
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
     """
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+        raise InvalidArgument(
+            f"{describe('delimiter', delimiter)} is not one character",
+            mend='Use, say, ";" or "\\t"',
+        )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     source = CsvSource(as_paths(paths), named, time, delimiter)
     return _stream(source, time, watermark, timezone, clock)
@@ -250,10 +255,17 @@ def _stream(
         _require_zone(timezone)
     schema = source.schema
     if schema is not None:
+        _require_distinct(schema.names)
         require_names((time,), schema.names, "time=")
         if isinstance(clock, ArrivalClock):
             require_names((clock.column,), schema.names, "clock=")
     return Stream(source, time, timezone, watermark, clock, (), schema)
+
+
+def _require_distinct(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"two columns are called {name!r}", mend="Rename one")
 
 
 def _require_zone(timezone: str) -> None:

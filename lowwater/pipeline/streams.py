@@ -31,6 +31,7 @@ from lowwater.engine.stateless import (
 )
 from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.pipeline._outline import outline
 from lowwater.pipeline.built import Pipeline
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
@@ -50,7 +51,7 @@ class _OutOfOrder(InvalidArgument, AttributeError):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stream:
     """Records on their way: made by :func:`lowwater.read_parquet` and its like.
 
@@ -64,6 +65,9 @@ class Stream:
     _clock: ClockLike | None = None
     _steps: tuple[Step, ...] = ()
     _schema: pa.Schema | None = None
+
+    def __repr__(self) -> str:
+        return f"Stream({outline(self._source, self._steps)})"
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -121,8 +125,15 @@ class Stream:
                 columns.append(key)
                 names.append(key)
                 continue
+            if not callable(key):
+                raise InvalidArgument(
+                    f"{describe('key', key)} is neither the name of a column nor a function",
+                    where="key_by",
+                    mend='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
+                    " make a column of an expression with with_columns first",
+                )
             column = f"{HIDDEN}key{at}"
-            stream = stream._with(AddComputed(column, _function("key_by", key)))
+            stream = stream._with(AddComputed(column, key))
             columns.append(column)
             names.append("key" if len(keys) == 1 else f"key{at}")
         return stream._keyed(tuple(columns), tuple(names))
@@ -154,13 +165,17 @@ class Stream:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyedStream:
     """Records grouped by key."""
 
     _stream: Stream
     _keys: tuple[str, ...]
     _names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        stream = self._stream
+        return f"KeyedStream({outline(stream._source, stream._steps, self._names)})"
 
     def window(
         self,
@@ -228,12 +243,17 @@ class KeyedStream:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WindowedStream:
     """Records grouped by key and window."""
 
     _keyed: KeyedStream
     _windowing: Windowing
+
+    def __repr__(self) -> str:
+        keyed, stream = self._keyed, self._keyed._stream
+        shown = outline(stream._source, stream._steps, keyed._names, self._windowing)
+        return f"WindowedStream({shown})"
 
     def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
         """Say what panes show: aggregates, by name or by the name of the function.

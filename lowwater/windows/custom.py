@@ -50,6 +50,13 @@ class CustomWindows:
     columns: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
+        for name in ("assign_element", "assign_column", "merge_active"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise InvalidArgument(
+                    f"{describe(name, function)} is not a function",
+                    mend="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
+                )
         if (self.assign_element is None) == (self.assign_column is None):
             raise InvalidArgument(
                 f"{self.name} takes either assign_element or assign_column",
@@ -95,7 +102,7 @@ class CustomWindows:
         element: list[int] = []
         unwindowed: list[int] = []
         for index, at in enumerate(times.tolist()):
-            windows = sorted({(int(s), int(e)) for s, e in self.assign_element(at)})
+            windows = self._pairs(self.assign_element(at))
             start.extend(s for s, _ in windows)
             end.extend(e for _, e in windows)
             element.extend([index] * len(windows))
@@ -108,8 +115,22 @@ class CustomWindows:
             np.array(unwindowed, dtype=np.int64) if unwindowed else None,
         )
 
+    def _pairs(self, given: object) -> list[tuple[int, int]]:
+        try:
+            return sorted({(int(s), int(e)) for s, e in given})  # type: ignore[attr-defined]
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"{self.name} must give (start, end) pairs of int microseconds for each element, "
+                f"but gave {given!r}",
+                mend="Return a list such as [(0, 10)]; use assign_column= for whole columns",
+            ) from error
+
     def _assign_column(self, assign: AssignColumn, times: Int64Array) -> Assignment:
-        given = tuple(np.asarray(part, dtype=np.int64) for part in assign(times))
+        made: object = assign(times)
+        try:
+            given = tuple(np.asarray(part, dtype=np.int64) for part in made)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            given = ()
         if len(given) == 2 and given[0].shape == given[1].shape == times.shape:
             return Assignment(given[0], given[1])
         if len(given) != 3 or not given[0].shape == given[1].shape == given[2].shape:

@@ -1,0 +1,75 @@
+"""A pipeline on one line, as its repr shows it: ``source -> filter(...) -> key_by(...) -> ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from lowwater.engine.expressions import Expressions
+from lowwater.engine.sources import Source
+from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
+from lowwater.engine.windowing import Windowing
+from lowwater.time import format_duration
+
+_ARROW = " → "
+_LONGEST = 60
+
+
+def outline(
+    source: Source,
+    steps: tuple[Step, ...],
+    keys: tuple[str, ...] = (),
+    windowing: Windowing | None = None,
+    aggregates: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the steps from a source on, as far as there are any, without the data."""
+    parts = [repr(source), *_step_texts(steps)]
+    if keys:
+        parts.append(f"key_by({', '.join(map(repr, keys))})")
+    if windowing is not None:
+        parts.append(f"window({', '.join(_window_options(windowing))})")
+    if aggregates:
+        shown = (f"{name}={spec!r}" for name, spec in aggregates.items())
+        parts.append(f"aggregate({', '.join(shown)})")
+    return _ARROW.join(parts)
+
+
+def _step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
+    for step in steps:
+        match step:
+            case Filter():
+                yield f"filter({_short(step.condition)})"
+            case WithColumns():
+                yield f"with_columns({_expressions(step.expressions)})"
+            case Select():
+                yield f"select({_expressions(step.expressions)})"
+            case Map():
+                yield f"map({_short(step.function)})"
+            case FlatMap():
+                yield f"flat_map({_short(step.function)})"
+            case MapBatches():
+                yield f"map_batches({_short(step.function)})"
+
+
+def _expressions(expressions: Expressions) -> str:
+    named = (f"{name}={_short(value)}" for name, value in expressions.named.items())
+    return ", ".join((*map(_short, expressions.unnamed), *named))
+
+
+def _window_options(windowing: Windowing) -> Iterator[str]:
+    yield repr(windowing.windows)
+    for option in fields(windowing):
+        value = getattr(windowing, option.name)
+        default = option.default_factory() if callable(option.default_factory) else option.default
+        if option.name == "windows" or default is MISSING or value == default:
+            continue
+        if option.name == "allowed_lateness":
+            value = format_duration(windowing.lateness_us)
+        yield f"{option.name}={value!r}"
+
+
+def _short(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    text = name if callable(value) and isinstance(name, str) else repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
