@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -11,6 +11,10 @@ from lowwater.engine.records import Records
 
 READ_ROWS = 131_072
 """About how many rows are read, checked and converted at a time where that is free to choose."""
+
+
+Position: TypeAlias = dict[str, Any]
+"""Where a source is: plain values that the codec of :mod:`lowwater.state.codec` can store."""
 
 
 @runtime_checkable
@@ -29,6 +33,29 @@ class Source(Protocol):
             size: How many elements a bundle will have at most; batches may be longer, unless
                 elements come in while the pipeline runs.
             keys: The key columns; strings among them are best read as dictionaries.
+        """
+        ...
+
+
+@runtime_checkable
+class ReplayableSource(Source, Protocol):
+    """A source that can be read again from where an earlier run stopped, in another process."""
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        """Yield the records after a position, cut as :meth:`batches` cuts them.
+
+        Args:
+            position: What came with the last batch that was read; ``None`` for the beginning.
+            size: As for :meth:`batches`; the same as before.
+            keys: As for :meth:`batches`.
+
+        Yields:
+            Each batch, and the position behind it.
+
+        Raises:
+            DataError: What was read before is not there any more, or has changed.
         """
         ...
 

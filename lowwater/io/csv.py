@@ -14,8 +14,10 @@ import pyarrow.csv as pa_csv
 
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
+from lowwater.engine.sources import Position
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.paths import files_of
+from lowwater.io.replay import replay
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
@@ -52,13 +54,15 @@ class CsvSource:
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        schema = self.schema
-        if schema is None:
-            return
-        types = {field.name: field.type for field in schema}
-        for path in files_of(self.paths, _SUFFIXES):
-            if path.stat().st_size:
-                yield from _FileReader(path, types, self.delimiter).records()
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        reader = _FilesReader(self.delimiter)
+        if position is None:
+            reader.types = {field.name: field.type for field in self.schema or ()}
+        return replay(self.paths, _SUFFIXES, reader, position)
 
     def _infer(self, path: Path) -> pa.Schema:
         try:
@@ -93,6 +97,20 @@ class CsvSource:
         if field.name == self.time and pa.types.is_temporal(kind):
             return pa.string()
         return kind
+
+
+@final
+class _FilesReader:
+    """Reads file after file, each with the types that those before have left."""
+
+    def __init__(self, delimiter: str) -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self._delimiter = delimiter
+
+    def read(self, path: Path) -> Iterator[Records]:
+        """Yield a file's records; an empty file has none."""
+        if path.stat().st_size:
+            yield from _FileReader(path, self.types, self._delimiter).records()
 
 
 @final

@@ -17,9 +17,10 @@ import pyarrow.json as pa_json
 
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
-from lowwater.engine.sources import read_rows
+from lowwater.engine.sources import Position, read_rows
 from lowwater.errors import DataError
 from lowwater.io.paths import files_of
+from lowwater.io.replay import replay
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -47,35 +48,34 @@ class JsonLinesSource:
     def schema(self) -> pa.Schema | None:
         """The fields of the first lines; others may turn up later."""
         for path in files_of(self.paths, _SUFFIXES):
-            reader = _LinesReader()
-            if next(reader.read(path, _FIRST_LINES), None) is not None:
+            reader = _LinesReader(_FIRST_LINES)
+            if next(reader.read(path), None) is not None:
                 return pa.schema(list(reader.types.items()))
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        reader = _LinesReader()
-        for path in files_of(self.paths, _SUFFIXES):
-            yield from reader.read(path, read_rows(size))
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        return replay(self.paths, _SUFFIXES, _LinesReader(read_rows(size)), position)
 
 
 @final
 class _LinesReader:
     """Reads blocks of lines with Arrow, and line by line where that fails."""
 
-    def __init__(self) -> None:
-        self._types: dict[str, pa.DataType] = {}
+    def __init__(self, rows: int) -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self._rows = rows
 
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The type of each field, so far."""
-        return self._types
-
-    def read(self, path: Path, rows: int) -> Iterator[Records]:
+    def read(self, path: Path) -> Iterator[Records]:
         """Yield a file's records."""
         row = 0
         try:
             with _open(path) as file:
-                while lines := list(islice(file, _FIRST_LINES if not self._types else rows)):
+                while lines := list(islice(file, _FIRST_LINES if not self.types else self._rows)):
                     yield self._block(lines, path, row)
                     row += len(lines)
         except _READ_ERRORS as error:
@@ -94,8 +94,8 @@ class _LinesReader:
             {name: _in_one(column) for name, column in columns.items()}
         )
         for field in batch.schema:
-            if field.name not in self._types or pa.types.is_null(self._types[field.name]):
-                self._types[field.name] = field.type
+            if field.name not in self.types or pa.types.is_null(self.types[field.name]):
+                self.types[field.name] = field.type
         whole = not any(line.isspace() for line in lines)
         return Records.from_arrow(batch, str(path), row if whole else None)
 
@@ -107,11 +107,11 @@ class _LinesReader:
             return None
         try:
             block.decode()
-            table = _read_json(block, self._types)
-            unknown = [f for f in table.schema if f.name not in self._types]
+            table = _read_json(block, self.types)
+            unknown = [f for f in table.schema if f.name not in self.types]
             texts = {f.name: pa.string() for f in unknown if pa.types.is_temporal(f.type)}
             if texts:  # JSON knows no times: what looks like one is read as the text it is
-                table = _read_json(block, {**self._types, **texts})
+                table = _read_json(block, {**self.types, **texts})
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             return None
         return table if table.num_rows == expected else None
@@ -146,17 +146,17 @@ class _LinesReader:
         return replace(records, unreadable=tuple(letter for _, letter in letters))
 
     def _columns(self, objects: list[dict[str, Any]]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        names = dict.fromkeys((*self._types, *(name for row in objects for name in row)))
+        names = dict.fromkeys((*self.types, *(name for row in objects for name in row)))
         wrong: dict[int, str] = {}
         arrays: dict[str, pa.Array] = {}
         for name in names:
             values = [row.get(name) for row in objects]
             arrays[name] = self._column(name, values, wrong)
-            self._types[name] = arrays[name].type
+            self.types[name] = arrays[name].type
         return arrays, wrong
 
     def _column(self, name: str, values: list[Any], wrong: dict[int, str]) -> pa.Array:
-        kind = self._types.get(name, pa.null())
+        kind = self.types.get(name, pa.null())
         if pa.types.is_null(kind):
             kind = _kind_of_first(values)
         if pa.types.is_integer(kind) and any(type(value) is float for value in values):

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lowwater.engine.records import Records
-from lowwater.engine.sources import read_rows
+from lowwater.engine.sources import Position, read_rows
 from lowwater.engine.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.paths import files_of
+from lowwater.io.replay import replay
 
 _SUFFIXES = (".parquet", ".pq")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
@@ -44,8 +45,12 @@ class ParquetSource:
         return pa.schema([schema.field(name) for name in self.columns])
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for path in files_of(self.paths, _SUFFIXES):
-            yield from self._read(path, read_rows(size), keys)
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        return replay(self.paths, _SUFFIXES, _FileReader(self, read_rows(size), keys), position)
 
     def _read(self, path: Path, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
         with _open(path, ()) as file:
@@ -66,6 +71,20 @@ class ParquetSource:
                     raise _unreadable(path, error) from None
                 yield Records.from_arrow(batch, str(path), row)
                 row += batch.num_rows
+
+
+@final
+class _FileReader:
+    """Reads whole files; Parquet says its own types."""
+
+    def __init__(self, source: ParquetSource, rows: int, keys: tuple[str, ...]) -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self._source = source
+        self._rows = rows
+        self._keys = keys
+
+    def read(self, path: Path) -> Iterator[Records]:
+        return self._source._read(path, self._rows, self._keys)
 
 
 def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
