@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_parquet as read_parquet
+    from lowwater.pipeline.readers_log import read_log as read_log
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -117,6 +118,7 @@ _PLACES = {
         "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
         "read_csv read_jsonl read_parquet"
     ),
+    "lowwater.pipeline.readers_log": "read_log",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

@@ -1,1 +1,26 @@
 """Sources and sinks: where records come from and where panes go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lowwater.io.log import Log as Log
+    from lowwater.io.log import LogBatch as LogBatch
+    from lowwater.io.log import LogReader as LogReader
+    from lowwater.io.log import Recovered as Recovered
+
+_LOG = ("Log", "LogBatch", "LogReader", "Recovered")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for (PEP 562), so that importing costs nothing."""
+    if name not in _LOG:
+        raise AttributeError(f"module 'lowwater.io' has no attribute {name!r}")
+    from lowwater.io import log
+
+    return getattr(log, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LOG})

@@ -1,0 +1,163 @@
+"""Records as a log takes them: one Arrow batch of the log's own schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lowwater.errors import DataError, InvalidArgument, describe, nearest
+
+
+def as_batch(records: Any, schema: pa.Schema | None) -> pa.RecordBatch:
+    """Return records as one Arrow batch.
+
+    Columns may come in any order. Of mappings, a key that one lacks is a null. Dictionaries are
+    decoded.
+
+    Args:
+        records: An Arrow table or batch, what can hand itself over as such, or mappings.
+        schema: The log's schema; ``None`` if it has none yet.
+
+    Raises:
+        InvalidArgument: They are none of that, or their columns cannot be kept.
+        DataError: Their schema is not the log's; the message has the difference.
+    """
+    if isinstance(records, pa.RecordBatch):
+        batch = records
+    elif isinstance(records, pa.Table):
+        batch = _in_one(records)
+    elif isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
+        batch = _of_mappings(records, schema)
+    elif hasattr(records, "__arrow_c_stream__"):
+        batch = _in_one(pa.table(records))
+    else:
+        raise InvalidArgument(
+            f"{describe('records', type(records).__name__)} are no records",
+            mend="Give a pyarrow Table or RecordBatch, or a list of mappings",
+        )
+    batch = _plain(batch)
+    return batch if schema is None else _of_schema(batch, schema)
+
+
+def difference(schema: pa.Schema, known: pa.Schema) -> str:
+    """Return in words what a schema has other than a known one; empty if nothing.
+
+    >>> old, new = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.string())])
+    >>> difference(new, old)
+    "column 'a' is string, not int64"
+    """
+    found: list[str] = []
+    for field in known:
+        if field.name not in schema.names:
+            found.append(f"column {field.name!r} is missing")
+            continue
+        own = schema.field(field.name)
+        if own.type != field.type:
+            found.append(f"column {field.name!r} is {own.type}, not {field.type}")
+        elif own.nullable != field.nullable:
+            may, must = "may be null", "may not be null"
+            said = (may, must) if own.nullable else (must, may)
+            found.append(f"column {field.name!r} {said[0]}, not: {said[1]}")
+    found += [f"column {name!r} is new" for name in schema.names if name not in known.names]
+    return "; ".join(found)
+
+
+def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    what = difference(batch.schema, schema)
+    if what:
+        raise DataError(
+            f"the records have another schema than the log: {what}",
+            mend="Cast them to the log's schema, or append them to another log",
+        )
+    return batch.select(schema.names)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch as it can be kept: named columns, no dictionaries, no notes of pandas."""
+    names = batch.schema.names
+    if not names:
+        raise InvalidArgument("the records have no columns", mend="Give them at least one")
+    if len(set(names)) < len(names):
+        raise InvalidArgument("two columns have one name", mend="Rename one")
+    fields: list[pa.Field] = []
+    arrays: list[pa.Array] = []
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        decoded = array.dictionary_decode() if pa.types.is_dictionary(field.type) else array
+        if _has_dictionary(decoded.type):
+            raise InvalidArgument(
+                f"column {field.name!r} has a dictionary inside: {field.type}",
+                mend="Cast it to its plain type",
+            )
+        fields.append(pa.field(field.name, decoded.type, field.nullable, field.metadata))
+        arrays.append(decoded)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _in_one(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return pa.concat_batches(batches)
+
+
+def _of_mappings(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBatch:
+    names: dict[str, None] = {} if schema is None else dict.fromkeys(schema.names)
+    for row in rows:
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            raise InvalidArgument(
+                f"{describe('record', row)} is no mapping of column names to values",
+                mend="Give records such as {'user': 'ann', 'points': 5}",
+            )
+        if row.keys() <= names.keys():
+            continue
+        if schema is not None:
+            new = next(name for name in row if name not in names)
+            raise DataError(
+                f"the records have another schema than the log: column {new!r} is new",
+                mend=nearest(new, schema.names),
+            )
+        names.update(dict.fromkeys(row))
+    if not rows and schema is not None:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    arrays = [
+        _array(
+            [row.get(name) for row in rows], name, None if schema is None else schema.field(name)
+        )
+        for name in names
+    ]
+    if schema is not None:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _array(values: list[Any], name: str, field: pa.Field | None) -> pa.Array:
+    try:
+        array = pa.array(values, type=None if field is None else field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        wanted = "of one type" if field is None else str(field.type)
+        raise DataError(
+            f"the values of column {name!r} are not {wanted}: {str(error).rstrip('.')}",
+            mend="Mend the values, or give an Arrow table",
+        ) from None
+    if field is None and pa.types.is_null(array.type):
+        raise InvalidArgument(
+            f"column {name!r} has nulls alone, so its type is not known",
+            mend="Give the first records as an Arrow table, which says its types",
+        )
+    if field is not None and not field.nullable and array.null_count:
+        raise DataError(f"column {name!r} has a null but may not", mend="Give it a value")
+    return array

@@ -1,0 +1,160 @@
+"""Frames: how a segment holds a schema or a batch of records.
+
+A frame is a header of 40 bytes, all little-endian, and a payload, a whole number of 8 bytes::
+
+    offset  type  what
+    0       4s    magic, b"LWLG"
+    4       u16   version of this layout, 1
+    6       u16   kind of payload: 0 an Arrow schema message, 1 an Arrow record batch message
+    8       u64   offset of the first record
+    16      i64   time of the append, microseconds since 1970
+    24      u32   how many records; 0 for a schema
+    28      u32   bytes of payload
+    32      u32   CRC-32 of bytes 0 to 31
+    36      u32   CRC-32 of bytes 0 to 35 and the payload
+
+The header has a checksum of its own so that frames can be stepped over without reading them. A
+segment begins with a schema, and its record batches say only what differs.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, final
+
+import pyarrow as pa
+
+MAGIC = b"LWLG"
+LAYOUT = 1
+HEADER_BYTES = 40
+ALIGNMENT = 8
+LONGEST_PAYLOAD = 2**32 - ALIGNMENT
+LAST_OFFSET = 2**63 - 1
+
+_PLAIN = struct.Struct("<4sHHQqII")
+_HEADER = struct.Struct("<4sHHQqIIII")
+_CRC = struct.Struct("<I")
+
+
+class Damaged(Exception):
+    """A frame is not what was written; its text says how."""
+
+
+class Kind(IntEnum):
+    """What a frame's payload is."""
+
+    SCHEMA = 0
+    RECORDS = 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a frame says of itself.
+
+    Args:
+        kind: What its payload is.
+        offset: Offset of its first record; of the next one, for a schema.
+        time: When it was appended, microseconds.
+        count: How many records it holds.
+        length: Bytes of payload.
+        checksum: CRC-32 of the header so far and the payload.
+    """
+
+    kind: Kind
+    offset: int
+    time: int
+    count: int
+    length: int
+    checksum: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole frame."""
+        return HEADER_BYTES + self.length
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the record after its last."""
+        return self.offset + self.count
+
+
+def encode_header(kind: Kind, offset: int, time: int, count: int, payload: Any) -> bytes:
+    """Return the header of a frame.
+
+    Args:
+        kind: What the payload is.
+        offset: Offset of the first record.
+        time: When it is appended, microseconds.
+        count: How many records.
+        payload: The payload, anything that is a buffer, shorter than 4 GiB.
+    """
+    plain = _PLAIN.pack(MAGIC, LAYOUT, kind, offset, time, count, len(payload))
+    plain += _CRC.pack(zlib.crc32(plain))
+    return plain + _CRC.pack(zlib.crc32(payload, zlib.crc32(plain)))
+
+
+def decode_header(data: bytes | memoryview) -> Header | None:
+    """Return the header that ``data`` (at least 40 bytes) begins with, or ``None`` if none does."""
+    magic, layout, kind, offset, time, count, length, own, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC or layout != LAYOUT or own != zlib.crc32(data[: _PLAIN.size]):
+        return None
+    records = kind == Kind.RECORDS
+    if not records and (kind != Kind.SCHEMA or count):
+        return None
+    if length % ALIGNMENT or offset + count > LAST_OFFSET:
+        return None
+    return Header(Kind(kind), offset, time, count, length, checksum)
+
+
+def is_sound(header: Header, frame: bytes | memoryview) -> bool:
+    """Return whether a whole frame's checksum is right."""
+    before = zlib.crc32(frame[: HEADER_BYTES - 4])
+    return zlib.crc32(frame[HEADER_BYTES : header.size], before) == header.checksum
+
+
+def encode_payload(what: pa.Schema | pa.RecordBatch) -> pa.Buffer:
+    """Return a schema or record batch as an Arrow IPC message."""
+    payload = what.serialize()
+    over = payload.size % ALIGNMENT
+    return pa.py_buffer(payload.to_pybytes() + bytes(ALIGNMENT - over)) if over else payload
+
+
+def decode_schema(payload: Any) -> pa.Schema:
+    """Return the schema of a payload.
+
+    Raises:
+        Damaged: It holds none.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(payload))
+    except _UNREADABLE as error:
+        raise Damaged(f"the schema cannot be read ({_short(error)})") from None
+
+
+def decode_records(payload: Any, schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Return the records of a payload, which they share memory with.
+
+    They are checked in full: no later use of them can read outside of the payload.
+
+    Raises:
+        Damaged: It holds no such records.
+    """
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+        batch.validate(full=True)
+    except _UNREADABLE as error:
+        raise Damaged(f"the records cannot be read ({_short(error)})") from None
+    if batch.num_rows != count:
+        raise Damaged(f"there are {batch.num_rows} records instead of {count}")
+    return batch
+
+
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, EOFError, MemoryError)
+
+
+def _short(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200].rstrip(".") or type(error).__name__

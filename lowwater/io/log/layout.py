@@ -1,0 +1,182 @@
+"""The folder of a log: what lies where in it, and what it says of itself.
+
+::
+
+    log.json                                          layout version and number of partitions
+    lock                                              held by the one writer
+    partition-00000/00000000000000000000.segment      frames, from the offset in the name on
+    readers/NAME.json                                 the offsets a named reader has committed
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+
+from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.io.log._files import read_checked, sync_folder, write_checked
+from lowwater.io.log.cursor import PartitionView
+from lowwater.io.log.frames import LAYOUT
+from lowwater.io.log.segments import schema_of
+from lowwater.io.log.values import Position, as_position
+
+MOST_PARTITIONS = 100_000
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+
+
+@final
+class Layout:
+    """Where the parts of a log are.
+
+    Args:
+        path: Its folder.
+        partitions: How many it has.
+    """
+
+    def __init__(self, path: Path, partitions: int) -> None:
+        self.path = path
+        self.partitions = partitions
+
+    @classmethod
+    def find(cls, path: str | os.PathLike[str]) -> Layout | None:
+        """Return the log in a folder, or ``None`` if there is none.
+
+        Raises:
+            StateError: It is damaged, or of another version.
+        """
+        folder = Path(path)
+        found = read_checked(folder / "log.json")
+        if found is None:
+            return None
+        if found.get("layout") != LAYOUT:
+            raise StateError(
+                f"the log has layout {found.get('layout')!r}, and this version reads {LAYOUT}",
+                where=str(folder),
+                mend="Use the version of lowwater that wrote it",
+            )
+        partitions = found.get("partitions")
+        if not isinstance(partitions, int) or not 0 < partitions <= MOST_PARTITIONS:
+            raise StateError(
+                f"the log says that it has {partitions!r} partitions",
+                where=str(folder / "log.json"),
+                mend="Put the file back from a copy",
+            )
+        return cls(folder, partitions)
+
+    @classmethod
+    def require(cls, path: str | os.PathLike[str]) -> Layout:
+        """Return the log in a folder.
+
+        Raises:
+            InvalidArgument: There is none.
+            StateError: It is damaged, or of another version.
+        """
+        found = cls.find(path)
+        if found is None:
+            raise InvalidArgument(
+                f"there is no log in {os.fspath(path)!r}",
+                mend="Check the path, or make one: Log(path, partitions=4)",
+            )
+        return found
+
+    def create(self) -> None:
+        """Write what the log says of itself."""
+        write_checked(self.path / "log.json", {"layout": LAYOUT, "partitions": self.partitions})
+
+    def partition(self, number: int) -> Path:
+        """Return the folder of a partition."""
+        return self.path / f"partition-{number:05d}"
+
+    def view(self, number: int) -> PartitionView:
+        """Return a partition to read."""
+        return PartitionView(number, self.partition(number))
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema of the records; ``None`` while there are none.
+
+        Raises:
+            DataError: It is damaged.
+        """
+        for number in range(self.partitions):
+            for segment in reversed(self.view(number).segments()):
+                schema = schema_of(segment)
+                if schema is not None:
+                    return schema
+        return None
+
+    def numbers(self, given: object, name: str = "partitions") -> tuple[int, ...]:
+        """Return partitions as a tuple: all for ``None``, or one, or several.
+
+        Raises:
+            InvalidArgument: One is not there.
+        """
+        if given is None:
+            return tuple(range(self.partitions))
+        several = tuple(given) if isinstance(given, Iterable) else (given,)
+        for number in several:
+            if (
+                isinstance(number, bool)
+                or not isinstance(number, int)
+                or not 0 <= number < self.partitions
+            ):
+                raise InvalidArgument(
+                    f"{describe(name, given)} is no partition of the log",
+                    mend=f"Partitions are 0 to {self.partitions - 1}",
+                )
+        if not several or len(set(several)) < len(several):
+            raise InvalidArgument(
+                f"{describe(name, given)} names none, or one twice", mend="Name each once"
+            )
+        return tuple(sorted(several))
+
+    def committed(self, name: str) -> Position | None:
+        """Return the offsets that a reader has committed, or ``None``.
+
+        Raises:
+            StateError: They are damaged.
+        """
+        path = self._reader_file(name)
+        found = read_checked(path)
+        if found is None:
+            return None
+        try:
+            return as_position(found.get("offsets", ()), self.partitions, "offsets")
+        except InvalidArgument as error:
+            raise StateError(
+                f"the committed offsets are damaged: {error.what}",
+                where=str(path),
+                mend="Remove the file; the reader then begins where its start says",
+            ) from None
+
+    def commit(self, name: str, position: Position) -> None:
+        """Store a reader's offsets, atomically and durably; others of its partitions stay.
+
+        Raises:
+            StateError: They cannot be written.
+        """
+        path = self._reader_file(name)
+        offsets = {**(self.committed(name) or {}), **position}
+        try:
+            if not path.parent.is_dir():
+                path.parent.mkdir(exist_ok=True)
+                sync_folder(self.path)
+        except OSError as error:
+            raise StateError(
+                f"the folder of committed offsets cannot be made: {error.strerror or error}",
+                where=str(path.parent),
+                mend="See that the log's folder may be written to",
+            ) from None
+        write_checked(path, {"layout": LAYOUT, "offsets": offsets})
+
+    def _reader_file(self, name: str) -> Path:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"{describe('name', name)} is no name for a reader",
+                mend="Use up to 100 letters, digits and the signs . _ -",
+            )
+        return self.path / "readers" / f"{name}.json"

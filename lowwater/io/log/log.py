@@ -1,0 +1,340 @@
+"""An embedded partitioned log: records appended once, read by many, kept for a while."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+import pyarrow as pa
+
+from lowwater.engine.clocks import Clock, WallClock
+from lowwater.errors import DataError, InvalidArgument, StateError, describe
+from lowwater.io.log._files import WriterLock
+from lowwater.io.log.conform import as_batch, difference
+from lowwater.io.log.keys import split_by_key
+from lowwater.io.log.layout import MOST_PARTITIONS, Layout
+from lowwater.io.log.partition import PartitionWriter
+from lowwater.io.log.reader import LogReader
+from lowwater.io.log.values import Recovered, Start
+from lowwater.time import DurationLike, duration
+
+_SEGMENT_BYTES = 64 << 20
+
+
+@final
+class Log:
+    """A log in a folder: partitions of records, each at an offset that stays its own.
+
+    One process at a time may write it, and one thread; any number may read. What :meth:`append`
+    has returned survives a crash of the process, and with ``fsync=1`` of the machine too. A batch
+    that was being written in a crash is cut off when the log is next opened for writing (see
+    :attr:`recovered`). All records have the schema of the first.
+
+    Args:
+        path: Its folder; made if it is not there.
+        partitions: How many partitions a new log has, 1 unless given. It never changes.
+        segment_bytes: About how long a file of a partition gets before the next begins.
+        fsync: After how many appends the disk is told to keep them: 1 for each; 0 for never but
+            in :meth:`sync` and :meth:`close`.
+        retention_bytes: How long a partition may get: behind that, its oldest segments go.
+        retention_age: How old a segment's last record may get before the segment goes.
+        read_only: Whether the log is opened for readers alone; it must exist.
+        clock: What the time of an append comes from.
+
+    Raises:
+        InvalidArgument: An argument is wrong, or it is not what the log was made with.
+        StateError: It has a writer already, is of another version, or cannot be written.
+        DataError: It is damaged where writing has to look.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, Log(folder, partitions=2) as log:
+    ...     log.append([{"user": "ann", "points": 5}, {"user": "bob", "points": 3}], partition=1)
+    ...     with log.reader(1, start=1) as reader:
+    ...         [batch.records.to_pylist() for batch in reader]
+    {1: range(0, 2)}
+    [[{'user': 'bob', 'points': 3}]]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        partitions: int | None = None,
+        *,
+        segment_bytes: int = _SEGMENT_BYTES,
+        fsync: int = 1,
+        retention_bytes: int | None = None,
+        retention_age: DurationLike | None = None,
+        read_only: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._fsync = _count(fsync, "fsync", least=0)
+        self._segment_bytes = _count(segment_bytes, "segment_bytes", least=1)
+        self._retention_bytes = (
+            None if retention_bytes is None else _count(retention_bytes, "retention_bytes", least=0)
+        )
+        self._retention_age = (
+            None if retention_age is None else duration(retention_age, name="retention_age")
+        )
+        self._clock = WallClock() if clock is None else clock
+        self._unsynced = 0
+        self._rolled = False
+        self._broken: str | None = None
+        self._writers: list[PartitionWriter] = []
+        self._lock: WriterLock | None = None
+        if partitions is not None:
+            _count(partitions, "partitions", least=1, most=MOST_PARTITIONS)
+        if read_only:
+            self._layout = Layout.require(path)
+            _require_same(partitions, self._layout)
+        else:
+            self._layout = self._open(Path(path), partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return self._layout.partitions
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the records; ``None`` while there are none."""
+        for writer in self._writers:
+            if writer.schema is not None:
+                return writer.schema
+        return None if self._writers else self._layout.schema()
+
+    @property
+    def recovered(self) -> tuple[Recovered, ...]:
+        """What was cut off when the log was opened: the tails that a crash, or damage, left."""
+        return tuple(w.recovered for w in self._writers if w.recovered is not None)
+
+    @property
+    def earliest(self) -> dict[int, int]:
+        """The offset of each partition's first record that is kept."""
+        return {n: self._layout.view(n).earliest() for n in range(self.partitions)}
+
+    @property
+    def latest(self) -> dict[int, int]:
+        """The offset that each partition's next record will have."""
+        if self._writers:
+            return {writer.number: writer.next_offset for writer in self._writers}
+        return {n: self._layout.view(n).latest() for n in range(self.partitions)}
+
+    def append(
+        self,
+        records: Any,
+        *,
+        partition: int | None = None,
+        key: str | Iterable[str] | None = None,
+    ) -> dict[int, range]:
+        """Append records and return their offsets, by partition, in the order they were given.
+
+        Either all are in the log when it returns, or, if it raises, none. A crash in between may
+        leave some of a long batch, or those of some partitions.
+
+        Args:
+            records: An Arrow table or batch, or mappings. Columns may come in any order.
+            partition: Where they go.
+            key: The column, or columns, whose values say where: equal ones to one partition, the
+                same for ever. With neither, the partition that had the fewest records takes all.
+
+        Raises:
+            InvalidArgument: An argument is wrong.
+            DataError: The records have another schema than the log; the message says how.
+            StateError: They cannot be written, or made durable.
+        """
+        writers = self._writable()
+        batch = as_batch(records, self.schema)
+        shares = self._shares(batch, partition, key)
+        if not shares:
+            return {}
+        if self._rolled:
+            self.retain()
+        time = max(self._clock.now(), *(writer.last_time for writer in writers))
+        marks = {number: writers[number].mark() for number in shares}
+        try:
+            offsets = {n: writers[n].append(share, time) for n, share in shares.items()}
+            self._unsynced += 1
+            if self._fsync and self._unsynced >= self._fsync:
+                self.sync()
+        except BaseException as error:
+            self._undo(marks, error)
+            raise
+        self._rolled = any(writers[n].mark().base != mark.base for n, mark in marks.items())
+        return offsets
+
+    def sync(self) -> None:
+        """Make durable what was appended.
+
+        Raises:
+            StateError: The disk says no. The log takes no more then: what it holds is not known
+                before it is opened anew.
+        """
+        try:
+            for writer in self._writable():
+                writer.sync()
+        except StateError as error:
+            self._broken = self._broken or error.what
+            raise
+        self._unsynced = 0
+
+    def retain(self) -> int:
+        """Remove what retention no longer keeps, and return how many segments went.
+
+        It is done before an append when a segment has ended since. Whole segments go, from the
+        front, and never the last.
+
+        Raises:
+            StateError: They cannot be removed.
+        """
+        writers = self._writable()
+        self._rolled = False
+        size, age = self._retention_bytes, self._retention_age
+        if size is None and age is None:
+            return 0
+        since = None if age is None else self._clock.now() - age
+        return sum(writer.retain(size, since) for writer in writers)
+
+    def reader(
+        self,
+        partitions: int | Iterable[int] | None = None,
+        start: Start = "earliest",
+        *,
+        name: str | None = None,
+    ) -> LogReader:
+        """Return a reader, which is to be closed.
+
+        Args:
+            partitions: One partition, or several; all unless given.
+            start: Where to begin: ``"earliest"``, ``"latest"``, an offset, a time of append (an
+                ``Instant``, an aware ``datetime`` or ISO-8601 text: the first batch appended then
+                or later), or the ``position`` of a reader.
+            name: Under which name to commit offsets; where some are committed, it begins there.
+
+        Raises:
+            InvalidArgument: There is no such partition or place.
+            DataError: The place lies behind the end, or before what retention has kept.
+        """
+        return LogReader(self._layout, self._layout.numbers(partitions), start, name)
+
+    def close(self) -> None:
+        """Sync and let go of the log; more than once is once. Readers go on."""
+        writers, self._writers = self._writers, []
+        try:
+            for writer in writers:
+                writer.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def _open(self, path: Path, partitions: int | None) -> Layout:
+        if path.exists() and not path.is_dir():
+            raise InvalidArgument(f"{str(path)!r} is a file", mend="Give the name of a folder")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"the log's folder cannot be made: {error.strerror or error}",
+                where=str(path),
+                mend="See that the folder above it may be written to",
+            ) from None
+        self._lock = WriterLock(path / "lock")
+        try:
+            layout = Layout.find(path)
+            if layout is None:
+                layout = Layout(path, partitions or 1)
+                if layout.view(0).segments():
+                    raise StateError(
+                        "the folder has segments, but not the file that says what log this is",
+                        where=str(path / "log.json"),
+                        mend="Put the file back from a copy",
+                    )
+                layout.create()
+            _require_same(partitions, layout)
+            for number in range(layout.partitions):
+                folder = layout.partition(number)
+                self._writers.append(PartitionWriter(number, folder, self._segment_bytes))
+            _require_one_schema(self._writers, path)
+        except BaseException:
+            self.close()
+            raise
+        return layout
+
+    def _shares(
+        self, batch: pa.RecordBatch, partition: int | None, key: str | Iterable[str] | None
+    ) -> dict[int, pa.RecordBatch]:
+        """Return what each partition gets of a batch."""
+        if key is not None:
+            if partition is not None:
+                raise InvalidArgument("both partition= and key= are given", mend="Give one of them")
+            names = (key,) if isinstance(key, str) else tuple(key)
+            return split_by_key(batch, names, self.partitions)
+        if partition is None:
+            partition = min(self._writers, key=lambda writer: writer.next_offset).number
+        (partition,) = self._layout.numbers(partition, "partition")
+        return {partition: batch} if batch.num_rows else {}
+
+    def _undo(self, marks: dict[int, Any], error: BaseException) -> None:
+        try:
+            for number, mark in marks.items():
+                self._writers[number].undo(mark)
+        except StateError as second:
+            self._broken = f"{error}; {second.what}"
+
+    def _writable(self) -> list[PartitionWriter]:
+        if self._broken is not None:
+            raise StateError(
+                f"the log takes no more since a write failed: {self._broken}",
+                where=str(self._layout.path),
+                mend="Close it and open it anew: a half-written batch is then cut off",
+            )
+        if not self._writers:
+            raise StateError(
+                "the log is closed, or open for reading alone",
+                where=str(self._layout.path),
+                mend="Open it for writing: Log(path)",
+            )
+        return self._writers
+
+
+def _require_one_schema(writers: list[PartitionWriter], path: Path) -> None:
+    known = [writer for writer in writers if writer.schema is not None]
+    for writer in known[1:]:
+        what = difference(writer.schema, known[0].schema)
+        if what:
+            raise DataError(
+                f"partition {writer.number} has another schema than partition "
+                f"{known[0].number}: {what}",
+                where=str(path),
+                mend="Put the partition back from a copy",
+            )
+
+
+def _require_same(partitions: int | None, layout: Layout) -> None:
+    if partitions is not None and partitions != layout.partitions:
+        raise InvalidArgument(
+            f"partitions={partitions}, but the log has {layout.partitions}",
+            where=str(layout.path),
+            mend="Leave it out: the number of partitions never changes, or keys would move",
+        )
+
+
+def _count(value: object, name: str, *, least: int, most: int = 2**62) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    bounds = f"{least} or more" if most == 2**62 else f"from {least} to {most}"
+    raise InvalidArgument(f"{describe(name, value)} is not possible", mend=f"Give an int, {bounds}")

@@ -1,0 +1,242 @@
+"""The writing side of a partition: append, roll, retention."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+
+from lowwater.errors import InvalidArgument, StateError
+from lowwater.io.log._files import sync_folder
+from lowwater.io.log.frames import (
+    LONGEST_PAYLOAD,
+    Kind,
+    encode_header,
+    encode_payload,
+)
+from lowwater.io.log.index import SparseIndex
+from lowwater.io.log.recovery import recover
+from lowwater.io.log.segments import Segment, segment_path, segments_in
+from lowwater.io.log.values import Recovered
+from lowwater.time import START_OF_TIME
+
+_FRAME_ROWS = 1 << 16
+_FRAME_BYTES = 1 << 24
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a partition ends, to go back to when an append fails."""
+
+    base: int | None
+    size: int
+    next_offset: int
+    last_time: int
+    schema: pa.Schema | None
+
+
+@final
+class PartitionWriter:
+    """Appends to the last segment of a partition. There must be one writer alone.
+
+    Every segment but the last is whole and durable: one is fsynced before the next begins.
+
+    Args:
+        number: The partition.
+        folder: Its folder; made if it is not there.
+        segment_bytes: A segment that would grow longer is followed by another.
+
+    Raises:
+        DataError: A segment that is not the last is damaged where it has to be read.
+        StateError: The folder cannot be written to.
+    """
+
+    def __init__(self, number: int, folder: Path, segment_bytes: int) -> None:
+        self.number = number
+        self.next_offset = 0
+        self.last_time = START_OF_TIME
+        self.schema: pa.Schema | None = None
+        self.recovered: Recovered | None = None
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._base: int | None = None
+        self._size = 0
+        self._descriptor = -1
+        self._dirty = False
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                sync_folder(folder.parent)
+            segments = segments_in(folder)
+            if segments:
+                self._resume(segments)
+        except OSError as error:
+            raise self._failed("opened for writing", error) from None
+
+    def append(self, batch: pa.RecordBatch, time: int) -> range:
+        """Write records behind the last and return their offsets; durable only after ``sync``.
+
+        Raises:
+            StateError: They cannot be written; ``undo`` then.
+        """
+        first = self.next_offset
+        try:
+            for part in _parts(batch):
+                self._write(part, time)
+        except OSError as error:
+            raise self._failed("written to", error) from None
+        return range(first, self.next_offset)
+
+    def sync(self) -> None:
+        """Make what was appended durable.
+
+        Raises:
+            StateError: The disk says no; what it holds is not known then.
+        """
+        if self._dirty:
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                raise self._failed("made durable", error) from None
+            self._dirty = False
+
+    def mark(self) -> Mark:
+        """Return where the partition ends."""
+        return Mark(self._base, self._size, self.next_offset, self.last_time, self.schema)
+
+    def undo(self, mark: Mark) -> None:
+        """Go back to where the partition ended.
+
+        Raises:
+            StateError: That cannot be done.
+        """
+        try:
+            if mark.base != self._base:
+                self._close()
+                for segment in reversed(segments_in(self._folder)):
+                    if mark.base is None or segment.base > mark.base:
+                        segment.path.unlink()
+                sync_folder(self._folder)
+            if mark.base is not None:
+                if self._descriptor < 0:
+                    self._open(mark.base, os.O_WRONLY)
+                os.ftruncate(self._descriptor, mark.size)
+            self._dirty = mark.base is not None
+        except OSError as error:
+            raise self._failed("put back as it was", error) from None
+        self._base, self._size = mark.base, mark.size
+        self.next_offset, self.last_time = mark.next_offset, mark.last_time
+        self.schema = mark.schema
+
+    def retain(self, size: int | None, since: int | None) -> int:
+        """Remove whole segments from the front, never the last, and return how many.
+
+        Args:
+            size: While the partition has more bytes than that, the first one goes.
+            since: A segment without a record appended then or later goes.
+        """
+        try:
+            removed = self._remove_first(size, since)
+            if removed:
+                sync_folder(self._folder)
+        except OSError as error:
+            raise self._failed("made shorter", error) from None
+        return removed
+
+    def close(self) -> None:
+        """Sync and close."""
+        try:
+            self.sync()
+        finally:
+            self._close()
+
+    def _write(self, batch: pa.RecordBatch, time: int) -> None:
+        payload = encode_payload(batch)
+        if payload.size > LONGEST_PAYLOAD:
+            raise InvalidArgument(
+                f"a record takes {payload.size} bytes, which is too long",
+                mend="Records may take up to 4 GiB",
+            )
+        count = batch.num_rows
+        header = encode_header(Kind.RECORDS, self.next_offset, time, count, payload)
+        length = len(header) + payload.size
+        if self._base is None or (self._size and self._size + length > self._segment_bytes):
+            self._roll()
+        parts: list[bytes | memoryview[int]] = [header, memoryview(payload)]
+        if not self._size:
+            schema = memoryview(encode_payload(batch.schema))
+            parts = [encode_header(Kind.SCHEMA, self.next_offset, time, 0, schema), schema, *parts]
+        self._dirty = True
+        self._size += _write_all(self._descriptor, parts)
+        self.schema = batch.schema
+        self.next_offset += count
+        self.last_time = time
+
+    def _remove_first(self, size: int | None, since: int | None) -> int:
+        segments = segments_in(self._folder)
+        sizes = [segment.path.stat().st_size for segment in segments]
+        total = sum(sizes)
+        removed = 0
+        for segment, own in zip(segments[:-1], sizes, strict=False):
+            last = None if since is None else SparseIndex(segment).last_time()
+            old = since is not None and last is not None and last < since
+            if not old and (size is None or total <= size):
+                break
+            segment.path.unlink()
+            total -= own
+            removed += 1
+        return removed
+
+    def _roll(self) -> None:
+        self.sync()
+        self._close()
+        self._open(self.next_offset, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._size = 0
+        sync_folder(self._folder)
+
+    def _open(self, base: int, flags: int) -> None:
+        path = segment_path(self._folder, base)
+        # Appending: a write goes to the end even after the file was cut.
+        self._descriptor = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._base = base
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _resume(self, segments: list[Segment]) -> None:
+        self._open(segments[-1].base, os.O_WRONLY)
+        end = recover(self.number, segments, self._descriptor)
+        self._size, self.next_offset, self.last_time = end.size, end.next_offset, end.last_time
+        self.schema, self.recovered = end.schema, end.recovered
+
+    def _failed(self, what: str, error: OSError) -> StateError:
+        return StateError(
+            f"a partition of the log cannot be {what}: {error.strerror or error}",
+            where=str(self._folder),
+            mend="Make room on the disk and see that the folder may be written to, then try again",
+        )
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of frames' size."""
+    rows = batch.num_rows
+    per_frame = max(1, min(_FRAME_ROWS, _FRAME_BYTES * rows // max(1, batch.nbytes)))
+    for start in range(0, rows, per_frame):
+        yield batch.slice(start, per_frame)
+
+
+def _write_all(descriptor: int, parts: list[bytes | memoryview[int]]) -> int:
+    total = sum(map(len, parts))
+    written = os.writev(descriptor, parts)
+    if written < total:  # the disk is nearly full, or the frame very long
+        rest = memoryview(b"".join(parts))[written:]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    return total

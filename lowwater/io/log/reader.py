@@ -1,0 +1,216 @@
+"""Reading a log: several partitions as one stream, from anywhere, with offsets of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self, final
+
+from lowwater.engine.sources import READ_ROWS
+from lowwater.errors import DataError, InvalidArgument, StateError
+from lowwater.io.log.cursor import Cursor, PartitionView
+from lowwater.io.log.layout import Layout
+from lowwater.io.log.values import (
+    LogBatch,
+    Position,
+    Start,
+    as_offset,
+    as_position,
+    as_time,
+)
+
+
+@final
+class LogReader:
+    """Reads some or all partitions of a log, in the order of their appends.
+
+    Many readers may read while the writer appends; none sees half a batch. Records of one
+    partition come in the order of their offsets. Of several partitions, what was appended first
+    comes first, as far as it is there when it is looked for.
+
+    Args:
+        layout: The log.
+        partitions: Which partitions.
+        start: Where to begin. A position may leave partitions out: they begin at ``"earliest"``.
+        name: Under which name to commit offsets. Where some are committed already, the reader
+            begins there and not at ``start``.
+
+    Raises:
+        InvalidArgument: There is no such place.
+        DataError: The place lies behind the end of the log, or before what retention has kept.
+    """
+
+    def __init__(
+        self, layout: Layout, partitions: tuple[int, ...], start: Start, name: str | None
+    ) -> None:
+        self._layout = layout
+        self._name = name
+        self._views = {number: layout.view(number) for number in partitions}
+        committed = (None if name is None else layout.committed(name)) or {}
+        begin = _resolve(self._views, start, layout.partitions, committed)
+        self._cursors = {number: Cursor(self._views[number], begin[number]) for number in begin}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[LogBatch]:
+        """Yield batches up to what is there now; iterate again for what came since."""
+        while batches := self.read(READ_ROWS):
+            yield from batches
+
+    def read(self, records: int = READ_ROWS) -> list[LogBatch]:
+        """Return the next records, up to so many; none if there are none yet.
+
+        Raises:
+            DataError: The log is damaged there, or the records are gone. The reader stays before
+                that place, and what came before has been returned.
+        """
+        found: list[LogBatch] = []
+        times: dict[int, int] = {}
+        try:
+            for number, cursor in self._cursors.items():
+                time = cursor.peek()
+                if time is not None:
+                    times[number] = time
+            while times and records > 0:
+                number = min(times, key=lambda one: (times[one], one))
+                cursor = self._cursors[number]
+                batch = cursor.take(records)
+                if batch is not None:
+                    found.append(batch)
+                    records -= len(batch)
+                time = cursor.peek()
+                if time is None:
+                    del times[number]
+                else:
+                    times[number] = time
+        except DataError:
+            if not found:
+                raise
+        return found
+
+    @property
+    def position(self) -> Position:
+        """The next offset of each partition, by its number as text."""
+        return {str(number): cursor.offset for number, cursor in self._cursors.items()}
+
+    @property
+    def lag(self) -> dict[int, int]:
+        """How many records of each partition are still to be read."""
+        return {
+            number: max(0, view.latest() - self._cursors[number].offset)
+            for number, view in self._views.items()
+        }
+
+    def seek(self, start: Start) -> None:
+        """Go elsewhere. A position may leave partitions out: they stay where they are.
+
+        Raises:
+            InvalidArgument: There is no such place.
+            DataError: The place lies behind the end of the log, or before what was kept.
+        """
+        here = self.position if isinstance(start, Mapping) else {}
+        begin = _resolve(self._views, start, self._layout.partitions, {}, here)
+        for number, offset in begin.items():
+            self._cursors[number].seek(offset)
+
+    def stop_at(self, position: Position) -> None:
+        """Read no further than a position; partitions left out have no limit."""
+        given = as_position(position, self._layout.partitions)
+        for number, cursor in self._cursors.items():
+            if str(number) in given:
+                cursor.limit = given[str(number)]
+
+    def commit(self, position: Position | None = None) -> None:
+        """Store where to go on, under the reader's name, atomically and durably.
+
+        The records before it are made durable first: the position never gets ahead of the log.
+
+        Args:
+            position: Up to where records are dealt with; all that were read unless given.
+
+        Raises:
+            InvalidArgument: The reader has no name, or the position is none.
+            StateError: It cannot be written.
+        """
+        if self._name is None:
+            raise InvalidArgument(
+                "a reader without a name has nowhere to commit to",
+                mend='Give it one: log.reader(name="billing")',
+            )
+        given = self.position if position is None else position
+        self.sync()
+        self._layout.commit(self._name, as_position(given, self._layout.partitions))
+
+    def sync(self) -> None:
+        """Make what was read durable, where the writer has not yet done so.
+
+        Raises:
+            StateError: The disk says no.
+        """
+        for number, cursor in self._cursors.items():
+            try:
+                cursor.sync()
+            except OSError as error:
+                raise StateError(
+                    f"the records cannot be made durable: {error.strerror or error}",
+                    where=str(self._views[number].folder),
+                    mend="Check the disk",
+                ) from None
+
+    def close(self) -> None:
+        """Close the files; more than once is once."""
+        for cursor in self._cursors.values():
+            cursor.close()
+
+
+def _resolve(
+    views: Mapping[int, PartitionView],
+    start: Start,
+    partitions: int,
+    committed: Position,
+    otherwise: Position | None = None,
+) -> dict[int, int]:
+    """Return the offset at which each partition begins."""
+    if isinstance(start, Mapping):
+        committed = {**(otherwise or {}), **as_position(start, partitions, "start"), **committed}
+        start = "earliest"
+    time = as_time(start)
+    found: dict[int, int] = {}
+    for number, view in views.items():
+        given = committed.get(str(number))
+        if given is None and start == "earliest":
+            found[number] = view.earliest()
+        elif given is None and start == "latest":
+            found[number] = view.latest()
+        elif given is None and time is not None:
+            found[number] = view.offset_at(time)
+        else:
+            offset = as_offset(start, "start") if given is None else given
+            _require_within(view, offset, committed=given is not None)
+            found[number] = offset
+    return found
+
+
+def _require_within(view: PartitionView, offset: int, *, committed: bool) -> None:
+    first, behind = view.earliest(), view.latest()
+    if first <= offset <= behind:
+        return
+    what = "the next one will be" if offset > behind else "the first one kept is"
+    known = behind if offset > behind else first
+    remedy = f'Start at "earliest", or at an offset from {first} to {behind}'
+    if committed:
+        remedy += "; what a named reader has committed is in the folder readers/ of the log"
+    raise DataError(
+        f"partition {view.number} has no record {offset}: {what} {known}",
+        where=str(view.folder),
+        mend=remedy,
+    )

@@ -1,0 +1,123 @@
+"""Opening a partition that was written before: where it ends, and the cut of a damaged tail."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+
+from lowwater.io.log._files import sync_folder
+from lowwater.io.log.frames import Damaged, Kind, decode_schema
+from lowwater.io.log.index import SparseIndex
+from lowwater.io.log.segments import Frame, Gap, Segment, SegmentReader, schema_of
+from lowwater.io.log.values import Recovered
+from lowwater.time import START_OF_TIME
+
+
+@final
+@dataclass(slots=True)
+class End:
+    """Where a partition ends.
+
+    Args:
+        next_offset: The offset of the next record.
+        last_time: When the last record was appended.
+        schema: The schema of the records, if there are any.
+        size: Bytes of the last segment.
+        recovered: What was cut, if anything was.
+    """
+
+    next_offset: int
+    last_time: int = START_OF_TIME
+    schema: pa.Schema | None = None
+    size: int = 0
+    recovered: Recovered | None = None
+
+
+def recover(number: int, segments: list[Segment], descriptor: int) -> End:
+    """Find where a partition ends; what its last segment holds from there on is cut off.
+
+    The end is the first frame that is not whole, has a wrong checksum or stands in the wrong
+    place. An unfinished write ends so. Where sound frames follow it, it was no such thing, and
+    what is cut is kept in a file beside. O(bytes of the last segment).
+
+    Args:
+        number: The partition.
+        segments: Its segments, at least one.
+        descriptor: The last one, open for writing.
+
+    Raises:
+        DataError: The segment before an empty last one is damaged.
+        OSError: The file cannot be read or cut.
+    """
+    last = segments[-1]
+    end = End(last.base)
+    with closing(SegmentReader(last.path)) as reader:
+        gap = _scan(reader, end)
+        cut = reader.size() - gap.position
+        if cut:
+            kept = _keep(last.path, gap.position) if reader.more_behind(gap) else None
+            os.ftruncate(descriptor, gap.position)
+            end.recovered = Recovered(
+                partition=number,
+                file=str(last.path),
+                position=gap.position,
+                offset=end.next_offset,
+                cut=cut,
+                reason=gap.reason,
+                kept=kept,
+            )
+    os.fsync(descriptor)  # what the last writer left may not be durable yet
+    end.size = gap.position
+    if len(segments) > 1 and end.next_offset == last.base:  # the last one is still empty
+        before = SparseIndex(segments[-2]).last_time()
+        end.last_time = START_OF_TIME if before is None else before
+        end.schema = end.schema or schema_of(segments[-2])
+    return end
+
+
+def _scan(reader: SegmentReader, end: End) -> Gap:
+    """Step through the sound frames, up to where they end."""
+    while True:
+        frame = reader.next()
+        if isinstance(frame, Gap):
+            return frame
+        reason = _take_in(frame, end)
+        if reason is not None:
+            reader.position = frame.position
+            return Gap(frame.position, reason, cut=False, skip=frame.header.size)
+
+
+def _take_in(frame: Frame, end: End) -> str | None:
+    """Move the end behind a frame; return what is wrong with it, if anything is."""
+    header = frame.header
+    if header.offset != end.next_offset:
+        return f"record {header.offset} stands where {end.next_offset} was to come"
+    if (header.kind is Kind.SCHEMA) != (frame.position == 0):
+        return "records stand where a schema was to come, or a schema where records were"
+    if header.kind is Kind.SCHEMA:
+        try:
+            end.schema = decode_schema(frame.payload)
+        except Damaged as error:
+            return str(error)
+    else:
+        end.next_offset = header.next_offset
+        end.last_time = max(end.last_time, header.time)
+    return None
+
+
+def _keep(path: Path, position: int) -> str:
+    """Copy the end of a file beside it, durably, and return the copy's path."""
+    kept = path.with_name(f"{path.name}.cut-{position}")
+    with path.open("rb") as file, kept.open("wb") as copy:
+        file.seek(position)
+        while block := file.read(1 << 20):
+            copy.write(block)
+        copy.flush()
+        os.fsync(copy.fileno())
+    sync_folder(path.parent)
+    return str(kept)

@@ -1,0 +1,233 @@
+"""Segments: the files of a partition, named by the offset of their first record."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+
+from lowwater.errors import DataError
+from lowwater.io.log.frames import (
+    ALIGNMENT,
+    HEADER_BYTES,
+    MAGIC,
+    Damaged,
+    Header,
+    decode_header,
+    decode_schema,
+    is_sound,
+)
+
+_NAME = re.compile(r"\d{20}\.segment", re.ASCII)
+_FRAMES_WINDOW = 1 << 20
+_HEADERS_WINDOW = 1 << 14
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A file of a partition.
+
+    Args:
+        base: Offset of its first record.
+        path: The file.
+    """
+
+    base: int
+    path: Path
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A sound frame: its header, its payload, and the byte where it begins."""
+
+    header: Header
+    payload: memoryview
+    position: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where no sound frame is.
+
+    Args:
+        position: The byte where one would begin.
+        reason: What is wrong, in words.
+        cut: Whether the file ends there, or within the frame: it may be still being written.
+        skip: Bytes up to the next frame, if the header can be trusted.
+    """
+
+    position: int
+    reason: str
+    cut: bool
+    skip: int | None = None
+
+
+def segment_path(folder: Path, base: int) -> Path:
+    """Return the file of the segment that begins at an offset."""
+    return folder / f"{base:020d}.segment"
+
+
+def segments_in(folder: Path) -> list[Segment]:
+    """Return the segments of a partition in order; none if there is no such folder."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # once per poll: no Path per name
+    except FileNotFoundError:
+        return []
+    return sorted(Segment(int(name[:20]), folder / name) for name in names if _NAME.fullmatch(name))
+
+
+@final
+class SegmentReader:
+    """Reads frames of a segment from a byte position, while it may be growing.
+
+    Files are read, not mapped: a mapped file that shrinks would end the process.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.position = 0
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._window = memoryview(b"")
+        self._window_start = 0
+        self._durable = 0
+
+    def close(self) -> None:
+        """Close the file; more than once is once."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def size(self) -> int:
+        """Return the bytes of the file as it is now."""
+        return os.fstat(self._descriptor).st_size
+
+    def next(self) -> Frame | Gap:
+        """Return the frame at the position and step behind it; a gap leaves the position."""
+        at = self.position
+        header = self._header(at, _FRAMES_WINDOW)
+        if isinstance(header, Gap):
+            return self._forget(header)
+        frame = self._read(at, header.size, _FRAMES_WINDOW) if self._has(header, at) else None
+        if frame is None or len(frame) < header.size:
+            return self._forget(Gap(at, "the file ends within the frame", cut=True))
+        if not is_sound(header, frame):
+            return self._forget(Gap(at, "the checksum is wrong", cut=False, skip=header.size))
+        self.position = at + header.size
+        return Frame(header, frame[HEADER_BYTES:], at)
+
+    def headers(self) -> Iterator[tuple[int, Header]]:
+        """Yield each whole frame's position and header from the position on, checking no payload.
+
+        The position moves along. O(frames).
+        """
+        size = self.size()
+        while True:
+            header = self._header(self.position, _HEADERS_WINDOW)
+            if isinstance(header, Gap):
+                self._forget(header)
+                return
+            if self.position + header.size > size:
+                return
+            yield self.position, header
+            self.position += header.size
+
+    def more_behind(self, gap: Gap) -> bool:
+        """Return whether a frame stands behind a gap, so that the gap is no unfinished write."""
+        if gap.cut:
+            return False
+        if gap.skip is not None:
+            return isinstance(self._header(gap.position + gap.skip, HEADER_BYTES), Header)
+        rest = self._read(gap.position, max(0, self.size() - gap.position), 0).tobytes()
+        at = rest.find(MAGIC, 1)
+        while 0 <= at <= len(rest) - HEADER_BYTES:
+            if at % ALIGNMENT == 0 and decode_header(rest[at : at + HEADER_BYTES]) is not None:
+                return True
+            at = rest.find(MAGIC, at + 1)
+        return False
+
+    def ends_at(self, gap: Gap) -> bool:
+        """Return whether the file ends where a gap is, behind whole frames."""
+        return self.size() == gap.position
+
+    def sync(self) -> None:
+        """Make what has been read durable, if its writer has not yet."""
+        if self.position > self._durable:
+            size = self.size()
+            os.fdatasync(self._descriptor)
+            self._durable = size
+
+    def _header(self, at: int, window: int) -> Header | Gap:
+        head = self._read(at, HEADER_BYTES, window)
+        if len(head) < HEADER_BYTES:
+            return Gap(at, "the file ends within the frame's header", cut=True)
+        return decode_header(head) or Gap(at, "no frame begins here", cut=False)
+
+    def _has(self, header: Header, at: int) -> bool:
+        end = at + header.size
+        return end <= self._window_start + len(self._window) or end <= self.size()
+
+    def _read(self, at: int, length: int, window: int) -> memoryview:
+        start = at - self._window_start
+        if start < 0 or start + length > len(self._window):
+            self._window = memoryview(_read_all(self._descriptor, max(length, window), at))
+            self._window_start = at
+            start = 0
+        return self._window[start : start + length]
+
+    def _forget(self, gap: Gap) -> Gap:
+        self._window = memoryview(b"")  # what is there now may be written anew
+        return gap
+
+
+def damaged(path: Path, position: int, offset: int, reason: str) -> DataError:
+    """Return the error for damage where there should be sound frames."""
+    return DataError(
+        f"the log is damaged: {reason}; record {offset} was to come here",
+        where=f"{path}, byte {position}",
+        mend="Put the file back from a copy, or start behind it at the next segment's offset",
+    )
+
+
+def schema_of(segment: Segment) -> pa.Schema | None:
+    """Return the schema that a segment begins with; ``None`` if it is not there yet.
+
+    Raises:
+        DataError: It is damaged.
+    """
+    with closing(SegmentReader(segment.path)) as reader:
+        frame = reader.next()
+    if isinstance(frame, Gap):
+        if frame.cut:
+            return None
+        raise damaged(segment.path, 0, segment.base, frame.reason)
+    try:
+        return decode_schema(frame.payload)
+    except Damaged as error:
+        raise damaged(segment.path, 0, segment.base, str(error)) from None
+
+
+def _read_all(descriptor: int, length: int, at: int) -> bytes:
+    data = os.pread(descriptor, length, at)
+    if not data or len(data) == length:
+        return data
+    parts = [data]
+    got = len(data)
+    while got < length and (data := os.pread(descriptor, length - got, at + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)

@@ -1,0 +1,132 @@
+"""What a log hands out and takes: batches of records, places to start, what was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.io.log.frames import LAST_OFFSET
+from lowwater.time import Instant, instant
+
+Position: TypeAlias = Mapping[str, int]
+"""The next offset of each partition, by the partition's number as text: it is plain JSON."""
+
+Start: TypeAlias = (
+    Literal["earliest", "latest"] | str | int | datetime | np.datetime64 | Mapping[str, int]
+)
+"""Where to begin: ``"earliest"``, ``"latest"``, an offset (a plain int), a time of append (an
+``Instant``, an aware ``datetime``, a ``datetime64`` or ISO-8601 text), or a position."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LogBatch:
+    """Records of one partition that were appended together, or some of them.
+
+    Args:
+        partition: The partition.
+        offset: Offset of the first record.
+        time: When they were appended.
+        records: The records.
+    """
+
+    partition: int
+    offset: int
+    time: Instant
+    records: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.records.num_rows)
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the record after the last."""
+        return self.offset + len(self)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A damaged tail that was cut when a log was opened for writing.
+
+    Args:
+        partition: The partition.
+        file: Its last segment.
+        position: The byte at which it was cut.
+        offset: The offset that the next record will have.
+        cut: How many bytes were cut.
+        reason: What was wrong there.
+        kept: A file with the bytes that were cut, if sound frames seem to be among them.
+    """
+
+    partition: int
+    file: str
+    position: int
+    offset: int
+    cut: int
+    reason: str
+    kept: str | None = None
+
+
+def as_position(given: Mapping[str, int], partitions: int, name: str = "position") -> Position:
+    """Return a position whose every partition and offset is possible.
+
+    Raises:
+        InvalidArgument: It is not a mapping of partitions to offsets.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(
+            f"{describe(name, given)} is no position", mend='Give, say, {"0": 17, "1": 4}'
+        )
+    found: dict[str, int] = {}
+    for key, offset in given.items():
+        number = str(key)
+        if not (number.isascii() and number.isdigit() and int(number) < partitions):
+            raise InvalidArgument(
+                f"{describe(name, given)} names a partition {key!r}",
+                mend=f"Partitions are 0 to {partitions - 1}",
+            )
+        found[str(int(number))] = as_offset(offset, f"{name}[{key!r}]")
+    return found
+
+
+def as_offset(value: object, name: str) -> int:
+    """Return an offset.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidArgument(f"{describe(name, value)} is no offset", mend="Give an int")
+    if not 0 <= value <= LAST_OFFSET:
+        raise InvalidArgument(
+            f"{describe(name, value)} is no offset", mend="Offsets are 0 and above"
+        )
+    return int(value)
+
+
+def as_time(start: Start) -> Instant | None:
+    """Return the time that a start stands for; ``None`` if it is an offset or a word.
+
+    Raises:
+        InvalidArgument: It is no start at all.
+    """
+    if start in ("earliest", "latest"):
+        return None
+    if isinstance(start, Instant):
+        return start
+    if isinstance(start, (int, np.integer)) and not isinstance(start, (bool, np.timedelta64)):
+        return None
+    if isinstance(start, (str, datetime, np.datetime64)):
+        return instant(start, name="start")
+    raise InvalidArgument(
+        f"{describe('start', start)} is no place to start",
+        mend='Use "earliest", "latest", an offset, a time of append, or a position such as '
+        '{"0": 17}',
+    )
