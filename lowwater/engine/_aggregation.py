@@ -97,6 +97,7 @@ class _Part:
         self._table = table
         self._dtype: np.dtype[Any] | None = None
         self._type: pa.DataType | None = None
+        self._guessed = False
         self._aggregate: Aggregate | None = None
         self._bags: dict[str, Bag] = {}
         self._fields: list[str] = []
@@ -150,12 +151,12 @@ class _Part:
         if self._dtype is None or self._aggregate is None:
             return None
         notes = getattr(self._aggregate, "notes", {})
-        return (written(self._type), self._dtype.str, dict(notes))
+        return (written(self._type), self._dtype.str, dict(notes), self._guessed)
 
     def rebind(self, binding: Any, read: Callable[[Any], pa.DataType | None]) -> None:
         if binding is None:
             return
-        kind, dtype, notes = binding
+        kind, dtype, notes, self._guessed = binding
         self._bind(read(kind), np.dtype(dtype))
         if notes:
             self.bound.notes.update(notes)  # type: ignore[attr-defined]  # it had them before
@@ -163,8 +164,11 @@ class _Part:
     def _fit(self, column: Column) -> None:
         """Bind the aggregate, or widen it, so that it takes a column's values."""
         dtype = column.data.dtype
-        if self._aggregate is None:
-            self._bind(_plain(column.type), dtype)
+        if self._aggregate is None or self._guessed:
+            # Of nulls alone the type is a guess, and no row holds a value of it yet.
+            if self._dtype is None or self._dtype.kind != "O":
+                self._bind(_plain(column.type), dtype)
+            self._guessed = column.valid is not None and not column.valid.any()
         elif dtype != self._dtype and self._dtype is not None:
             numbers = object not in (dtype, self._dtype)
             wider = np.result_type(dtype, self._dtype) if numbers else np.dtype(object)
@@ -185,7 +189,11 @@ class _Part:
                 self._fields.append(name)
                 self._table.add_field(Field(name, column.dtype, column.fill))
             elif self._table[name].dtype != np.dtype(column.dtype):
+                before = self._table[name]
                 self._table.retype(name, column.dtype, column.fill)
+                seen = self._table.columns.get(f"{self.name}:seen")
+                if seen is not None:  # what was the fill may also have been a value
+                    self._table[name][seen] = before[seen]
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

@@ -10,13 +10,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
 from lowwater.engine.columns import Column
+from lowwater.errors import DataError
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
 
 Shape: TypeAlias = Literal["list", "set", "count"]
 _SPARE = 1024
-_NO_ARROW = (OverflowError, UnicodeEncodeError)  # beyond 64 bits, half a surrogate pair
 
 
 @final
@@ -84,16 +84,28 @@ def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]
 def _codes(values: NDArray[Any]) -> Int64Array:
     """Return integers that are equal where values are."""
     if values.dtype == object:
-        try:
-            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, *_NO_ARROW):
-            known: dict[Any, int] = {}
-            return np.array(
-                [known.setdefault(_hashable(value), len(known)) for value in values], np.int64
-            )
+        return _codes_of_objects(values)
     if values.dtype == np.float64:
         return (values + 0.0).view(np.int64)
     return values.astype(np.int64, copy=False)
+
+
+def _codes_of_objects(values: NDArray[Any]) -> Int64Array:
+    if set(map(type, values)) == {str}:  # of several types Arrow would make one, "a" and b"a" alike
+        try:
+            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
+        except UnicodeEncodeError:  # half a surrogate pair
+            pass
+    known: dict[Any, int] = {}
+    try:
+        codes = [known.setdefault(_hashable(value), len(known)) for value in values]
+    except TypeError as error:
+        raise DataError(
+            f"values cannot be told apart: {error}",
+            where="aggregate(collect_set or count_distinct)",
+            mend="Turn them into values that can be hashed before",
+        ) from error
+    return np.array(codes, dtype=np.int64)
 
 
 def _hashable(value: Any) -> Any:

@@ -69,15 +69,17 @@ class Sum:
         if not values.size:
             return
         largest = max(int(values.max()), -int(values.min()))
-        self.notes["bound"] += largest * len(values)
+        self.notes["bound"] = min(self.notes["bound"] + largest * len(values), _INT64_LIMIT)
         if self.notes["bound"] < _INT64_LIMIT:
             return
         distinct, place = np.unique(rows, return_inverse=True)
         reach = np.abs(sums[distinct].astype(np.float64))
         reach += np.bincount(place, weights=np.abs(values.astype(np.float64)))
-        near = reach >= _INT64_LIMIT / 2
-        for at in np.flatnonzero(near).tolist():
-            total = int(sums[distinct[at]]) + sum(values[place == at].tolist())
+        high, low = np.zeros((2, len(distinct)), dtype=np.int64)  # halves of 32 bits do not wrap
+        np.add.at(high, place, values >> 32)
+        np.add.at(low, place, values & 0xFFFFFFFF)
+        for at in np.flatnonzero(reach >= _INT64_LIMIT / 2).tolist():
+            total = int(sums[distinct[at]]) + (int(high[at]) << 32) + int(low[at])
             if not -_INT64_LIMIT <= total < _INT64_LIMIT:
                 raise DataError(
                     f"an integer sum came to {total}, which does not fit 64 bits",
