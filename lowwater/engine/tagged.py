@@ -39,13 +39,15 @@ def panes_to_table(panes: PaneBatch, keys: Sequence[str]) -> pa.Table:
 
     def held(name: str, column: Column) -> Column:
         try:
-            return Column.from_arrow(column.to_arrow())
+            if not _is_mixed(column):
+                return Column.from_arrow(column.to_arrow())
         except _REFUSED:
-            values = column.to_list()
-            if all(value is None or isinstance(value, str) for value in values):
-                return column  # half a surrogate pair, which panes_to_arrow escapes
-            tagged.add(name)
-            return Column.from_arrow(to_msgpack(name, values))
+            pass
+        values = column.to_list()
+        if all(value is None or isinstance(value, str) for value in values):
+            return column  # half a surrogate pair, which panes_to_arrow escapes
+        tagged.add(name)
+        return Column.from_arrow(to_msgpack(name, values))
 
     table = pa.Table.from_batches(
         [
@@ -126,6 +128,14 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
             f"the column {field.name!r} holds no {encoding.decode()}: {error}",
             mend="What wrote it is at fault: please report it",
         ) from error
+
+
+def _is_mixed(column: Column) -> bool:
+    """Return whether Arrow would make one type of several: of a date and an int, two dates."""
+    if column.arrow is not None or column.type is not None or column.data.dtype != object:
+        return False
+    types = {type(value) for value in column.to_list() if value is not None}
+    return len(types) > 1 and not types <= {int, float}
 
 
 def _from_numpy(value: Any) -> Any:

@@ -1,0 +1,242 @@
+"""Deliveries to give to sinks, and the ways in which a process can die while it does so."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+import lowwater as lw
+from lowwater.engine.delivery import Delivery, DurableSink
+from lowwater.engine.steps import PaneBatch
+from lowwater.engine.tagged import panes_to_table
+from lowwater.io.delivery import errors_to_table, late_to_table
+
+SECOND = 1_000_000
+GAP = 10
+DESCRIPTION = {"state_id": "a-state"}
+
+
+class Killed(BaseException):
+    """What a test raises where the process is to die: no handler of errors sees it."""
+
+
+def of_items(items: list[dict[str, Any]], aggregates: dict[str, Any], **options: Any) -> pa.Table:
+    """Return the panes of minutes of items with ``t`` and ``k``."""
+    built = lw.from_iterable(
+        items, time="t", key="k", watermark=lw.Ascending(), clock=lw.ManualClock(0)
+    )
+    run = built.window(lw.FixedWindows("1m")).aggregate(**aggregates).run_batches(**options)
+    return panes_to_table(PaneBatch.concat(list(run)), ["k"])
+
+
+def with_everything(epoch: int = 1, sequence: int = 0, add: int = 0) -> Delivery:
+    """Return a delivery with panes, late elements and dead letters."""
+    items: list[dict[str, Any]] = [
+        {"t": i * 10 * SECOND, "k": "ab"[i % 2], "v": i + add} for i in range(20)
+    ]
+    items += [{"t": 0, "k": "a", "v": 3}, {"t": None, "k": "b", "v": b"\xff"}]
+    result = (
+        lw.from_iterable(
+            items, time="t", key="k", watermark=lw.Ascending(), clock=lw.ManualClock(0)
+        )
+        .window(lw.FixedWindows("1m"))
+        .aggregate(total=lw.sum("v"), values=lw.collect("v"), mean=lw.mean("v"))
+        .collect(bundle_size=1)
+    )
+    assert result.late
+    assert result.errors
+    return Delivery(
+        epoch,
+        sequence,
+        result.to_arrow(),
+        late_to_table(result.late),
+        errors_to_table(result.errors),
+    )
+
+
+def empty(epoch: int, sequence: int = 0) -> Delivery:
+    """Return a delivery of nothing."""
+    return Delivery(epoch, sequence, with_everything().panes.slice(0, 0))
+
+
+def sessions(seed: int) -> tuple[list[Delivery], dict[tuple[str, int, int], int]]:
+    """Return what a retracting pipeline of sessions gives, and the batch answer.
+
+    Sessions merge, early and late panes fire, and a delivery holds several firings. The answer is
+    the sum by (key, first second, end) of each session.
+    """
+    random_ = random.Random(seed)
+    seconds = [(random_.choice("abc"), random_.randrange(300)) for _ in range(150)]
+    items = [{"t": at * SECOND, "k": key, "v": i} for i, (key, at) in enumerate(seconds)]
+    run = (
+        lw.from_iterable(
+            items,
+            time="t",
+            key="k",
+            watermark=lw.BoundedDisorder("100s"),
+            clock=lw.ManualClock(0),
+        )
+        .window(
+            lw.Sessions(f"{GAP}s"),
+            trigger=lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
+            accumulation="retracting",
+            allowed_lateness="1h",
+        )
+        .aggregate(total=lw.sum("v"))
+        .run_batches(bundle_size=3)
+    )
+    batches = list(run)
+    deliveries = []
+    epoch = 0
+    while batches:
+        epoch += random_.randint(1, 3)
+        for sequence in range(random_.randint(1, 3)):
+            size = random_.randint(1, 6)
+            some, batches = batches[:size], batches[size:]
+            if some:
+                panes = panes_to_table(PaneBatch.concat(some), ["k"])
+                deliveries.append(Delivery(epoch, sequence, panes))
+    return deliveries, _in_one_go(items)
+
+
+def _in_one_go(items: Iterable[dict[str, Any]]) -> dict[tuple[str, int, int], int]:
+    by_key = defaultdict(list)
+    for item in items:
+        by_key[item["k"]].append((item["t"] // SECOND, item["v"]))
+    answer: dict[tuple[str, int, int], int] = {}
+    for key, elements in by_key.items():
+        start, end, total = None, 0, 0
+        for at, value in sorted(elements):
+            if start is not None and at < end:
+                end, total = at + GAP, total + value
+                continue
+            if start is not None:
+                answer[key, start, end] = total
+            start, end, total = at, at + GAP, value
+        assert start is not None
+        answer[key, start, end] = total
+    return answer
+
+
+class Whatever:
+    """A combiner that gives a value of a type that Arrow or Parquet lacks."""
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add_input(self, accumulator: list[Any], value: Any) -> list[Any]:
+        return [*accumulator, value]
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        return [value for one in accumulators for value in one]
+
+    def extract_output(self, accumulator: list[Any]) -> Any:
+        return self._values[accumulator[0]]
+
+
+def deliver_all(sink: DurableSink, deliveries: Iterable[Delivery]) -> None:
+    """Open a sink, deliver and close it, as a run does."""
+    sink.open(DESCRIPTION)
+    for delivery in deliveries:
+        sink.deliver(delivery)
+    sink.close()
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Return what a reader sees in a folder: files by name, but for hidden ones."""
+    if not folder.is_dir():
+        return {}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+class Moments:
+    """Counts calls; at the one that is due, raises before or after it, and at all that follow."""
+
+    def __init__(self, at: int, error: Callable[[], BaseException], *, after: bool) -> None:
+        self._left = at
+        self._error = error
+        self._after = after
+        self.reached = False
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with the calls to it counted."""
+
+        def called(*args: Any, **options: Any) -> Any:
+            if self.reached:
+                raise self._error()
+            self._left -= 1
+            self.reached = self._left < 0
+            if not self.reached:
+                return function(*args, **options)
+            if self._after:
+                function(*args, **options)
+            raise self._error()
+
+        return called
+
+
+@contextmanager
+def dying_in_files(at: int, *, after: bool) -> Iterator[Moments]:
+    """Let the process die at the ``at``-th call that changes the file system."""
+    moments = Moments(at, Killed, after=after)
+    names = ("mkdir", "open", "write", "fsync", "close", "replace", "unlink")
+    with ExitStack() as stack:
+        for name in names:
+            counted = moments.around(getattr(os, name))
+            stack.enter_context(mock.patch.object(os, name, counted))
+        yield moments
+
+
+@contextmanager
+def dying_in_database(module: Any, moments: Moments) -> Iterator[None]:
+    """Let the process die at a statement to the database whose ``connect`` the module has."""
+    made: list[Any] = []
+    connect = module.connect
+
+    def mortal(*args: Any, **options: Any) -> _Mortal:
+        made.append(connect(*args, **options))
+        return _Mortal(made[-1], moments)
+
+    with mock.patch.object(module, "connect", mortal):
+        yield
+    for connection in made:
+        connection.close()
+
+
+class _Mortal:
+    """A connection to a database that dies at some statement; all that follow find it dead."""
+
+    def __init__(self, connection: Any, moments: Moments) -> None:
+        self._connection = connection
+        self._moments = moments
+
+    def cursor(self) -> _MortalCursor:
+        return _MortalCursor(self._connection.cursor(), self._moments)
+
+    def execute(self, *args: Any) -> Any:
+        return self._connection.execute(*args)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _MortalCursor:
+    def __init__(self, cursor: Any, moments: Moments) -> None:
+        self.execute = moments.around(cursor.execute)
+        self.executemany = moments.around(cursor.executemany)
+        self.fetchone = cursor.fetchone
