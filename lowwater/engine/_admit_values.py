@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine._problems import Problems, is_nan
+from lowwater.engine._types import type_from_bytes, type_to_bytes
 from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.columns import Column, Mask
 from lowwater.errors import InvalidArgument, describe
@@ -44,6 +45,16 @@ class ValueGate:
         self._kind: str | None = None
         self._type: pa.DataType | None = None
         self._floating = False
+
+    def remember(self) -> tuple[str | None, bytes | None, bool]:
+        """Return what it has learned of the stream, as plain values."""
+        kind = None if self._type is None else type_to_bytes(self._type)
+        return self._kind, kind, self._floating
+
+    def resume(self, known: tuple[str | None, bytes | None, bool]) -> None:
+        """Take up what another gate had learned."""
+        self._kind, kind, self._floating = known
+        self._type = None if kind is None else type_from_bytes(kind)
 
     def admit(self, column: Column, problems: Problems) -> Column:
         """Return the column as the aggregates take it; unsuitable rows are noted.

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine._types import type_from_bytes, type_to_bytes
 from lowwater.engine._window_state import WindowState
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
@@ -169,22 +170,11 @@ class StoredState:
 
 
 def _type_bytes(kind: pa.DataType | None) -> bytes | None:
-    if kind is None:
-        return None
-    data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
-    return data
+    return None if kind is None else type_to_bytes(kind)
 
 
 def _type_of(data: bytes | None) -> pa.DataType | None:
-    if data is None:
-        return None
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
-    except (pa.ArrowInvalid, OSError, IndexError, KeyError) as error:
-        raise StateError(
-            f"a stored column type cannot be read: {error}",
-            mend="The state is damaged: restore a copy, or reset it",
-        ) from None
+    return None if data is None else type_from_bytes(data)
 
 
 def _column(values: list[Any], kind: pa.DataType | None, dtype: str) -> Column:

@@ -125,6 +125,15 @@ class Cutter:
         self._timezone = timezone
         self._tick = START_OF_TIME
 
+    @property
+    def tick(self) -> int:
+        """The tick of arrival it has come to."""
+        return self._tick
+
+    def resume(self, tick: int) -> None:
+        """Take up the tick that another run had come to."""
+        self._tick = tick
+
     def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
         """Yield the bundles of a batch. O(n).
 

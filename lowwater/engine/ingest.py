@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -78,6 +78,19 @@ class Ingest:
         self._timezone = timezone
         self._gates = {name: ValueGate(name, need) for name, need in needs.items()}
         self._seen = 0
+
+    def remember(self) -> dict[str, Any]:
+        """Return what it has learned of the stream so far, as plain values."""
+        return {
+            "seen": self._seen,
+            "columns": {name: gate.remember() for name, gate in self._gates.items()},
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Take up what another run's gate had learned."""
+        self._seen = known["seen"]
+        for name, learned in known["columns"].items():
+            self._gates[name].resume(learned)
 
     def admit(self, records: Records, where: str | None = None) -> Admitted:
         """Return the sound elements as a bundle, and the others as dead letters. O(n).

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -45,6 +46,26 @@ class Metrics:
     def events_per_second(self) -> float:
         """Records read per second of the run; 0 before it has taken any time."""
         return self.events / self.elapsed if self.elapsed > 0 else 0.0
+
+    def remember(self) -> dict[str, Any]:
+        """Return the counts as plain values; time spent is not among them."""
+        return {
+            "events": self.events,
+            "panes": dict(self.panes),
+            "retractions": self.retractions,
+            "late": dict(self.late),
+            "errors": dict(self.errors),
+            "bundles": self.bundles,
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Go on from the counts of another run."""
+        self.events = known["events"]
+        self.panes = Counter(known["panes"])
+        self.retractions = known["retractions"]
+        self.late = Counter(known["late"])
+        self.errors = Counter(known["errors"])
+        self.bundles = known["bundles"]
 
     def count_panes(self, panes: PaneBatch) -> None:
         """Count some panes. O(n)."""

@@ -71,8 +71,12 @@ class LateElements:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one step of the runner gave; any part may be missing."""
+    """What one step of the runner gave; any part may be missing.
+
+    ``boundary`` says that a bundle is done: a run can be stopped and resumed here.
+    """
 
     panes: PaneBatch | None = None
     late: LateElements | None = None
     errors: Sequence[ErrorRecord] = ()
+    boundary: bool = False

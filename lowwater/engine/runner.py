@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from lowwater.engine.operator import WindowOperator
 from lowwater.engine.outcomes import LateElements, Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
-from lowwater.engine.sources import Source
+from lowwater.engine.sources import Position, ReplayableSource, Source
 from lowwater.engine.stateless import Step
 from lowwater.engine.steps import (
     Bundle,
@@ -30,10 +30,12 @@ from lowwater.engine.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.windowing import Windowing
-from lowwater.errors import DataError
+from lowwater.errors import DataError, InvalidArgument
+from lowwater.state.store import Batch, StateStore
 from lowwater.time import Instant
 from lowwater.watermark import WatermarkEstimator
 
+_OPERATOR = 1
 Observer: TypeAlias = Callable[[Metrics], None]
 
 _STRICTEST: tuple[Needs, ...] = (
@@ -95,6 +97,8 @@ class LocalRun:
         clock: Where processing time comes from.
         on_error: What becomes of unusable records.
         observer: Called with the metrics after every bundle and at the end.
+        durable: Whether the run may be stopped and resumed: its operator notes what changes, and
+            an outcome says where a bundle is done. The source must be replayable.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class LocalRun:
         clock: ClockLike,
         on_error: OnError,
         observer: Observer | None = None,
+        durable: bool = False,
     ) -> None:
         self.metrics = Metrics()
         self._plan = plan
@@ -115,12 +120,75 @@ class LocalRun:
         self._cutter = Cutter(clock, bundle_size, plan.timezone)
         self._estimator = None if plan.watermark is None else plan.watermark.start()
         self._observer = observer
+        self._durable = durable
+        if durable:
+            self._operator.keep_in_store(_OPERATOR)
+        self._position: Position | None = None
+        self._bundles_done = 0
+        self._ended = False
+        self._learned = self._learn()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the input has ended and all was shown."""
+        return self._ended
+
+    def save(self, batch: Batch) -> dict[str, Any]:
+        """Add the operator's changes to a batch; return where the run is, as plain values.
+
+        To be called at a boundary. Half way through a batch of the source the run is where that
+        batch begins, and so many bundles further: it will be read, checked and cut again.
+        """
+        self._operator.save(batch)
+        return {
+            "position": self._position,
+            "bundles": self._bundles_done,
+            "learned": self._learned if self._bundles_done else self._learn(),
+            "estimator": None if self._estimator is None else self._estimator.remember(),
+            "metrics": self.metrics.remember(),
+            "ended": self._ended,
+        }
+
+    def resume(self, store: StateStore, known: Mapping[str, Any]) -> None:
+        """Take up where another run was, before this one begins."""
+        self._operator.restore(store)
+        self._position = known["position"]
+        self._bundles_done = known["bundles"]
+        self._learned = known["learned"]
+        self._ingest.resume(self._learned["ingest"])
+        self._cutter.resume(self._learned["tick"])
+        if self._estimator is not None and known["estimator"] is not None:
+            self._estimator.resume(known["estimator"])
+        self.metrics.resume(known["metrics"])
+        self._ended = known["ended"]
+
+    def _learn(self) -> dict[str, Any]:
+        return {"ingest": self._ingest.remember(), "tick": self._cutter.tick}
+
+    def _batches(self) -> Iterator[tuple[Records, Position | None]]:
+        source, size, keys = self._plan.source, self._bundle_size, self._plan.keys
+        if not self._durable:
+            return ((records, None) for records in source.batches(size, keys))
+        if not isinstance(source, ReplayableSource):
+            raise InvalidArgument(
+                f"{type(source).__name__} cannot be read again after a restart",
+                where="run(state=)",
+                mend="Read files: read_parquet, read_csv or read_jsonl",
+            )
+        return source.batches_from(self._position, size, keys)
 
     def __iter__(self) -> Iterator[Outcome]:
         """Run, and yield what comes out as soon as it does."""
         began = time.perf_counter()
-        for records in self._plan.source.batches(self._bundle_size, self._plan.keys):
+        if self._ended:
+            return
+        for records, position in self._batches():
             yield from self._read(records, began)
+            self._position = position
+            self._bundles_done = 0
+            if self._durable:
+                yield Outcome(boundary=True)
+        self._ended = True
         last = self._operator.step(EndOfInput())
         self._note(began)
         if last.panes is not None:
@@ -131,9 +199,13 @@ class LocalRun:
 
     def _read(self, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
-        self.metrics.events += records.length + len(unread)
+        resumed = self._bundles_done
+        if not resumed:
+            self._learned = self._learn() if self._durable else {}
+            self.metrics.events += records.length + len(unread)
         if unread:
-            yield self._dead_letters(unread)
+            if not resumed:
+                yield self._dead_letters(unread)
             if not records.length:
                 return
         for step in self._plan.steps:
@@ -141,14 +213,19 @@ class LocalRun:
             if not records.length:  # of nothing, Python functions make no columns either
                 return
         admitted = self._ingest.admit(records)
-        if admitted.errors:
+        if admitted.errors and not resumed:
             yield self._dead_letters(admitted.errors)
         bundle = self._encoded(admitted.bundle)
-        for cut in self._cutter.cuts(records, admitted.kept):
+        for at, cut in enumerate(self._cutter.cuts(records, admitted.kept)):
+            if at < resumed:
+                continue
             yield from self._step(cut, _part(bundle, cut), records, admitted)
             self._note(began)
             if self._observer is not None:
                 self._observer(self.metrics)
+            if self._durable:
+                self._bundles_done = at + 1
+                yield Outcome(boundary=True)
 
     def _step(
         self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted

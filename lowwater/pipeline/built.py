@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, final
 import pyarrow as pa
 
 from lowwater.engine.clocks import ArrivalClock, Clock, ClockLike, WallClock
+from lowwater.engine.delivery import DurableSink
 from lowwater.engine.ingest import OnError
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
@@ -18,9 +19,11 @@ from lowwater.engine.progress import Progress, observer_for
 from lowwater.engine.runner import LocalRun, Plan
 from lowwater.engine.steps import PaneBatch
 from lowwater.errors import InvalidArgument, describe
+from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink, Sink
 from lowwater.pipeline._outline import outline
+from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableRun
 from lowwater.pipeline.result import Result
 
 if TYPE_CHECKING:
@@ -101,7 +104,7 @@ class Pipeline:
         Late elements and dead letters go to ``late.jsonl`` and ``errors.jsonl`` in the folder.
         """
         (path,) = as_paths(folder)
-        return Writing(self, lambda: ParquetSink(path))
+        return Writing(self, lambda: ParquetSink(path), ParquetFolder(path))
 
     def write_jsonl(self, path: PathLike) -> Writing:
         """Return the pipeline with a file of JSON lines as its end; call ``run`` on that.
@@ -110,10 +113,24 @@ class Pipeline:
         ``out.errors.jsonl``.
         """
         (target,) = as_paths(path)
-        return Writing(self, lambda: JsonLinesSink(target))
+        return Writing(self, lambda: JsonLinesSink(target), JsonLinesFolder(target))
 
-    def _outcomes(self, options: RunOptions) -> _Outcomes:
-        return _Outcomes(self._plan, self._clock, options)
+    def write_to(self, *sinks: DurableSink) -> Delivering:
+        """Return the pipeline with durable sinks as its ends; call ``run(state=...)`` on that.
+
+        See :mod:`lowwater.io.delivery` for what there is; a user's own is a
+        :class:`lowwater.engine.delivery.DurableSink`.
+        """
+        for sink in sinks:
+            if not isinstance(sink, DurableSink):
+                raise InvalidArgument(
+                    f"{describe('sink', sink)} has no open, deliver and close",
+                    mend="Use, say, lowwater.io.delivery.SqliteTable",
+                )
+        return Delivering(self, sinks)
+
+    def _outcomes(self, options: RunOptions, *, durable: bool = False) -> _Outcomes:
+        return _Outcomes(self._plan, self._clock, options, durable=durable)
 
     def _no_panes(self) -> pa.Table:
         names = self._plan.key_names
@@ -128,12 +145,31 @@ class Writing:
 
     _pipeline: Pipeline
     _open: Callable[[], Sink]
+    _durable: DurableSink
 
-    def run(self, **options: Unpack[RunOptions]) -> Metrics:
+    def run(
+        self,
+        *,
+        state: PathLike | None = None,
+        commit_every: CommitEvery = "1s",
+        **options: Unpack[RunOptions],
+    ) -> Metrics:
         """Run to the end, write everything, and return the metrics.
 
-        If the run fails, nothing of it is left behind.
+        Without ``state``, if the run fails nothing of it is left behind. With it the run can be
+        killed at any moment and run again: it goes on where the last commit was, and what is
+        written is as if nothing had happened. The path is then a folder, with one file of panes
+        for each commit that had any.
+
+        Args:
+            state: A state directory: see :meth:`Delivering.run`.
+            commit_every: See :meth:`Delivering.run`.
+            **options: See :class:`RunOptions`.
         """
+        if state is not None:
+            return Delivering(self._pipeline, (self._durable,)).run(
+                state=state, commit_every=commit_every, **options
+            )
         run = self._pipeline._outcomes(options)
         sink = self._open()
         complete = False
@@ -152,10 +188,59 @@ class Writing:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivering:
+    """A pipeline with durable sinks."""
+
+    _pipeline: Pipeline
+    _sinks: tuple[DurableSink, ...]
+
+    def run(
+        self,
+        *,
+        state: PathLike,
+        commit_every: CommitEvery = "1s",
+        **options: Unpack[RunOptions],
+    ) -> Metrics:
+        """Run to the end, from the last commit if there is one, and return the metrics.
+
+        State, positions and outputs are committed together; then the outputs are delivered.
+
+        Args:
+            state: A state directory; made if it is not there. One pipeline's, one process's at a
+                time.
+            commit_every: ``"bundle"``, a number of elements, or a duration: how much is done
+                again after a crash, and how long a pane waits before it is delivered.
+            **options: See :class:`RunOptions`; ``bundle_size`` must stay what it was.
+
+        Raises:
+            InvalidArgument: The source cannot be read again, as in-memory ones cannot.
+            StateError: The directory is damaged, in use, or another pipeline's.
+        """
+        (path,) = as_paths(state)
+        pipeline = self._pipeline
+        outcomes = pipeline._outcomes(options, durable=True)
+        run = DurableRun(
+            pipeline._plan,
+            outcomes.local,
+            path,
+            self._sinks,
+            CommitPolicy.of(commit_every),
+            options.get("bundle_size", 50_000),
+            pipeline._no_panes(),
+        )
+        for _ in run.deliveries(iter(outcomes)):
+            pass
+        return run.metrics
+
+
+@final
 class _Outcomes:
     """What a run gives, after the user's callbacks have seen it."""
 
-    def __init__(self, plan: Plan, clock: ClockLike | None, options: RunOptions) -> None:
+    def __init__(
+        self, plan: Plan, clock: ClockLike | None, options: RunOptions, *, durable: bool
+    ) -> None:
         known = RunOptions.__annotations__
         for name in options:
             if name not in known:
@@ -171,12 +256,13 @@ class _Outcomes:
         self._observer = observer_for(options.get("progress"))
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
-        self._run = LocalRun(
+        self.local = self._run = LocalRun(
             plan,
             bundle_size=size,
             clock=_clock(options.get("clock") or clock or WallClock()),
             on_error=options.get("on_error", "dead_letter"),
             observer=self._observer,
+            durable=durable,
         )
 
     @property

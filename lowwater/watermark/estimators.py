@@ -30,6 +30,14 @@ class EstimatorState(Protocol):
         """Return the watermark (int microseconds): no further element is expected below it."""
         ...
 
+    def remember(self) -> int:
+        """Return what it knows, as one int, to be stored."""
+        ...
+
+    def resume(self, known: int) -> None:
+        """Take up what another run's estimator knew."""
+        ...
+
 
 @runtime_checkable
 class WatermarkEstimator(Protocol):
@@ -109,6 +117,14 @@ class ManualWatermark:
     def current(self) -> int:
         return self._at
 
+    def remember(self) -> int:
+        """Return where it stands."""
+        return self._at
+
+    def resume(self, known: int) -> None:
+        """Move it to where it stood, unless it is further."""
+        self._at = max(self._at, known)
+
 
 @final
 class _Behind:
@@ -128,3 +144,9 @@ class _Behind:
         if self._latest == START_OF_TIME:
             return START_OF_TIME
         return saturating_add(self._latest, -self._delay)
+
+    def remember(self) -> int:
+        return self._latest
+
+    def resume(self, known: int) -> None:
+        self._latest = known

@@ -1,0 +1,69 @@
+"""The pipeline that is killed: a process of its own, told how to die.
+
+``python -m tests.crash.child FOLDER HOW``, where HOW is ``none``, ``alarm:MICROSECONDS`` (die at
+that instant) or ``point:NAME:COUNT`` (die when the named point is passed for that time).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import lowwater as lw
+from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.pipeline import durable
+
+
+def main() -> None:
+    """Run the pipeline in a folder that holds ``in/``, until the end or until death."""
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+    kind, _, rest = how.partition(":")
+    if kind == "point":
+        name, _, count = rest.rpartition(":")
+        _die_at_point(name, int(count))
+    elif kind == "alarm":
+        # Nobody handles it, so the kernel ends the process there and then.
+        signal.setitimer(signal.ITIMER_REAL, int(rest) / 1e6)
+    pipeline = (
+        lw.read_parquet(
+            str(folder / "in"),
+            time="at",
+            watermark=lw.BoundedDisorder("5s"),
+            clock=lw.ArrivalClock("arrived", tick="5s"),
+        )
+        .key_by("key")
+        .window(
+            lw.Sessions("8s"),
+            trigger=lw.AfterWatermark(
+                early=lw.AfterAny(lw.AfterCount(3), lw.AfterProcessingTime("4s")),
+                late=lw.AfterCount(1),
+            ),
+            accumulation="retracting",
+            allowed_lateness="10s",
+        )
+        .aggregate(total=lw.sum("value"), values=lw.collect("value"), last=lw.last("name"))
+    )
+    pipeline.write_to(
+        ParquetFolder(str(folder / "parquet")),
+        JsonLinesFolder(str(folder / "jsonl")),
+        SqliteTable(str(folder / "panes.sqlite"), "panes"),
+    ).run(state=folder / "state", commit_every="bundle", bundle_size=100, progress=False)
+
+
+def _die_at_point(name: str, count: int) -> None:
+    left = count
+
+    def on_point(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    durable.on_point = on_point
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Killed at any instant and started again, a durable run gives what an uninterrupted one gives."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+POINTS = (
+    "before the write",
+    "after the write",
+    "before publishing",
+    "between sinks",
+    "before forgetting",
+)
+KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
+_FILES, _ROWS = 3, 400
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of files of events: out of order, some late, some without a time."""
+    folder = tmp_path_factory.mktemp("events")
+    random_ = np.random.default_rng(5)
+    for number in range(_FILES):
+        first = number * _ROWS
+        arrived = (np.arange(first, first + _ROWS) * 50_000 + 1_700_000_000_000_000).astype(np.int64)
+        at = arrived - random_.integers(0, 32_000_000, _ROWS)
+        missing = random_.random(_ROWS) < 0.02
+        table = pa.table(
+            {
+                "at": pa.array(at, mask=missing),
+                "arrived": arrived,
+                "key": pa.array([f"k{n}" for n in random_.integers(0, 150, _ROWS)]),
+                "value": random_.integers(-50, 50, _ROWS),
+                "name": pa.array([f"n{n}" for n in random_.integers(0, 99, _ROWS)]),
+            }
+        )
+        pq.write_table(table, folder / f"events-{number}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(events: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, float]:
+    """Return what an uninterrupted run gives, and the seconds it takes."""
+    folder = _folder(events, tmp_path_factory.mktemp("whole"))
+    began = time.perf_counter()
+    assert _run(folder, "none") == 0
+    return _outputs(folder), time.perf_counter() - began
+
+
+def test_the_run_has_everything(uninterrupted: tuple[Any, float]) -> None:
+    outputs, _ = uninterrupted
+    rows = outputs["parquet"]
+    assert {row["kind"] for row in rows} == {"insert", "retract"}
+    assert {row["timing"] for row in rows} == {"EARLY", "ON_TIME", "LATE"}
+    assert outputs["late"]
+    assert outputs["errors"]
+    assert outputs["sqlite"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_point(
+    point: str, events: Path, tmp_path: Path, uninterrupted: tuple[Any, float]
+) -> None:
+    folder = _folder(events, tmp_path)
+    kills = 0
+    for count in (1, 4, 9):
+        kills += _run(folder, f"point:{point}:{count}") != 0
+    assert _run(folder, "none") == 0
+    assert kills >= 2
+    assert _outputs(folder) == uninterrupted[0]
+
+
+def test_killed_at_random_instants(
+    events: Path, tmp_path: Path, uninterrupted: tuple[Any, float]
+) -> None:
+    outputs, seconds = uninterrupted
+    chance = random.Random(11)  # noqa: S311 (not for secrets)
+    kills = rounds = 0
+    while kills < max(1, KILLS - 3 * len(POINTS)):
+        folder = _folder(events, tmp_path / str(rounds))
+        rounds += 1
+        for _ in range(6):
+            micros = int(chance.uniform(0.2, 1.0) * seconds * 1e6)
+            if _run(folder, f"alarm:{micros}") == 0:
+                break
+            kills += 1
+        assert _run(folder, "none") == 0
+        assert _outputs(folder) == outputs
+
+
+def _folder(events: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "in").symlink_to(events)
+    return folder
+
+
+def _run(folder: Path, how: str) -> int:
+    """Run the child; return its exit code, negative for a signal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.child", str(folder), how],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode <= 0, done.stderr
+    return done.returncode
+
+
+def _outputs(folder: Path) -> dict[str, Any]:
+    """Return everything the sinks hold, sorted."""
+    panes = [
+        row
+        for path in sorted((folder / "parquet").glob("part-*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
+    with sqlite3.connect(folder / "panes.sqlite") as database:
+        table = database.execute("select * from panes").fetchall()
+    database.close()
+    return {
+        "parquet": sorted(panes, key=repr),
+        "sqlite": sorted(table, key=repr),
+        **{
+            name: sorted(
+                line.replace(str(folder), "")
+                for path in (folder / "jsonl").glob(f"{name}-*.jsonl")
+                for line in path.read_text().splitlines()
+            )
+            for name in ("part", "late", "errors")
+        },
+    }
