@@ -15,7 +15,8 @@ Every message says what happened in the user's words, where, and one concrete me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 __all__ = [
@@ -68,6 +69,24 @@ class StateError(LowwaterError):
 
 class InternalError(LowwaterError):
     """A bug in lowwater itself: please report it, with the message."""
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Turn whatever a user's own function raises into a ``DataError`` that names the function.
+
+    Raises:
+        DataError: The code inside raised something that is not lowwater's own.
+    """
+    try:
+        yield
+    except LowwaterError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{what} failed: {type(error).__name__}: {error}",
+            mend="Mend it; the error above this one shows the place",
+        ) from error
 
 
 def describe(name: str, value: object) -> str:

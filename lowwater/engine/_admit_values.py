@@ -78,8 +78,6 @@ class ValueGate:
             return self._nulls(len(column))
         if kind == "number":
             return self._numbers(column, problems)
-        if kind == "bool" and self._needs == "numbers":
-            return Column(column.data.astype(np.int64), column.valid)
         if column.type is not None and self._type is not None and column.type != self._type:
             return self._cast(column, problems)
         self._type = column.type
@@ -131,7 +129,7 @@ class ValueGate:
     def _nulls(self, length: int) -> Column:
         """Return nothing but nulls, of the type the column has shown so far."""
         valid = np.zeros(length, dtype=np.bool_)
-        if self._kind == "number" or (self._kind == "bool" and self._needs == "numbers"):
+        if self._kind == "number":
             return Column(np.zeros(length, np.float64 if self._floating else np.int64), valid)
         if self._kind == "bool":
             return Column(np.zeros(length, np.bool_), valid)
@@ -201,7 +199,7 @@ class ValueGate:
         if self._kind in ("number", "bool"):
             filled = [v if ok else 0 for v, ok in zip(values, sound.tolist(), strict=True)]
             dtype: type = np.float64 if self._floating else np.int64
-            if self._kind == "bool" and self._needs != "numbers":
+            if self._kind == "bool":
                 dtype = np.bool_
             return Column(np.array(filled, dtype=dtype), None if sound.all() else sound)
         if not sound.any():

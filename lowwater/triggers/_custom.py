@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, user_code
 from lowwater.time import END_OF_TIME, Instant, Int64Array, instant
 from lowwater.triggers._values import CustomTrigger
 from lowwater.windows import Window
@@ -71,7 +71,8 @@ def feed(
     states = columns[name]
     for row, at in zip(rows.tolist(), times.tolist(), strict=True):
         context = RowContext(name, columns, row, states[row], clock, watermark)
-        trigger.logic.on_element(context, at)
+        with user_code(f"on_element of {trigger.logic!r}"):
+            trigger.logic.on_element(context, at)
         states[row] = context.state
 
 
@@ -85,7 +86,9 @@ def ready(
 ) -> NDArray[np.bool_]:
     """Return which windows the logic wants to fire."""
     contexts = _contexts(name, columns, rows, clock, watermark)
-    return np.array([bool(trigger.logic.ready(context)) for context in contexts], dtype=np.bool_)
+    with user_code(f"ready of {trigger.logic!r}"):
+        truths = [bool(trigger.logic.ready(context)) for context in contexts]
+    return np.array(truths, dtype=np.bool_)
 
 
 def fire(
@@ -105,7 +108,8 @@ def fire(
     finished = np.zeros(len(rows), dtype=np.bool_)
     contexts = _contexts(name, columns, rows, clock, watermark)
     for at, (row, context) in enumerate(zip(rows.tolist(), contexts, strict=True)):
-        finished[at] = bool(trigger.logic.on_fire(context))
+        with user_code(f"on_fire of {trigger.logic!r}"):
+            finished[at] = bool(trigger.logic.on_fire(context))
         columns[name][row] = context.state
         if finished[at] and (
             trigger.finishes == "never"
@@ -139,7 +143,8 @@ def merge(
     for at, row in enumerate(into.tolist()):
         merging = [states[member] for member in members[bounds[at] : bounds[at + 1]].tolist()]
         context = RowContext(name, columns, row, None, clock, watermark)
-        trigger.logic.on_merge(context, merging)
+        with user_code(f"on_merge of {trigger.logic!r}"):
+            trigger.logic.on_merge(context, merging)
         states[row] = context.state
 
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 
-from lowwater.errors import DataError, InvalidArgument, describe, nearest
-from lowwater.time import DAY_US, Instant, Int64Array, instant
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.time import DAY_US, Int64Array, instant
 from lowwater.windows._base import Assignment, Columns, MergeScope
 
 Weekday: TypeAlias = Literal[
@@ -100,14 +100,20 @@ class CalendarWindows:
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return the one window of each element. O(n log p) for p periods touched.
 
-        Calendar arithmetic is done once per period touched, not per element.
-
-        Raises:
-            DataError: An element lies outside the years 1 to 9999.
+        Calendar arithmetic is done once per period touched, not per element. An element outside
+        the years that calendars know (1 to 9999, less a few days) falls in no window: it goes to
+        the late output with reason ``unwindowed``.
         """
+        outside = (times < _EARLIEST) | (times >= _LATEST)
+        if not outside.any():
+            return self._assign_within(times)
+        inside = np.flatnonzero(~outside)
+        made = self._assign_within(times[inside])
+        return Assignment(made.start, made.end, inside, np.flatnonzero(outside))
+
+    def _assign_within(self, times: Int64Array) -> Assignment:
         if times.size == 0:
             return Assignment(times, times)
-        self._check_within(times)
         edges = self._edges(times)
         at = np.searchsorted(edges, times, side="right")
         return Assignment(edges[at - 1], edges[at])
@@ -150,17 +156,6 @@ class CalendarWindows:
         unit: Literal["M", "Y"] = "M" if self.unit == "months" else "Y"
         day = np.datetime64(first, unit).astype("datetime64[D]").astype(np.int64)
         return _midnight(self.timezone, int(day))
-
-    def _check_within(self, times: Int64Array) -> None:
-        outside = (times < _EARLIEST) | (times >= _LATEST)
-        if outside.any():
-            at = int(times[int(np.argmax(outside))])
-            raise DataError(
-                f"an element at {Instant(at)} ({at} us) lies outside the years 1 to 9999, which "
-                "calendars know",
-                where=repr(self),
-                mend="Filter such elements out, or use FixedWindows",
-            )
 
     def __repr__(self) -> str:
         default = {"timezone": "UTC", "week_starts": "monday"}

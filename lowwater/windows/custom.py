@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.time import Instant, Int64Array
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, Window
 
@@ -102,7 +102,9 @@ class CustomWindows:
         element: list[int] = []
         unwindowed: list[int] = []
         for index, at in enumerate(times.tolist()):
-            windows = self._pairs(self.assign_element(at))
+            with user_code(f"assign_element of {self.name}"):
+                given = self.assign_element(at)
+            windows = self._pairs(given)
             start.extend(s for s, _ in windows)
             end.extend(e for _, e in windows)
             element.extend([index] * len(windows))
@@ -126,7 +128,8 @@ class CustomWindows:
             ) from error
 
     def _assign_column(self, assign: AssignColumn, times: Int64Array) -> Assignment:
-        made: object = assign(times)
+        with user_code(f"assign_column of {self.name}"):
+            made: object = assign(times)
         try:
             given = tuple(np.asarray(part, dtype=np.int64) for part in made)  # type: ignore[attr-defined]
         except (TypeError, ValueError):
@@ -165,7 +168,9 @@ class CustomWindows:
         active = list(dict.fromkeys(windows))
         target: dict[Window, int] = {}
         results: set[Window] = set()
-        for given, merged in self.merge_active(active) if self.merge_active else ():
+        with user_code(f"merge_active of {self.name}"):
+            sets = list(self.merge_active(active)) if self.merge_active else []
+        for given, merged in sets:
             merging = list(given)
             result = merged if isinstance(merged, Window) else Window(*map(Instant, merged))
             if result in results:

@@ -209,3 +209,51 @@ def test_what_pipelines_look_like() -> None:
     frame = pd.DataFrame({"t": np.arange(3)})
     assert repr(lw.from_pandas(frame, time="t")) == "Stream(ColumnsSource(3 rows))"
     assert repr(lw.from_arrow(pa.table({"t": [1]}), time="t")) == "Stream(ArrowSource(Table of 1))"
+
+
+def test_a_sibling_aggregate_does_not_change_what_another_shows() -> None:
+    rows = [{"t": 1, "k": "a", "v": True}]
+    stream = lw.from_iterable(rows, time="t").key_by("k").window(lw.FixedWindows("1m"))
+    (pane,) = stream.aggregate(values=lw.collect("v"), total=lw.sum("v")).collect().panes
+    assert pane.values["values"] == [True]
+    assert type(pane.values["values"][0]) is bool
+    assert pane.values["total"] == 1
+
+
+class _Failing:
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        return accumulator // value
+
+    def merge_accumulators(self, accumulators: Iterable[int]) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def test_a_failing_combiner_is_named() -> None:
+    rows = [{"t": 1, "k": "a", "v": 0}]
+    stream = lw.from_iterable(rows, time="t").key_by("k").window(lw.FixedWindows("1m"))
+    with pytest.raises(lw.DataError, match="add_input of .*_Failing.*ZeroDivisionError"):
+        stream.aggregate(lw.combine(_Failing(), "v")).collect()
+    with pytest.raises(lw.InvalidArgument, match="is not a combiner"):
+        lw.combine(_Failing, "v")  # type: ignore[arg-type]
+
+
+def test_a_failing_window_function_is_named() -> None:
+    rows = [{"t": 1, "k": "a", "v": 0}]
+    windows = lw.CustomWindows(lambda t: [(0, 1 // (t - 1))], name="Halves")
+    stream = lw.from_iterable(rows, time="t").key_by("k").window(windows)
+    with pytest.raises(lw.DataError, match="assign_element of Halves failed: ZeroDivisionError"):
+        stream.aggregate(lw.count()).collect()
+
+
+def test_a_time_no_calendar_knows_is_late_and_the_stream_goes_on() -> None:
+    rows = [{"t": "9999-12-31T00:00:00Z", "k": "a"}, {"t": "2024-01-31T00:00:00Z", "k": "a"}]
+    stream = lw.from_iterable(rows, time="t").key_by("k").window(lw.CalendarWindows(months=1))
+    result = stream.aggregate(lw.count()).collect()
+    assert [pane.value for pane in result.panes] == [1]
+    assert [late.reason for late in result.late] == ["unwindowed"]

@@ -251,9 +251,13 @@ def test_no_elements_have_no_windows() -> None:
 
 
 @pytest.mark.parametrize("at", [START_OF_TIME, -(2**60), 2**60, END_OF_TIME])
-def test_times_no_calendar_knows_are_refused_with_the_element(at: int) -> None:
-    with pytest.raises(DataError, match=rf"\({at} us\) lies outside the years 1 to 9999"):
-        CalendarWindows(days=1).assign(np.array([0, at]), {})
+def test_times_no_calendar_knows_fall_in_no_window(at: int) -> None:
+    made = CalendarWindows(days=1).assign(np.array([at, 0]), {})
+    assert made.unwindowed is not None
+    assert made.element is not None
+    assert made.unwindowed.tolist() == [0]
+    assert made.element.tolist() == [1]
+    assert made.start.tolist() == [0]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])

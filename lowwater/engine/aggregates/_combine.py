@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
 from lowwater.engine.columns import Column
+from lowwater.errors import user_code
 from lowwater.time import Int64Array
 
 
@@ -47,25 +48,28 @@ class Combine:
     def add(self, state: State, batch: Batch) -> None:
         held: NDArray[Any] = state["accumulator"]
         values = [] if batch.values is None else batch.values.tolist()
-        for row, value in zip(batch.rows.tolist(), values, strict=True):
-            held[row] = self._combiner.add_input(self._of(held, row), value)
+        with user_code(f"add_input of {self._combiner!r}"):
+            for row, value in zip(batch.rows.tolist(), values, strict=True):
+                held[row] = self._combiner.add_input(self._of(held, row), value)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         held: NDArray[Any] = state["accumulator"]
-        for target, row in zip(into.tolist(), rows.tolist(), strict=True):
-            if held[row] is None:
-                continue
-            both = [self._of(held, target), held[row]]
-            held[target] = self._combiner.merge_accumulators(both)
+        with user_code(f"merge_accumulators of {self._combiner!r}"):
+            for target, row in zip(into.tolist(), rows.tolist(), strict=True):
+                if held[row] is None:
+                    continue
+                both = [self._of(held, target), held[row]]
+                held[target] = self._combiner.merge_accumulators(both)
 
     def result(self, state: State, rows: Int64Array) -> Column:
         held: NDArray[Any] = state["accumulator"]
         results = np.empty(len(rows), dtype=object)
-        for at, row in enumerate(rows.tolist()):
-            output = self._combiner.extract_output(self._of(held, row))
-            # It may be the accumulator, or share parts with it, that go on changing: what a pane
-            # showed, and a retraction takes back, must not (S-A2, S-A3).
-            results[at] = copy.deepcopy(output)
+        with user_code(f"extract_output of {self._combiner!r}"):
+            for at, row in enumerate(rows.tolist()):
+                output = self._combiner.extract_output(self._of(held, row))
+                # It may be the accumulator, or share parts with it, that go on changing: what a
+                # pane showed, and a retraction takes back, must not (S-A2, S-A3).
+                results[at] = copy.deepcopy(output)
         return Column(results)
 
     def _of(self, held: NDArray[Any], row: int) -> Any:

@@ -148,7 +148,7 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
     Raises:
         InvalidArgument: The object lacks one of the four.
     """
-    if not isinstance(combiner, Combiner):
+    if isinstance(combiner, type) or not isinstance(combiner, Combiner):
         raise InvalidArgument(
             f"{describe('combiner', combiner)} is not a combiner",
             mend="Give it create_accumulator, add_input, merge_accumulators and extract_output",
