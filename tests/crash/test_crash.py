@@ -26,6 +26,7 @@ POINTS = (
 )
 KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
 _FILES, _ROWS = 3, 400
+_START = 1_700_000_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_ = np.random.default_rng(5)
     for number in range(_FILES):
         first = number * _ROWS
-        arrived = (np.arange(first, first + _ROWS) * 50_000 + 1_700_000_000_000_000).astype(np.int64)
+        arrived = np.arange(first, first + _ROWS, dtype=np.int64) * 50_000 + _START
         at = arrived - random_.integers(0, 32_000_000, _ROWS)
         missing = random_.random(_ROWS) < 0.02
         table = pa.table(
@@ -87,7 +88,7 @@ def test_killed_at_random_instants(
     events: Path, tmp_path: Path, uninterrupted: tuple[Any, float]
 ) -> None:
     outputs, seconds = uninterrupted
-    chance = random.Random(11)  # noqa: S311 (not for secrets)
+    chance = random.Random(11)
     kills = rounds = 0
     while kills < max(1, KILLS - 3 * len(POINTS)):
         folder = _folder(events, tmp_path / str(rounds))

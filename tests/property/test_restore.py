@@ -33,9 +33,7 @@ class Reborn:
         watermark: int,
         clock: int,
     ) -> None:
-        self._make = lambda: WindowOperator(
-            windowing, aggregates, watermark=watermark, clock=clock
-        )
+        self._make = lambda: WindowOperator(windowing, aggregates, watermark=watermark, clock=clock)
         self._store = MemoryStore(MemoryContents())
         self._operator = self._make()
         self._operator.keep_in_store(7)

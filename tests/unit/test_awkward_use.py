@@ -237,7 +237,7 @@ class _Failing:
 def test_a_failing_combiner_is_named() -> None:
     rows = [{"t": 1, "k": "a", "v": 0}]
     stream = lw.from_iterable(rows, time="t").key_by("k").window(lw.FixedWindows("1m"))
-    with pytest.raises(lw.DataError, match="add_input of .*_Failing.*ZeroDivisionError"):
+    with pytest.raises(lw.DataError, match=r"add_input of .*_Failing.*ZeroDivisionError"):
         stream.aggregate(lw.combine(_Failing(), "v")).collect()
     with pytest.raises(lw.InvalidArgument, match="is not a combiner"):
         lw.combine(_Failing, "v")  # type: ignore[arg-type]

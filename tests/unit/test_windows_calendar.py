@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, instant
 from lowwater.windows import CalendarWindows
 
