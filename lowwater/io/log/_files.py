@@ -86,6 +86,7 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         import fcntl
 
+        self._descriptor = -1
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -97,7 +98,7 @@ class WriterLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._descriptor)
+            self.release()
             raise StateError(
                 "the log has a writer already",
                 where=str(path.parent),
@@ -109,6 +110,8 @@ class WriterLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = release
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

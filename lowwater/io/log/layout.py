@@ -23,7 +23,7 @@ from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
 from lowwater.io.log.frames import LAYOUT
 from lowwater.io.log.segments import schema_of
-from lowwater.io.log.values import Position, as_position
+from lowwater.io.log.values import Offsets, as_offsets
 
 MOST_PARTITIONS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -134,7 +134,7 @@ class Layout:
             )
         return tuple(sorted(several))
 
-    def committed(self, name: str) -> Position | None:
+    def committed(self, name: str) -> Offsets | None:
         """Return the offsets that a reader has committed, or ``None``.
 
         Raises:
@@ -145,7 +145,7 @@ class Layout:
         if found is None:
             return None
         try:
-            return as_position(found.get("offsets", ()), self.partitions, "offsets")
+            return as_offsets(found.get("offsets", ()), self.partitions, "offsets")
         except InvalidArgument as error:
             raise StateError(
                 f"the committed offsets are damaged: {error.what}",
@@ -153,7 +153,7 @@ class Layout:
                 mend="Remove the file; the reader then begins where its start says",
             ) from None
 
-    def commit(self, name: str, position: Position) -> None:
+    def commit(self, name: str, position: Offsets) -> None:
         """Store a reader's offsets, atomically and durably; others of its partitions stay.
 
         Raises:

@@ -57,6 +57,7 @@ class PartitionWriter:
     """
 
     def __init__(self, number: int, folder: Path, segment_bytes: int) -> None:
+        self._descriptor = -1
         self.number = number
         self.next_offset = 0
         self.last_time = START_OF_TIME
@@ -66,7 +67,6 @@ class PartitionWriter:
         self._segment_bytes = segment_bytes
         self._base: int | None = None
         self._size = 0
-        self._descriptor = -1
         self._dirty = False
         try:
             if not folder.is_dir():
@@ -209,6 +209,8 @@ class PartitionWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = _close
 
     def _resume(self, segments: list[Segment]) -> None:
         self._open(segments[-1].base, os.O_WRONLY)

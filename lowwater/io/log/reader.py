@@ -9,13 +9,14 @@ from typing import Self, final
 from lowwater.engine.sources import READ_ROWS
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.log.cursor import Cursor, PartitionView
+from lowwater.io.log.frames import LAST_OFFSET
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.values import (
     LogBatch,
-    Position,
+    Offsets,
     Start,
     as_offset,
-    as_position,
+    as_offsets,
     as_time,
 )
 
@@ -98,7 +99,7 @@ class LogReader:
         return found
 
     @property
-    def position(self) -> Position:
+    def position(self) -> Offsets:
         """The next offset of each partition, by its number as text."""
         return {str(number): cursor.offset for number, cursor in self._cursors.items()}
 
@@ -122,14 +123,13 @@ class LogReader:
         for number, offset in begin.items():
             self._cursors[number].seek(offset)
 
-    def stop_at(self, position: Position) -> None:
+    def stop_at(self, position: Offsets) -> None:
         """Read no further than a position; partitions left out have no limit."""
-        given = as_position(position, self._layout.partitions)
+        given = as_offsets(position, self._layout.partitions)
         for number, cursor in self._cursors.items():
-            if str(number) in given:
-                cursor.limit = given[str(number)]
+            cursor.limit = given.get(str(number), LAST_OFFSET)
 
-    def commit(self, position: Position | None = None) -> None:
+    def commit(self, position: Offsets | None = None) -> None:
         """Store where to go on, under the reader's name, atomically and durably.
 
         The records before it are made durable first: the position never gets ahead of the log.
@@ -148,7 +148,7 @@ class LogReader:
             )
         given = self.position if position is None else position
         self.sync()
-        self._layout.commit(self._name, as_position(given, self._layout.partitions))
+        self._layout.commit(self._name, as_offsets(given, self._layout.partitions))
 
     def sync(self) -> None:
         """Make what was read durable, where the writer has not yet done so.
@@ -176,12 +176,12 @@ def _resolve(
     views: Mapping[int, PartitionView],
     start: Start,
     partitions: int,
-    committed: Position,
-    otherwise: Position | None = None,
+    committed: Offsets,
+    otherwise: Offsets | None = None,
 ) -> dict[int, int]:
     """Return the offset at which each partition begins."""
     if isinstance(start, Mapping):
-        committed = {**(otherwise or {}), **as_position(start, partitions, "start"), **committed}
+        committed = {**(otherwise or {}), **as_offsets(start, partitions, "start"), **committed}
         start = "earliest"
     time = as_time(start)
     found: dict[int, int] = {}

@@ -101,6 +101,7 @@ class SegmentReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.position = 0
+        self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._window = memoryview(b"")
         self._window_start = 0
@@ -111,6 +112,8 @@ class SegmentReader:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    __del__ = close
 
     def size(self) -> int:
         """Return the bytes of the file as it is now."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
 import pyarrow as pa
 
 from lowwater.engine.records import Records
-from lowwater.engine.sources import read_rows
+from lowwater.engine.sources import Position, read_rows
+from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
-from lowwater.io.log.values import LogBatch, Position, Start
+from lowwater.io.log.values import LogBatch, Start
 
 Wait = Callable[[], bool]
 """Called when there is nothing new: it waits, and says whether to look again."""
@@ -41,8 +42,7 @@ class Poll:
 class LogSource:
     """The records of a log, in the order of their appends.
 
-    Read from the same position again, each partition gives the same records. What a position lies
-    behind is durable: the writer's fsync is made up for.
+    What a position lies behind is durable: the writer's fsync is made up for.
 
     Args:
         path: The log's folder.
@@ -63,24 +63,27 @@ class LogSource:
     def schema(self) -> pa.Schema | None:
         return Layout.require(self.path).schema()
 
-    def seek(self, position: Mapping[str, int]) -> LogSource:
-        """Return the same source, to begin at a position."""
-        return replace(self, start=dict(position))
-
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self.batches_from(None, size, keys):
-            yield records
+            if records.length or self.follow:
+                yield records
 
     def batches_from(
-        self, position: Mapping[str, int] | None, size: int, keys: tuple[str, ...]
+        self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        """Yield the records, each time with the position behind them, exact to the record.
+        """Yield the records after a position, and with each batch the position behind it.
+
+        A position is ``{"at": offsets, "next": offsets}``: exact to the record, and up to where
+        the next batch goes if that is known. How long a batch is depends on how much had been
+        appended by then, so where a batch comes that was not foretold, one without records comes
+        first and foretells it. From each position the next batch is therefore the same whenever
+        it is read.
 
         A source that follows gives at most ``size`` records at a time, as soon as there are any,
-        and no records at all each time before it waits, so that its run can look to its clock.
+        and before it waits a batch without records, so that its run can look to its clock.
 
         Args:
-            position: Where to begin; ``None``: at ``start``.
+            position: What came with the last batch that was read; ``None``: at ``start``.
             size: How many elements a bundle will have at most.
             keys: The key columns.
 
@@ -89,25 +92,52 @@ class LogSource:
         """
         layout = Layout.require(self.path)
         numbers = layout.numbers(self.partitions)
-        start = self.start if position is None else position
+        limit = {} if self.follow else {str(n): layout.view(n).latest() for n in numbers}
         rows = size if self.follow else read_rows(size)
+        start = self.start if position is None else position["at"]
         with closing(LogReader(layout, numbers, start, None)) as reader:
-            if not self.follow:
-                reader.stop_at({str(n): layout.view(n).latest() for n in numbers})
+            begin = dict(reader.position)
+            batches: list[LogBatch] = []
+            empty: Records | None = None
+            if position is not None and position["next"] is not None:
+                batches = _foretold(reader, position["next"])
+            reader.stop_at(limit)
             while True:
-                batches = reader.read(rows)
-                if batches:
-                    reader.sync()
-                    yield _records(layout, batches), reader.position
-                elif not self.follow:
-                    return
-                else:
-                    schema = layout.schema()
-                    if schema is not None:
-                        empty = pa.RecordBatch.from_pylist([], schema=schema)
-                        yield Records.from_arrow(empty, self.path), reader.position
-                    if not self.wait():
+                if not batches:
+                    batches = _in_order(reader.read(rows))
+                    coming = dict(reader.position) if batches else None
+                    empty = _no_records(layout) if empty is None else empty
+                    if empty is not None and (batches or self.follow):
+                        reader.sync()
+                        yield empty, {"at": begin, "next": coming}
+                if not batches:
+                    if not self.follow or not self.wait():
                         return
+                    continue
+                records, begin = _records(layout, batches), dict(reader.position)
+                batches = _in_order(reader.read(rows))
+                coming = dict(reader.position) if batches else None
+                reader.sync()
+                yield records, {"at": begin, "next": coming}
+
+
+def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
+    """Return the batch that a position says comes next."""
+    reader.stop_at(until)
+    batches = _in_order(list(reader))
+    for number, offset in reader.position.items():
+        if offset < until.get(number, 0):
+            raise DataError(
+                f"partition {number} has no record {offset}, but a run had read it before",
+                where="the log",
+                mend="Put the log back from a copy, or begin without the state of that run",
+            )
+    return batches
+
+
+def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
+    """Return batches in an order that does not depend on when each became visible."""
+    return sorted(batches, key=lambda batch: (batch.time, batch.partition, batch.offset))
 
 
 def _records(layout: Layout, batches: list[LogBatch]) -> Records:
@@ -117,3 +147,11 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     if any(batch.partition != first.partition for batch in batches):
         return Records.from_arrow(whole, str(layout.path))
     return Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
+
+
+def _no_records(layout: Layout) -> Records | None:
+    """Return a batch of none; ``None`` while the columns are not known."""
+    schema = layout.schema()
+    if schema is None:
+        return None
+    return Records.from_arrow(pa.RecordBatch.from_pylist([], schema=schema), str(layout.path))

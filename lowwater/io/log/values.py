@@ -14,7 +14,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.log.frames import LAST_OFFSET
 from lowwater.time import Instant, instant
 
-Position: TypeAlias = Mapping[str, int]
+Offsets: TypeAlias = Mapping[str, int]
 """The next offset of each partition, by the partition's number as text: it is plain JSON."""
 
 Start: TypeAlias = (
@@ -74,7 +74,7 @@ class Recovered:
     kept: str | None = None
 
 
-def as_position(given: Mapping[str, int], partitions: int, name: str = "position") -> Position:
+def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position") -> Offsets:
     """Return a position whose every partition and offset is possible.
 
     Raises:
