@@ -294,3 +294,18 @@ def test_values_that_parquet_lacks(values: Any, texts: list[str], tmp_path: Path
 def test_repr_evaluates_back() -> None:
     for sink in (ParquetFolder("out"), JsonLinesFolder("out")):
         assert eval(repr(sink)) == sink
+
+
+def test_lines_of_nulls_and_fractions(tmp_path: Path) -> None:
+    """Instants are as ``write_jsonl`` has them, whatever their column."""
+    of = pa.timestamp("ns", "UTC")
+    panes = FIRST.panes.slice(0, 3).append_column(
+        "at", pa.array([None, 0, 1_500_000_000]).cast(pa.int64()).cast(of)
+    )
+    deliver_all(JsonLinesFolder(str(tmp_path)), [Delivery(1, 0, panes)])
+    lines = (tmp_path / f"part-{ID}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["at"] for line in lines] == [
+        None,
+        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:00:01.500000Z",
+    ]

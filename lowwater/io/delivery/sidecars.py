@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,13 +48,12 @@ def errors_to_table(records: Iterable[ErrorRecord]) -> pa.Table:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows as Python values."""
+    """Return a table's rows as JSON takes them."""
     names = table.schema.names
     columns = [
-        to_values(field, column) for field, column in zip(table.schema, table.columns, strict=True)
+        _instants(column) if pa.types.is_timestamp(field.type) else to_values(field, column)
+        for field, column in zip(table.schema, table.columns, strict=True)
     ]
-    if not names:
-        return []
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -80,6 +80,17 @@ def as_json(table: pa.Table, place: int) -> pa.Table:
     return table.set_column(
         place, pa.field(field.name, pa.string()), pa.array(texts, type=pa.string())
     )
+
+
+def _instants(column: pa.ChunkedArray) -> list[Any]:
+    """Return instants as text; few of those that panes have differ, and text is slow to make."""
+    if not len(column):
+        return []
+    codes = pa.concat_arrays(column.chunks).dictionary_encode()
+    distinct = pa.chunked_array([codes.dictionary])
+    known = to_values(pa.field("", codes.dictionary.type), distinct)
+    texts = [json.loads(to_json(value)) for value in known]
+    return [None if code is None else texts[code] for code in codes.indices.to_pylist()]
 
 
 def _table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
