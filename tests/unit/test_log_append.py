@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,15 @@ ROWS = st.lists(
     ),
     max_size=12,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What is durable no test can see without pulling the plug."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        patched.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
 
 
 def table(rows: list[Row]) -> pa.Table:
@@ -325,6 +334,32 @@ def test_a_full_disk_takes_all_of_a_batch_or_nothing(
     with Log(tmp_path) as log:
         assert log.recovered == ()
         assert read(log) == after
+
+
+@pytest.mark.parametrize(("fsync", "expected"), [(1, 5), (2, 2), (0, 0)])
+def test_how_often_the_disk_is_told(
+    tmp_path: Path, fsync: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", told.append)
+    with Log(tmp_path / "a", partitions=2, fsync=fsync) as log:
+        for value in range(5):
+            log.append([{"v": value}], partition=1)
+        assert len(told) == expected
+        log.sync()
+        log.sync()
+        assert len(told) == {1: 5, 2: 3, 0: 1}[fsync]
+        with log.reader(name="bill") as reader:  # who commits makes sure of what was read
+            list(reader)
+            before = len(told)
+            reader.commit()
+            reader.commit()
+            assert len(told) == before + 1
+    told.clear()
+    with Log(tmp_path / "b", segment_bytes=1, fsync=0) as log:
+        for value in range(3):
+            log.append([{"v": value}])
+        assert len(told) == 2  # a segment is durable before the next begins
 
 
 def test_a_disk_that_does_not_keep_ends_writing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,15 @@ def written(log: Log, clock: lw.ManualClock, minutes: int) -> None:
     for minute in range(minutes):
         clock.advance_to(NOON + minute * MINUTE)
         log.append([{"v": 10 * minute}, {"v": 10 * minute + 1}], partition=minute % log.partitions)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What is durable no test can see without pulling the plug."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        patched.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

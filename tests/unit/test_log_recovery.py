@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,15 @@ ROWS: list[list[dict[str, Any]]] = [
 FLAT = [row for rows in ROWS for row in rows]
 HELD = [0, 2, 3, 4]
 """How many records are held before each append and after the last."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What is durable no test can see without pulling the plug."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        patched.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from lowwater.io import Log
 from lowwater.io.log import LogSource
 
 Step = tuple[list[Any], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What is durable no test can see without pulling the plug."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        patched.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
 
 
 def rows(records: Records) -> list[Any]:
