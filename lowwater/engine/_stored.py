@@ -12,6 +12,7 @@ from lowwater.engine._window_state import WindowState
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.errors import StateError
+from lowwater.state.arrays import distinct
 from lowwater.state.codec import decode, encode
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, table_prefix
@@ -124,7 +125,7 @@ class StoredState:
         if state.keys is None or not rows.size:
             return
         self._cover(state.keys.capacity)
-        ids = np.unique(state.table["key"][rows])
+        ids = distinct(state.table["key"][rows])
         ids = ids[~self._stored_keys[ids]]
         if not ids.size:
             return

@@ -14,7 +14,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.windowing import Windowing
-from lowwater.state.arrays import Scratch, sort_by_key_and_time
+from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
@@ -113,7 +113,7 @@ class WindowState:
         self._cover_keys()
         np.add.at(self._key_rows, keys, 1)
         self._key_place[keys] = places
-        self._live_keys = len(np.unique(keys))
+        self._live_keys = len(distinct(keys))
         self.places_given = places_given
         finished = rows[table["finished"][rows]]
         self.finished_rows = len(finished)
@@ -148,10 +148,10 @@ class WindowState:
         self._cover_keys()
         fresh = seen[self._key_rows[seen] == 0]
         if fresh.size:
-            distinct, _ = self.scratch.unique(fresh, len(self._key_rows))
-            self._key_place[distinct] = self.places_given + np.arange(len(distinct))
-            self.places_given += len(distinct)
-            self._live_keys += len(distinct)
+            newcomers, _ = self.scratch.unique(fresh, len(self._key_rows))
+            self._key_place[newcomers] = self.places_given + np.arange(len(newcomers))
+            self.places_given += len(newcomers)
+            self._live_keys += len(newcomers)
         np.add.at(self._key_rows, self.table["key"][rows], 1)
 
     def order(self, rows: Int64Array, due: Int64Array | None = None) -> Int64Array:
@@ -212,7 +212,7 @@ class WindowState:
         np.subtract.at(self._key_rows, keys, 1)
         gone = keys[self._key_rows[keys] == 0]
         if gone.size:
-            self._live_keys -= len(np.unique(gone))
+            self._live_keys -= len(distinct(gone))
         # No entry of a queue may be taken for this row's once it is used again.
         self.table["due"][rows] = START_OF_TIME
         if self.machine.has_deadlines:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.columns import Column
 from lowwater.errors import InternalError
+from lowwater.state.arrays import distinct
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
@@ -257,7 +258,7 @@ class _ObjectCodes:
         codes = known.codes[indices]
         missing = codes < 0
         if missing.any():
-            new = np.unique(indices[missing])
+            new = distinct(indices[missing])
             known.codes[new] = self._look_up(known.values.take(pa.array(new)).to_pylist())
             codes = known.codes[indices]
         return codes

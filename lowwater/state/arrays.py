@@ -44,6 +44,16 @@ def run_starts(*columns: Int64Array) -> NDArray[np.bool_]:
     return begins
 
 
+def distinct(values: NDArray[np.integer[Any]]) -> Int64Array:
+    """Return the distinct values, rising. By sorting, which beats ``np.unique``'s hashing here.
+
+    >>> distinct(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    rising = np.sort(values.astype(np.int64, copy=False))
+    return rising[run_starts(rising)] if len(rising) else rising
+
+
 def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
     """Return the order that sorts by key, then time, then place: a stable lexicographic argsort.
 

@@ -7,7 +7,7 @@ second record beside it. Row numbers survive, so whatever refers to a row by num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -17,6 +17,7 @@ from lowwater.errors import StateError
 from lowwater.state.arrays import NONE, object_array
 from lowwater.state.bag import Bag
 from lowwater.state.codec import decode, encode
+from lowwater.state.damage import damaged, decoding
 from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import Table
@@ -27,6 +28,7 @@ Derived: TypeAlias = Mapping[str, Callable[[Int64Array], Int64Array]]
 
 _ABSENT = START_OF_TIME
 _KEY_BYTES = 16
+_WIDEST = 16
 
 
 @final
@@ -60,13 +62,19 @@ class Journal:
         self._volatile = frozenset(volatile)
         self._derived = derived or {}
         self._touched: list[Int64Array] = []
+        self._dirty = np.zeros(0, dtype=np.bool_)
         self._stored_due: Int64Array = np.empty(0, dtype=np.int64)
         self._layout: list[tuple[str, str]] | None = None
 
     def touch(self, rows: Int64Array) -> None:
-        """Note that rows changed, or were allocated or released."""
-        if rows.size:
-            self._touched.append(rows)
+        """Note that rows (distinct ones) changed, or were allocated or released."""
+        if not rows.size:
+            return
+        self._cover()
+        fresh = rows[~self._dirty[rows]]
+        if fresh.size:
+            self._dirty[fresh] = True
+            self._touched.append(fresh)
 
     def layout(self) -> list[tuple[str, str]]:
         """Return the (name, dtype) of the fixed-width columns, as :meth:`load` wants it back."""
@@ -90,17 +98,17 @@ class Journal:
             The rows written.
         """
         layout = self.layout()
-        touched = self._touched
         if layout != self._layout:
-            touched = [*touched, self._table.live()]
+            self.touch(self._table.live())
             self._layout = layout
-        self._touched = []
-        self._cover()
+        touched, self._touched = self._touched, []
         for prefix in (self._fixed, self._loose):
             batch.delete_range(*below(prefix, min(watermark + 1, END_OF_TIME)))
         if not touched:
             return NONE
-        rows = np.unique(np.concatenate(touched))
+        rows = np.concatenate(touched)
+        rows.sort()
+        self._dirty[rows] = False
         alive = self._table.alive(rows)
         self._forget(batch, rows[~alive], watermark)
         rows = rows[alive]
@@ -115,36 +123,34 @@ class Journal:
         self._write_loose(batch, rows, keys)
         return rows
 
-    def load(self, store: StateStore, layout: Sequence[tuple[str, str]]) -> dict[str, Int64Array]:
+    def load(
+        self, store: StateStore, layout: Sequence[tuple[str, str]], limit: int
+    ) -> dict[str, Int64Array]:
         """Fill an empty table from a store.
+
+        Rows that expire at another time than the one they are stored under are written again by
+        the next :meth:`write`, so that they do not go with the range of the expired.
 
         Args:
             store: The store.
             layout: What :meth:`layout` was when it was written.
+            limit: Above every row number.
 
         Returns:
             The live rows as ``"rows"``, and the derived columns.
 
         Raises:
-            StateError: The stored rows do not have that layout.
+            StateError: The stored rows do not have that layout, or are damaged.
         """
-        head = self._fixed
-        found = list(store.scan(*prefix_range(head)))
-        dtype = np.dtype([(name, kind) for name, kind in layout])
-        keys = _joined([key[len(head) :] for key, _ in found], _KEY_BYTES)
-        due = decode_int64(keys[:, :8])
-        rows = decode_int64(keys[:, 8:])
-        records = _joined([value for _, value in found], dtype.itemsize)
-        packed = records.reshape(-1).view(dtype)
-        order = np.argsort(rows)
-        rows, due, packed = rows[order], due[order], packed[order]
-        self._table.restore(rows)
+        rows, due, packed = read_rows(store, self._fixed, layout, limit)
+        table = self._table
+        table.restore(rows)
         derived = {}
-        for name in dtype.names or ():
+        for name in packed.dtype.names or ():
             if name.startswith("derived:"):
                 derived[name.removeprefix("derived:")] = packed[name].astype(np.int64)
-            elif name in self._table.columns:
-                self._table[name][rows] = packed[name]
+            elif name in table.columns:
+                table[name][rows] = packed[name]
             else:
                 raise StateError(
                     f"the stored rows have a column {name!r} that the pipeline does not",
@@ -154,6 +160,7 @@ class Journal:
         self._stored_due[rows] = due
         self._layout = [(name, kind) for name, kind in layout]
         self._load_loose(store)
+        self.touch(rows[self._due(rows) != due])
         return {"rows": rows, **derived}
 
     def _packed(self, rows: Int64Array, layout: list[tuple[str, str]]) -> NDArray[np.uint8]:
@@ -208,20 +215,24 @@ class Journal:
     def _load_loose(self, store: StateStore) -> None:
         if not self._is_loose():
             return
-        head = self._loose
         bags = self._bags()
-        for key, value in store.scan(*prefix_range(head)):
-            row = decode_int64(_joined([key[len(head) + 8 :]], 8))
-            if not self._table.alive(row).all():
-                continue
-            for name, held in decode(value).items():
-                if name.startswith("bag:"):
-                    bag = bags[name.removeprefix("bag:")]
+        objects = set(self._objects())
+        for row, due, parts in read_loose(store, self._loose):
+            at = np.array([row])
+            if not 0 <= row < self._table.capacity or not self._table.alive(at).all():
+                raise damaged("a stored row", f"there are values for row {row}, but no such row")
+            if due != self._stored_due[row]:
+                raise damaged("a stored row", f"row {row} is stored twice")
+            for name, held in parts.items():
+                bag = bags.get(name.removeprefix("bag:")) if name.startswith("bag:") else None
+                if bag is not None:
                     arrivals = np.frombuffer(held[1], dtype=np.int64)
                     values = _unstretched(held[0], bag.dtype)
-                    bag.append(np.repeat(row, len(arrivals)), values, arrivals)
+                    bag.append(np.repeat(at, len(arrivals)), values, arrivals)
+                elif name in objects:
+                    self._table[name][row] = held
                 else:
-                    self._table[name][row[0]] = held
+                    raise damaged("a stored row", f"the pipeline has no {name!r}")
 
     def _cover(self) -> None:
         room = self._table.capacity
@@ -229,6 +240,80 @@ class Journal:
             wider = np.full(room, _ABSENT, dtype=np.int64)
             wider[: len(self._stored_due)] = self._stored_due
             self._stored_due = wider
+            dirty = np.zeros(room, dtype=np.bool_)
+            dirty[: len(self._dirty)] = self._dirty
+            self._dirty = dirty
+
+
+def read_rows(
+    store: StateStore, prefix: bytes, layout: Sequence[tuple[str, str]], limit: int
+) -> tuple[Int64Array, Int64Array, NDArray[np.void]]:
+    """Return the fixed-width part of stored rows.
+
+    Args:
+        store: The store.
+        prefix: What their keys begin with.
+        layout: Name and dtype of each column.
+        limit: Above every row number.
+
+    Returns:
+        (row numbers, rising; when each expires, int64; the columns, a structured array).
+
+    Raises:
+        StateError: They are damaged.
+    """
+    with decoding("stored rows"):
+        dtype = _row_type(layout)
+        found = list(store.scan(*prefix_range(prefix)))
+        keys = _joined([key[len(prefix) :] for key, _ in found], _KEY_BYTES)
+        due, rows = decode_int64(keys[:, :8]), decode_int64(keys[:, 8:])
+        packed = _joined([value for _, value in found], dtype.itemsize).reshape(-1).view(dtype)
+        order = np.argsort(rows)
+        rows, due, packed = rows[order], due[order], packed[order]
+        if len(rows) and not 0 <= rows[0] <= rows[-1] < limit:
+            raise damaged("a stored row", f"numbers go from 0 to {limit - 1}, not {rows[-1]}")
+        if (rows[1:] == rows[:-1]).any():
+            raise damaged("a stored row", "it is stored twice")
+        for name in dtype.names or ():
+            kind = dtype[name].kind
+            if kind == "b" and (packed[name].view(np.uint8) > 1).any():
+                raise damaged("a stored row", f"{name!r} is neither true nor false")
+        return rows, due, packed
+
+
+def read_loose(store: StateStore, prefix: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield what is stored of rows beside their fixed-width part: (row, expiry, parts by name).
+
+    Raises:
+        StateError: It is damaged.
+    """
+    for key, value in store.scan(*prefix_range(prefix)):
+        with decoding("a stored row"):
+            due, row = decode_int64(_joined([key[len(prefix) :]], _KEY_BYTES).reshape(2, 8))
+            parts = decode(value)
+            if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts):
+                raise damaged("a stored row", "its values have no names")
+            for name, held in parts.items():
+                if name.startswith("bag:"):
+                    _check_bag(held)
+        yield int(row), int(due), parts
+
+
+def _check_bag(held: Any) -> None:
+    values, arrivals = held
+    if not isinstance(arrivals, bytes) or len(arrivals) % 8 or not arrivals:
+        raise damaged("a stored row", "its values have no arrivals")
+    count = len(arrivals) // 8
+    if len(values) != count and (isinstance(values, list) or len(values) % count):
+        raise damaged("a stored row", f"it has {len(values)} values and {count} arrivals")
+
+
+def _row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
+    fields = [(str(name), np.dtype(kind)) for name, kind in layout]
+    for name, kind in fields:
+        if kind.kind not in "biufmM" or kind.itemsize > _WIDEST:
+            raise damaged("stored rows", f"the column {name!r} cannot be of type {kind}")
+    return np.dtype(fields)
 
 
 def _joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
@@ -248,4 +333,6 @@ def _stretch(values: NDArray[Any]) -> Any:
 def _unstretched(held: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind != "O":
         return np.frombuffer(held, dtype=dtype)
+    if not isinstance(held, list):
+        raise damaged("a stored row", "its values are no list")
     return object_array(held)
