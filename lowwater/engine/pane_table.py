@@ -39,8 +39,6 @@ _NOT_FOR_ARROW = (
     OverflowError,
     UnicodeEncodeError,
 )
-_TIMINGS = pa.array(TIMINGS)
-_KINDS = pa.array(KINDS)
 
 
 def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
@@ -61,12 +59,12 @@ def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
     columns["window_end"] = instants_to_arrow(panes.end)
     for name, column in panes.values.items():
         columns[name] = _to_arrow(column)
-    columns["timing"] = _coded(panes.timing, _TIMINGS)
+    columns["timing"] = _coded(panes.timing, TIMINGS)
     columns["index"] = pa.array(panes.index)
     columns["on_time_index"] = pa.array(panes.on_time_index)
     columns["is_first"] = pa.array(panes.is_first)
     columns["is_last"] = pa.array(panes.is_last)
-    columns["kind"] = _coded(panes.kind, _KINDS)
+    columns["kind"] = _coded(panes.kind, KINDS)
     columns["timestamp"] = instants_to_arrow(panes.timestamp)
     columns["emitted_at"] = instants_to_arrow(panes.emitted_at)
     columns["watermark"] = instants_to_arrow(panes.watermark)
@@ -88,8 +86,9 @@ def instants_to_arrow(instants: Int64Array) -> pa.Array:
     return pa.array(instants).view(MICROS_UTC)
 
 
-def _coded(codes: NDArray[np.uint8], names: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.view(np.int8)), names)
+def _coded(codes: NDArray[np.uint8], names: Sequence[str]) -> pa.Array:
+    # Not made when the module is loaded: the first pa.array loads pandas, where there is one.
+    return pa.DictionaryArray.from_arrays(pa.array(codes.view(np.int8)), pa.array(names))
 
 
 def _to_arrow(column: Column) -> pa.Array:

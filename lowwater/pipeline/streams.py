@@ -86,7 +86,11 @@ class Stream:
         return self._with(Filter(condition))
 
     def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
-        """Add columns by expressions, or replace those of the same name."""
+        """Add columns by expressions, or replace those of the same name.
+
+        Expressions look at one record at a time: one that aggregates, such as
+        ``lw.col("v").sum()``, would see however many records happen to be read together.
+        """
         return self._with(WithColumns(Expressions(expressions, named)))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
