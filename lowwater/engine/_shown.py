@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.columns import Column
 from lowwater.state.arrays import NONE
+from lowwater.state.damage import damaged
 from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Table
 from lowwater.time import Int64Array
@@ -123,6 +124,17 @@ class ShownPanes:
         dtypes = {name: np.dtype(kind) for name, kind in layout}
         for name in types:
             self._make_room(name, dtypes.get(f"value:{name}", np.dtype(object)))
+
+    def check(self, rows: Int64Array) -> None:
+        """Raise ``StateError`` unless each pane loaded is on the chain of just one of the rows."""
+        live = np.zeros(self._panes.capacity + 1, dtype=np.bool_)  # one more, for -1
+        live[self._panes.live()] = True
+        follows = np.concatenate((self._windows[_HEAD][rows], self._panes["next"][live[:-1]]))
+        follows = follows[follows != -1]
+        inside = (follows >= 0) & (follows < self._panes.capacity)
+        once = len(np.unique(follows)) == len(follows) == len(self._panes)
+        if not inside.all() or not live[follows].all() or not once:
+            raise damaged("the stored state", "panes that were shown belong to no window")
 
     def _touch(self, panes: Int64Array) -> None:
         if self.journal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -14,10 +15,11 @@ from lowwater.engine.keys import KeyDictionary
 from lowwater.errors import StateError
 from lowwater.state.arrays import distinct
 from lowwater.state.codec import decode, encode
+from lowwater.state.damage import damaged, decoding
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, table_prefix
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 LAYOUT = 1
 _WINDOWS, _WINDOWS_LOOSE, _SHOWN, _SHOWN_LOOSE, _KEYS, _FACTS = range(6)
@@ -86,6 +88,11 @@ class StoredState:
             if state.keys is None
             else [(_type_bytes(kind), dtype) for kind, dtype in state.keys.kinds()],
             "places": state.places_given,
+            "limits": {
+                "windows": state.table.capacity,
+                "shown": 0 if state.shown is None else state.shown.table.capacity,
+                "keys": 0 if state.keys is None else state.keys.capacity,
+            },
         }
         batch.put([self._facts], [encode(record)])
 
@@ -95,27 +102,47 @@ class StoredState:
         Raises:
             StateError: What is stored is damaged, or not this operator's.
         """
-        (data,) = store.get([self._facts])
-        if data is None:
+        record = read_facts(store, self._facts)
+        if record is None:
             return None
-        record = decode(data)
-        if record["layout"] != LAYOUT:
-            raise StateError(
-                f"the stored state has layout {record['layout']}, this lowwater writes {LAYOUT}",
-                mend="Use the lowwater that wrote it, or reset the state",
-            )
-        state = self._state
+        with decoding("the stored state"):
+            self._fill(store, record)
+            facts: dict[str, Any] = record["facts"]
+            return facts
+
+    def _fill(self, store: StateStore, record: dict[str, Any]) -> None:
+        state, limits = self._state, record["limits"]
         state.aggregation.rebind(record["aggregates"], _type_of)
         if state.shown is not None and self._shown is not None:
             types = {name: _type_of(kind) for name, kind in record["shown types"].items()}
             state.shown.expect(types, record["shown"])
-            self._shown.load(store, record["shown"])
-        loaded = self._windows.load(store, record["windows"])
+            self._shown.load(store, record["shown"], limits["shown"])
+        loaded = self._windows.load(store, record["windows"], limits["windows"])
+        rows, places = loaded["rows"], loaded["place"]
         if record["keys"] is not None:
-            self._load_keys(store, record["keys"])
-        state.rebuild(loaded["rows"], loaded["place"], record["places"])
-        facts: dict[str, Any] = record["facts"]
-        return facts
+            self._load_keys(store, record["keys"], limits["keys"])
+        self._check(rows, places, record["places"])
+        state.rebuild(rows, places, record["places"])
+
+    def _check(self, rows: Int64Array, places: Int64Array, given: int) -> None:
+        """Raise unless what refers to something else refers to something that is there."""
+        state, what = self._state, "the stored state"
+        table = state.table
+        keys = table["key"][rows]
+        if len(rows) and not 0 <= keys.min() <= keys.max() < len(self._stored_keys):
+            raise damaged(what, "there is a window of no key")
+        if not self._stored_keys[keys].all():
+            raise damaged(what, "there is a window of an unknown key")
+        if len(rows) and not 0 <= places.min() <= places.max() < given:
+            raise damaged(what, "keys are in no order")
+        if (table["start"][rows] >= table["end"][rows]).any():
+            raise damaged(what, "there is a window that ends before it starts")
+        order = np.lexsort((table["end"][rows], table["start"][rows], keys))
+        same = [np.diff(table[name][rows[order]]) == 0 for name in ("key", "start", "end")]
+        if np.logical_and.reduce(same).any():
+            raise damaged(what, "there is a window twice")
+        if state.shown is not None:
+            state.shown.check(rows)
 
     def _write_keys(self, batch: Batch, rows: Int64Array) -> None:
         state = self._state
@@ -136,20 +163,14 @@ class StoredState:
             [encode(list(value)) for value in values],
         )
 
-    def _load_keys(self, store: StateStore, kinds: list[tuple[bytes | None, str]]) -> None:
-        head = self._keys
-        ids: list[int] = []
-        values: list[list[Any]] = []
-        for key, value in store.scan(*prefix_range(head)):
-            ids.append(int(decode_int64(np.frombuffer(key[len(head) :], dtype=np.uint8))[0]))
-            values.append(decode(value))
-        at = np.array(ids, dtype=np.int64)
-        columns = tuple(
-            _column([value[part] for value in values], _type_of(kind), dtype)
-            for part, (kind, dtype) in enumerate(kinds)
-        )
+    def _load_keys(
+        self, store: StateStore, kinds: list[tuple[bytes | None, str]], limit: int
+    ) -> None:
+        at, columns = read_keys(store, self._keys, kinds, limit)
         keys = KeyDictionary(len(kinds))
         keys.restore(at, columns)
+        if len(keys) != len(at):
+            raise damaged("a stored key", "it is stored twice")
         self._state.keys = keys
         self._cover(keys.capacity)
         self._stored_keys[at] = True
@@ -168,6 +189,62 @@ class StoredState:
             wider = np.zeros(max(need, 2 * len(self._stored_keys)), dtype=np.bool_)
             wider[: len(self._stored_keys)] = self._stored_keys
             self._stored_keys = wider
+
+
+def read_facts(store: StateStore, key: bytes) -> dict[str, Any] | None:
+    """Return the record of facts of an operator; ``None`` if there is nothing.
+
+    Raises:
+        StateError: It is damaged, or of another layout.
+    """
+    (data,) = store.get([key])
+    if data is None:
+        return None
+    with decoding("the stored state"):
+        record = decode(data)
+        if record["layout"] != LAYOUT:
+            raise StateError(
+                f"the stored state has layout {record['layout']}, this lowwater writes {LAYOUT}",
+                mend="Use the lowwater that wrote it, or reset the state",
+            )
+        facts = record["facts"]
+        numbers = {**facts, **record["limits"], "places": record["places"]}
+        for name, number in numbers.items():
+            if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
+                raise damaged("the stored state", f"{name} is {number!r}")
+        return dict(record)
+
+
+def read_keys(
+    store: StateStore, prefix: bytes, kinds: Sequence[tuple[bytes | None, str]], limit: int
+) -> tuple[Int64Array, tuple[Column, ...]]:
+    """Return the stored keys: (ids, rising; a column for each part).
+
+    Args:
+        store: The store.
+        prefix: What their rows begin with.
+        kinds: Arrow type and numpy dtype of each part.
+        limit: Above every id.
+
+    Raises:
+        StateError: They are damaged.
+    """
+    ids: list[int] = []
+    values: list[list[Any]] = []
+    with decoding("a stored key"):
+        for key, value in store.scan(*prefix_range(prefix)):
+            tail = np.frombuffer(key[len(prefix) :], dtype=np.uint8)
+            (number,) = decode_int64(tail).tolist()
+            parts = decode(value)
+            if not 0 <= number < limit or not isinstance(parts, list) or len(parts) != len(kinds):
+                raise damaged("a stored key", f"number {number} has the parts {parts!r}")
+            ids.append(number)
+            values.append(parts)
+        columns = tuple(
+            _column([value[part] for value in values], _type_of(kind), dtype)
+            for part, (kind, dtype) in enumerate(kinds)
+        )
+        return np.array(ids, dtype=np.int64), columns
 
 
 def _type_bytes(kind: pa.DataType | None) -> bytes | None:

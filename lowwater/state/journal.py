@@ -142,26 +142,27 @@ class Journal:
         Raises:
             StateError: The stored rows do not have that layout, or are damaged.
         """
-        rows, due, packed = read_rows(store, self._fixed, layout, limit)
-        table = self._table
-        table.restore(rows)
-        derived = {}
-        for name in packed.dtype.names or ():
-            if name.startswith("derived:"):
-                derived[name.removeprefix("derived:")] = packed[name].astype(np.int64)
-            elif name in table.columns:
-                table[name][rows] = packed[name]
-            else:
-                raise StateError(
-                    f"the stored rows have a column {name!r} that the pipeline does not",
-                    mend="Run the pipeline that wrote them, or reset the state",
-                )
-        self._cover()
-        self._stored_due[rows] = due
-        self._layout = [(name, kind) for name, kind in layout]
-        self._load_loose(store)
-        self.touch(rows[self._due(rows) != due])
-        return {"rows": rows, **derived}
+        with decoding("stored rows"):
+            rows, due, packed = read_rows(store, self._fixed, layout, limit)
+            table = self._table
+            table.restore(rows)
+            derived = {}
+            for name in packed.dtype.names or ():
+                if name.startswith("derived:"):
+                    derived[name.removeprefix("derived:")] = packed[name].astype(np.int64)
+                elif name in table.columns:
+                    table[name][rows] = packed[name]
+                else:
+                    raise StateError(
+                        f"the stored rows have a column {name!r} that the pipeline does not",
+                        mend="Run the pipeline that wrote them, or reset the state",
+                    )
+            self._cover()
+            self._stored_due[rows] = due
+            self._layout = [(name, kind) for name, kind in layout]
+            self._load_loose(store)
+            self.touch(rows[self._due(rows) != due])
+            return {"rows": rows, **derived}
 
     def _packed(self, rows: Int64Array, layout: list[tuple[str, str]]) -> NDArray[np.uint8]:
         packed = np.empty(len(rows), dtype=np.dtype(layout))
