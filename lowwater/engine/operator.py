@@ -38,7 +38,7 @@ from lowwater.engine.windowing import Windowing
 from lowwater.errors import InternalError
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import Elements, Moments
 
 _NOTHING = StepOutput(None, None)
@@ -69,6 +69,8 @@ class WindowOperator:
         self._watermark = int(watermark)
         self._clock = int(clock)
         self._arrived = 0
+        # Windows that end here or before had expired under a shorter lateness: they are gone.
+        self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
         self._dues = Deadlines()
         self._clock_dues = Deadlines()
@@ -129,6 +131,8 @@ class WindowOperator:
             "clock": self._clock,
             "arrived": self._arrived,
             "output watermark": self._output_watermark,
+            "lateness": self._windowing.lateness_us,
+            "gone until": self._gone_until,
         }
         self._kept().write(batch, self._watermark, facts)
 
@@ -145,6 +149,10 @@ class WindowOperator:
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
+        self._gone_until = facts["gone until"]
+        if facts["lateness"] != self._windowing.lateness_us:
+            gone = saturating_add(self._watermark, -facts["lateness"])
+            self._gone_until = max(self._gone_until, gone)
         table = self._state.table
         rows = table.live()
         for name in ("due", "hold", "clock_due"):
@@ -222,9 +230,10 @@ class WindowOperator:
             late.add_unwindowed(assigned.unwindowed)
         if self._watermark == START_OF_TIME or not len(end):
             return element, start, end
-        if int(end.min()) + self._windowing.lateness_us > self._watermark:
+        first = int(end.min())
+        if first + self._windowing.lateness_us > self._watermark and first > self._gone_until:
             return element, start, end
-        expired = self._state.expiry(end) <= self._watermark
+        expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)
         late.add(expired, EXPIRED, element, start, end)
         kept = ~expired
         element = np.flatnonzero(kept) if element is None else element[kept]
