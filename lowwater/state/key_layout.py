@@ -69,10 +69,10 @@ def group_range(operator: int, group: int) -> KeyRange:
 
 
 def prefix_range(prefix: bytes) -> KeyRange:
-    """Return the range of the keys that begin with a prefix.
+    r"""Return the range of the keys that begin with a prefix.
 
-    >>> prefix_range(b"a\\xff")
-    (b'a\\xff', b'b')
+    >>> prefix_range(b"a\xff")
+    (b'a\xff', b'b')
     """
     trimmed = prefix.rstrip(b"\xff")
     if not trimmed:

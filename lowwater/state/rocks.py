@@ -3,7 +3,11 @@
 ::
 
     DIR/OWNER, DIR/SEQUENCER    who may write: see lowwater.state.ownership
-    DIR/rocksdb/                the database: one column family, keys and values as they are given
+    DIR/rocksdb-N/              the database, as opening N named it: one column family, with keys
+                                and values as they are given
+
+Each opening renames the database's directory. A former owner that was taken over unawares cannot
+harm it then: closing alone would have RocksDB write its old list of files, and delete the others.
 
 Below :data:`~lowwater.state.key_layout.END` are the user's rows; from there on the store's own:
 its format, and for each of the last commits a row with its number. RocksDB itself takes a log
@@ -25,6 +29,7 @@ from weakref import WeakSet
 import rocksdict
 
 from lowwater.errors import StateError
+from lowwater.state._rocks_log import check_logs
 from lowwater.state.key_layout import END
 from lowwater.state.ownership import (
     Ownership,
@@ -44,7 +49,7 @@ _FORMAT_KEY = END + b"format"
 _SLOTS = 16_384
 _SLOT_KEY = Struct(">2s1sH")
 _COMMIT = Struct(">QQ")
-_DIRECTORY = "rocksdb"
+_DIRECTORY = "rocksdb-"
 _CHUNK_ROWS = 512
 _CHUNK_BYTES = 1 << 20
 _RESTORE = "Restore the directory from a copy, or empty it to begin anew"
@@ -100,6 +105,7 @@ class RocksStore:
         tuning: Tuning = _DEFAULT_TUNING,
     ) -> None:
         self.path = Path(path).resolve()
+        self._directory = self.path
         self._options = _options(block_cache_bytes, tuning)
         self._database: Any = None
         self._owner: Ownership | None = None
@@ -154,16 +160,18 @@ class RocksStore:
                 where=str(self.path),
                 mend="Open the state again: it then holds what was committed, and nothing else",
             )
-        self._owner.check()
-        if not len(batch):
-            return
         try:
+            self._owner.check()
+            if not len(batch):
+                return
             self._write(database, batch)
             # Once more: who was taken over in the meantime must not say that this was committed.
             self._owner.check()
             self._owner.acknowledge(self._last_commit)
         except StateError as error:
             self._failure = str(error)
+            # Who may have lost the directory must not go on writing tables there.
+            database.cancel_all_background(True)
             raise
 
     def verify(self) -> int:
@@ -175,15 +183,25 @@ class RocksStore:
             scan.close()
         database, self._database = self._database, None
         try:
-            if database is not None:
+            if database is not None and self._may_flush(database):
                 database.close()
         except Exception as error:
-            # Rows that closing could not move to a table are in the log all the same.
-            if self._failure is None:
-                raise _translated(error, self.path, "the state cannot be closed") from error
+            raise _translated(error, self.path, "the state cannot be closed") from error
         finally:
+            del database
             if self._owner is not None:
                 self._owner.release()
+
+    def _may_flush(self, database: Any) -> bool:
+        """Whether closing may move rows from the log to a table; the log will do otherwise."""
+        if self._owner is None:
+            return True
+        try:
+            self._owner.check()
+        except StateError as error:
+            self._failure = str(error)
+            database.cancel_all_background(True)
+        return self._failure is None
 
     def __enter__(self) -> Self:
         return self
@@ -196,11 +214,10 @@ class RocksStore:
             raise StateError("there is no state", where=str(self.path))
         # Before the database is opened: what is acknowledged later need not show in it.
         found = read_sequencer(self.path)
-        if found is None or not self._exists():
-            raise self._not_ours(found)
-        database = self._rdict(read_only=True)
-        self._last_commit, _ = self._inspect(database, found[1])
-        self._database = database
+        if not self._find(found):
+            raise StateError("there is no state yet", where=str(self.path))
+        self._database = self._rdict(read_only=True)
+        self._last_commit, _ = self._inspect(self._database, found[1] if found else 0)
 
     def _open_to_write(self) -> None:
         if not self.path.exists():
@@ -209,40 +226,56 @@ class RocksStore:
         self._owner = Ownership(self.path)
         found = read_sequencer(self.path)
         sequencer, acknowledged = found or (0, 0)
-        written = 0
-        if self._exists():
-            if found is None:
-                raise self._not_ours(found)
+        if self._find(found):
             # Opening to write discards what it takes for unfinished. So look first, change nothing.
             peek = self._rdict(read_only=True)
             try:
-                self._last_commit, written = self._inspect(peek, acknowledged)
+                sequencer = max(sequencer, self._inspect(peek, acknowledged)[1])
             finally:
                 peek.close()
-        elif acknowledged or (found is None and not holds_nothing(self.path)):
-            raise self._not_ours(found)
-        self._owner.take(max(sequencer, written) + 1, acknowledged)
+        self._owner.take(sequencer + 1, acknowledged)
+        self._move(self.path / f"{_DIRECTORY}{self._owner.sequencer}")
         self._database = self._rdict(read_only=False)
+        self._last_commit, _ = self._inspect(self._database, acknowledged)
         # The opening is a commit: from now on the store, too, says who owns it.
-        opening = Batch()
-        self._write(self._database, opening, (_FORMAT_KEY, FORMAT.to_bytes(4)))
+        self._write(self._database, Batch(), (_FORMAT_KEY, FORMAT.to_bytes(4)))
         self._owner.acknowledge(self._last_commit)
 
-    def _exists(self) -> bool:
-        return (self.path / _DIRECTORY / "CURRENT").exists()
-
-    def _not_ours(self, found: tuple[int, int] | None) -> StateError:
-        if found is None and not self._exists():
+    def _find(self, sequencer: tuple[int, int] | None) -> bool:
+        """Find the database; return whether there is one, raise if there should be."""
+        found = sorted(self.path.glob(f"{_DIRECTORY}*"))
+        if len(found) > 1:
+            names = ", ".join(each.name for each in found)
+            raise StateError(f"two databases, {names}", where=str(self.path), mend=_RESTORE)
+        if not found and sequencer is None and not holds_nothing(self.path):
             what = "the directory is not empty, and what is in it is not state"
-            return StateError(what, where=str(self.path), mend="Use a directory of its own")
-        missing = "SEQUENCER" if found is None else f"{_DIRECTORY}/CURRENT"
-        return StateError(f"{missing} is missing", where=str(self.path), mend=_RESTORE)
+            raise StateError(what, where=str(self.path), mend="Use a directory of its own")
+        if found:
+            self._directory = found[0]
+        if found and sequencer is None:
+            raise StateError("SEQUENCER is missing", where=str(self.path), mend=_RESTORE)
+        if (self._directory / "CURRENT").exists():
+            return True
+        # An opening that was killed may have got so far, but only the first of all.
+        if sequencer is not None and sequencer[1]:
+            what = "CURRENT is missing" if found else "the database is missing"
+            raise StateError(what, where=str(self._directory), mend=_RESTORE)
+        return False
+
+    def _move(self, directory: Path) -> None:
+        if self._directory == self.path:
+            directory.mkdir()
+        else:
+            self._directory.rename(directory)
+        sync_directory(self.path)
+        self._directory = directory
 
     def _rdict(self, *, read_only: bool) -> Any:
         access = rocksdict.AccessType
+        check_logs(self._directory, mend=_RESTORE)
         try:
             return rocksdict.Rdict(
-                str(self.path / _DIRECTORY),
+                str(self._directory),
                 self._options,
                 # Said expressly: or options of the last opening, with a small cache, come back.
                 column_families={"default": self._options},
@@ -271,7 +304,7 @@ class RocksStore:
             raise StateError(
                 f"commits were lost that had been acknowledged: {_span(missing)} of "
                 f"{max(last, acknowledged)}. A log or manifest was cut short, or a file is missing",
-                where=str(self.path / _DIRECTORY),
+                where=str(self._directory),
                 mend=f"{_RESTORE}; nothing was changed",
             )
         return last, sequencer
@@ -312,10 +345,11 @@ class _Scan:
 
     def __init__(self, database: Any, start: bytes, stop: bytes, path: Path) -> None:
         self._path = path
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(max(start, stop))
+        # Kept: the iterator looks at the bound in there, but does not keep it alive itself.
+        self._options = rocksdict.ReadOptions()
+        self._options.set_iterate_upper_bound(max(start, stop))
         try:
-            self._rows = database.iter(options)
+            self._rows = database.iter(self._options)
             self._rows.seek(start)
         except Exception as error:
             raise _translated(error, self._path, "rows cannot be read") from error
