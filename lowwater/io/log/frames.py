@@ -130,9 +130,12 @@ def decode_schema(payload: Any) -> pa.Schema:
         Damaged: It holds none.
     """
     try:
-        return pa.ipc.read_schema(pa.py_buffer(payload))
+        schema = pa.ipc.read_schema(pa.py_buffer(payload))
+        if len(set(schema.names)) == len(schema.names):  # the names are text, too
+            return schema
     except _UNREADABLE as error:
         raise Damaged(f"the schema cannot be read ({_short(error)})") from None
+    raise Damaged("the schema has two columns of one name")
 
 
 def decode_records(payload: Any, schema: pa.Schema, count: int) -> pa.RecordBatch:
