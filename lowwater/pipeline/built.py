@@ -68,7 +68,10 @@ class Pipeline:
 
     def __repr__(self) -> str:
         plan = self._plan
-        shown = outline(plan.source, plan.steps, plan.key_names, plan.windowing, plan.aggregates)
+        shown = outline(
+            plan.source, plan.steps, plan.key_names, plan.windowing, plan.aggregates,
+            deduplication=plan.deduplication,
+        )  # fmt: skip
         return f"Pipeline({shown})"
 
     def run(self, **options: Unpack[RunOptions]) -> Panes:
@@ -226,6 +229,7 @@ class Delivering:
             path,
             self._sinks,
             CommitPolicy.of(commit_every),
+            outcomes.clock,
             options.get("bundle_size", 50_000),
             pipeline._no_panes(),
         )
@@ -256,10 +260,11 @@ class _Outcomes:
         self._observer = observer_for(options.get("progress"))
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
+        self.clock = _clock(options.get("clock") or clock or WallClock())
         self.local = self._run = LocalRun(
             plan,
             bundle_size=size,
-            clock=_clock(options.get("clock") or clock or WallClock()),
+            clock=self.clock,
             on_error=options.get("on_error", "dead_letter"),
             observer=self._observer,
             durable=durable,

@@ -8,36 +8,41 @@ outbox holds is delivered again under the same ids.
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, TypeAlias, final
 
-import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import Delivery, DurableSink
 from lowwater.engine.metrics import Metrics
-from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.outbox import encode_delivery
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.runner import LocalRun, Plan
-from lowwater.engine.stateless import Step
+from lowwater.engine.sources import Position, ReplayableSource
 from lowwater.engine.steps import PaneBatch
 from lowwater.engine.tagged import panes_to_table
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.delivery.sidecars import errors_to_table, late_to_table
-from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
+from lowwater.pipeline._stored_run import (
+    LAYOUT,
+    OUTBOX,
+    RUN,
+    check_compatible,
+    describe_plan,
+    outbox_key,
+    read_outbox,
+    read_run,
+)
+from lowwater.state.codec import encode
+from lowwater.state.damage import decoding
+from lowwater.state.key_layout import prefix_range
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import duration, format_duration
-
-LAYOUT = 1
-_PIPELINE = 0
-_RUN = table_prefix(_PIPELINE, 0, 0)
-_OUTBOX = table_prefix(_PIPELINE, 0, 1)
+from lowwater.time import duration
 
 CommitEvery: TypeAlias = int | str
 
@@ -75,7 +80,9 @@ class CommitPolicy:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return cls(value, None)
         if isinstance(value, str):
-            return cls(None, duration(value, name="commit_every") / 1e6)
+            micros = duration(value, name="commit_every")
+            if micros >= 0:
+                return cls(None, micros / 1e6)
         raise InvalidArgument(
             f"{describe('commit_every', value)} is not known",
             mend='Use "bundle", a number of elements, or a duration such as "1s"',
@@ -92,6 +99,7 @@ class DurableRun:
         path: The state directory.
         sinks: Where deliveries go.
         every: When to commit.
+        clock: The run's.
         bundle_size: The run's; it must stay what it was.
         no_panes: A table of panes with none in it.
     """
@@ -103,15 +111,25 @@ class DurableRun:
         path: str,
         sinks: Sequence[DurableSink],
         every: CommitPolicy,
+        clock: ClockLike,
         bundle_size: int,
         no_panes: pa.Table,
     ) -> None:
+        if not isinstance(plan.source, ReplayableSource):
+            raise InvalidArgument(
+                f"{type(plan.source).__name__} cannot be read again after a restart",
+                where="run(state=)",
+                mend="Write the elements to files or to a lowwater.io.Log, and read those: "
+                "read_parquet, read_csv, read_jsonl",
+            )
+        self._source: Any = plan.source
+        self._bundle_size = bundle_size
         self._plan = plan
         self._run = run
         self._path = path
         self._sinks = sinks
         self._every = every
-        self._description = describe_plan(plan, bundle_size)
+        self._description = describe_plan(plan, clock, bundle_size)
         self._no_panes = no_panes
         self._epoch = 0
         self._state_id = ""
@@ -132,32 +150,45 @@ class DurableRun:
             for sink in self._sinks:
                 sink.open({"state_id": self._state_id})
             try:
-                yield from self._deliver(self._outbox(store))
+                yield from self._deliver(list(read_outbox(store)))
                 yield from self._go_on(store, outcomes)
             finally:
                 for sink in self._sinks:
                     sink.close()
 
     def _take_up(self, store: StateStore) -> None:
-        (data,) = store.get([_RUN])
-        if data is None:
+        record = read_run(store, self._path)
+        if record is None:
             self._state_id = uuid.uuid4().hex
             batch = Batch()
-            batch.put([_RUN], [encode(self._record(None))])
+            batch.put([RUN], [encode(self._record(None))])
             store.commit(batch)
             return
-        record = decode(data)
-        if record["layout"] != LAYOUT:
-            raise StateError(
-                f"the state was written with layout {record['layout']}; this lowwater has {LAYOUT}",
-                where=self._path,
-                mend="Use the lowwater that wrote it, or reset the state",
-            )
         check_compatible(record["description"], self._description, self._path)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
         if record["run"] is not None:
-            self._run.resume(store, record["run"])
+            with decoding("the record of the run"):
+                self._run.resume(store, record["run"])
+            if self._run.ended:
+                self._refuse_more(record["run"]["position"])
+
+    def _refuse_more(self, position: Position | None) -> None:
+        """Raise if a source has more than the complete run over this state has read."""
+        source: Any = self._source
+        follow = getattr(source, "follow", None)
+        if follow and is_dataclass(source):
+            ends: Any = source
+            source = replace(ends, follow=False if follow is True else None)
+        for records, _ in source.batches_from(position, self._bundle_size, self._plan.keys):
+            if records.length or records.unreadable:
+                raise StateError(
+                    "the run over this state is complete, but there is more to read now"
+                    + ("" if records.origin is None else f": {records.origin!r}"),
+                    where=self._path,
+                    mend="Run over the new input with a state directory of its own, or reset this "
+                    "one and run over everything; read with follow= what is to come later",
+                )
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
         return {
@@ -178,10 +209,11 @@ class DurableRun:
                 continue
             every = self._every
             if every.elements is not None:
-                enough = self._is_enough(every.elements, events, bundles)
+                enough = self._is_enough(every.elements, events, bundles, bool(pending))
             else:
                 enough = time.monotonic() - at >= (every.seconds or 0)
-            if enough:
+            metrics = self.metrics
+            if enough and (pending or (metrics.events, metrics.bundles) != (events, bundles)):
                 yield from self._commit(store, pending)
                 pending = []
                 events, at = self.metrics.events, time.monotonic()
@@ -189,21 +221,21 @@ class DurableRun:
         yield from self._commit(store, pending)
         yield from self._commit(store, [])  # forgets what was delivered
 
-    def _is_enough(self, elements: int, events: int, bundles: int) -> bool:
+    def _is_enough(self, elements: int, events: int, bundles: int, pending: bool) -> bool:
         if elements == 1:
-            return self.metrics.bundles > bundles
+            return pending or self.metrics.bundles > bundles
         return self.metrics.events - events >= elements
 
     def _commit(self, store: StateStore, outcomes: Sequence[Outcome]) -> Iterator[Delivery]:
         self._epoch += 1
         deliveries = [] if not outcomes else [self._packed(outcomes)]
         batch = Batch()
-        batch.delete_range(*prefix_range(_OUTBOX))  # delivered by now
+        batch.delete_range(*prefix_range(OUTBOX))  # delivered by now
         batch.put(
-            [_outbox_key(delivery) for delivery in deliveries],
+            [outbox_key(delivery) for delivery in deliveries],
             [encode_delivery(delivery) for delivery in deliveries],
         )
-        batch.put([_RUN], [encode(self._record(self._run.save(batch)))])
+        batch.put([RUN], [encode(self._record(self._run.save(batch)))])
         on_point("before the write")
         store.commit(batch)
         on_point("after the write")
@@ -223,9 +255,6 @@ class DurableRun:
             errors=errors_to_table(errors) if errors else None,
         )
 
-    def _outbox(self, store: StateStore) -> list[Delivery]:
-        return [decode_delivery(value) for _, value in store.scan(*prefix_range(_OUTBOX))]
-
     def _deliver(self, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:
             for sink in self._sinks:
@@ -233,64 +262,3 @@ class DurableRun:
                 sink.deliver(delivery)
                 on_point("between sinks")
             yield delivery
-
-
-def describe_plan(plan: Plan, bundle_size: int) -> dict[str, Any]:
-    """Return what a state directory must know of the pipeline it belongs to."""
-    windowing = plan.windowing
-    return {
-        "source": type(plan.source).__name__,
-        "steps": [_step(step) for step in plan.steps],
-        "time": plan.time,
-        "keys": list(plan.keys),
-        "windows": _text(windowing.windows),
-        "trigger": _text(windowing.trigger),
-        "accumulation": windowing.mode,
-        "allowed_lateness": windowing.lateness_us,
-        "closing": windowing.closing,
-        "on_time": windowing.on_time,
-        "timestamps": windowing.timestamps,
-        "aggregates": {name: _text(spec) for name, spec in plan.aggregates.items()},
-        "bundle_size": bundle_size,
-    }
-
-
-def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
-    """Raise unless a pipeline can take up a state that another one has left.
-
-    A longer lateness, another watermark estimator and other sinks can; what changes what the state
-    means cannot.
-
-    Raises:
-        StateError: It cannot; the message names what differs.
-    """
-    differs = []
-    for name in sorted({*stored, *now}):
-        before, after = stored.get(name), now.get(name)
-        if name == "allowed_lateness" and before is not None and after is not None:
-            if after < before:
-                differs.append(
-                    f"{name} was {format_duration(before)} and is {format_duration(after)}, shorter"
-                )
-        elif before != after:
-            differs.append(f"{name} was {before!r} and is {after!r}")
-    if differs:
-        raise StateError(
-            f"the state belongs to another pipeline: {'; '.join(differs)}",
-            where=path,
-            mend="Run the pipeline as it was, use another state directory, or reset this one",
-        )
-
-
-def _outbox_key(delivery: Delivery) -> bytes:
-    place = np.array([delivery.epoch, delivery.sequence], dtype=np.int64)
-    return _OUTBOX + encode_int64(place).tobytes()
-
-
-def _step(step: Step) -> str:
-    return _text(step) if step.vectorised else type(step).__name__
-
-
-def _text(value: object) -> str:
-    """Return a value's repr without addresses, which change from process to process."""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

@@ -1,0 +1,176 @@
+"""What a state directory holds of a run beside its operator's state: a record, and an outbox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from lowwater.engine.clocks import ArrivalClock, ClockLike
+from lowwater.engine.delivery import Delivery
+from lowwater.engine.outbox import decode_delivery
+from lowwater.engine.runner import Plan
+from lowwater.engine.sources import Source
+from lowwater.engine.stateless import Step
+from lowwater.errors import StateError
+from lowwater.state.codec import decode
+from lowwater.state.damage import damaged, decoding
+from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
+from lowwater.state.store import StateStore
+from lowwater.time import format_duration
+
+LAYOUT = 1
+PIPELINE = 0
+"""The number under which a pipeline's own rows are stored, beside those of its operators."""
+
+RUN = table_prefix(PIPELINE, 0, 0)
+OUTBOX = table_prefix(PIPELINE, 0, 1)
+
+# How a source is waited for, and where a run without a state begins, may change between runs.
+_FREE = frozenset({"follow", "start", "wait"})
+_WHAT = "the record of the run"
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "state_id": (str,),
+    "epoch": (int,),
+    "description": (dict,),
+    "run": (dict, type(None)),
+}
+_RUN_FIELDS: dict[str, tuple[type, ...]] = {
+    "position": (dict, type(None)),
+    "bundles": (int,),
+    "learned": (dict,),
+    "metrics": (dict,),
+    "ended": (bool,),
+}
+
+
+def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
+    """Return the record of a run; ``None`` if there is none yet.
+
+    Raises:
+        StateError: It is damaged, or of another layout.
+    """
+    (data,) = store.get([RUN])
+    if data is None:
+        return None
+    with decoding(_WHAT):
+        record: dict[str, Any] = decode(data)
+        if record["layout"] != LAYOUT:
+            raise StateError(
+                f"the state was written with layout {record['layout']}; this lowwater has {LAYOUT}",
+                where=path,
+                mend="Use the lowwater that wrote it, or reset the state",
+            )
+        _check(record, _FIELDS)
+        if not 0 <= record["epoch"] < 2**62:
+            raise damaged(_WHAT, f"its epoch is {record['epoch']}")
+        if record["run"] is not None:
+            _check(record["run"], _RUN_FIELDS)
+        return record
+
+
+def read_outbox(store: StateStore) -> Iterator[Delivery]:
+    """Yield the deliveries that sinks may not have taken yet, in order.
+
+    Raises:
+        StateError: One of them is damaged.
+    """
+    for key, value in store.scan(*prefix_range(OUTBOX)):
+        delivery = decode_delivery(value)
+        if outbox_key(delivery) != key:
+            raise damaged("an undelivered output", "it is stored under another name")
+        yield delivery
+
+
+def outbox_key(delivery: Delivery) -> bytes:
+    """Return the key that a delivery is stored under: keys sort as deliveries come."""
+    place = np.array([delivery.epoch, delivery.sequence], dtype=np.int64)
+    return OUTBOX + encode_int64(place).tobytes()
+
+
+def describe_plan(plan: Plan, clock: ClockLike, bundle_size: int) -> dict[str, Any]:
+    """Return what a state directory must know of the pipeline it belongs to."""
+    windowing = plan.windowing
+    return {
+        "source": _source(plan.source),
+        "paths": list(getattr(plan.source, "paths", ())),
+        "steps": [_step(step) for step in plan.steps],
+        "time": plan.time,
+        "timezone": plan.timezone,
+        # It cuts bundles; what other clocks say has no part in where bundles are cut.
+        "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
+        "keys": list(plan.keys),
+        "key names": list(plan.key_names),
+        "windows": _text(windowing.windows),
+        "trigger": _text(windowing.trigger),
+        "accumulation": windowing.mode,
+        "allowed_lateness": windowing.lateness_us,
+        "closing": windowing.closing,
+        "on_time": windowing.on_time,
+        "timestamps": windowing.timestamps,
+        "aggregates": {name: _text(spec) for name, spec in plan.aggregates.items()},
+        "bundle_size": bundle_size,
+    }
+
+
+def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
+    """Raise unless a pipeline can take up a state that another one has left.
+
+    A longer lateness, further paths to read, another watermark estimator and other sinks can; what
+    changes what the state means cannot.
+
+    Raises:
+        StateError: It cannot; the message names what differs.
+    """
+    differs = []
+    with decoding("the description of the pipeline"):
+        for name in sorted({*stored, *now}):
+            before, after = stored.get(name), now.get(name)
+            if name == "allowed_lateness" and before is not None and after is not None:
+                if after < before:
+                    was, is_ = format_duration(before), format_duration(after)
+                    differs.append(f"{name} was {was} and is {is_}, shorter")
+            elif name == "paths" and before is not None and after is not None:
+                gone = [one for one in before if one not in after]
+                if gone:
+                    differs.append(f"the source no longer reads {', '.join(map(repr, gone))}")
+            elif before != after:
+                differs.append(f"{name} was {before!r} and is {after!r}")
+    if differs:
+        raise StateError(
+            f"the state belongs to another pipeline: {'; '.join(differs)}",
+            where=path,
+            mend="Run the pipeline as it was, use another state directory, or reset this one",
+        )
+
+
+def _check(record: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    for name, kind in kinds.items():
+        if type(record[name]) not in kind:
+            raise damaged(_WHAT, f"{name} is {record[name]!r}")
+
+
+def _source(source: Source) -> str:
+    """Return a source's kind and options, but for what may change."""
+    kind = type(source).__name__
+    if not is_dataclass(source):
+        return kind
+    free = {*_FREE, "paths"}
+    shown = [
+        f"{field.name}={_text(getattr(source, field.name))}"
+        for field in fields(source)
+        if field.repr and field.name not in free
+    ]
+    return f"{kind}({', '.join(shown)})"
+
+
+def _step(step: Step) -> str:
+    return _text(step) if step.vectorised else type(step).__name__
+
+
+def _text(value: object) -> str:
+    """Return a value's repr without addresses, which change from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
