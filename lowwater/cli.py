@@ -1,4 +1,4 @@
-"""The command line: ``python -m lowwater demo`` and ``run module:pipeline``."""
+"""The command line: ``python -m lowwater demo``, ``run module:pipeline`` and ``state``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "demo":
             from lowwater.demo import demo
 
-            return 0 if demo(sys.stdout) else 1
+            return 0 if demo(sys.stdout, state=options.state) else 1
+        if options.command == "state":
+            return _state(options)
         return _run(options)
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
@@ -53,18 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("lowwater: interrupted", file=sys.stderr)
+        state = getattr(options, "state", None)
+        again = "" if state is None else "; the same command goes on from the last commit"
+        print(f"lowwater: interrupted{again}", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lowwater", description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser(
+    demo = commands.add_parser(
         "demo",
         help="the flights that left New York in 2013, as a stream out of order",
         description="Departures and delays by hour, aircraft duty sessions, and a check of the "
         "results; under a minute.",
+    )
+    demo.add_argument(
+        "--state",
+        metavar="DIR",
+        help="keep state and output in DIR: interrupted with Ctrl-C, or killed, the same command "
+        "goes on where it stopped",
     )
     run = commands.add_parser(
         "run",
@@ -89,13 +99,83 @@ def _parser() -> argparse.ArgumentParser:
         default="dead_letter",
         help="set unusable records aside, or stop at the first",
     )
+    _add_state(commands.add_parser("state", help="look into a state directory, or remove it"))
     return parser
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    texts = {
+        "info": "show what is in it: pipeline, position, watermark, windows, keys, sizes",
+        "verify": "read all of it, and say whether anything is damaged",
+        "export": "write its open windows as JSON lines or Parquet",
+        "reset": "remove it, so that the pipeline begins anew",
+    }
+    for name, text in texts.items():
+        action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
+        action.add_argument("directory", metavar="DIR", help="what run(state=) was given")
+        if name == "export":
+            action.add_argument("--format", choices=("jsonl", "parquet"), default="jsonl")
+            action.add_argument(
+                "--output", metavar="FILE", help="where to; JSON lines are printed unless given"
+            )
+        if name == "reset":
+            action.add_argument("--yes", action="store_true", help="that this is really meant")
 
 
 def _positive(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+
+
+def _state(options: argparse.Namespace) -> int:
+    from lowwater.pipeline import state_tools
+
+    if options.action == "info":
+        print(state_tools.state_info(options.directory).to_text())
+    elif options.action == "verify":
+        print(f"{state_tools.verify_state(options.directory):,} rows, all sound")
+    elif options.action == "reset":
+        left = state_tools.reset_state(options.directory, yes=options.yes)
+        print("the state was removed")
+        if left:
+            print(f"left alone, as it is no state: {', '.join(left)}", file=sys.stderr)
+    else:
+        _export(options)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> None:
+    from lowwater.io.sinks import to_json
+    from lowwater.pipeline.state_tools import export_state
+
+    if options.format == "parquet" and options.output is None:
+        raise InvalidArgument("Parquet cannot be printed", mend="Name a file: --output FILE")
+    windows = export_state(options.directory)
+    if options.format == "parquet":
+        import pyarrow.parquet as pq
+
+        try:
+            pq.write_table(windows, options.output)
+        except OSError as error:
+            raise _unwritable(options.output, error) from None
+        return
+    lines = (to_json(row) + "\n" for row in windows.to_pylist())
+    if options.output is None:
+        sys.stdout.writelines(lines)
+        return
+    try:
+        with Path(options.output).open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        raise _unwritable(options.output, error) from None
+
+
+def _unwritable(path: str, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"{path!r} cannot be written: {error.strerror or error}", mend="Name another file"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -7,19 +7,26 @@ a short hop before the long haul that left first.
 from __future__ import annotations
 
 import importlib.util
+import json
 import time
 import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 import lowwater as lw
+from lowwater.engine.metrics import Metrics
 from lowwater.errors import InvalidArgument
 from lowwater.io.terminal import moment, table
-from lowwater.pipeline import Pipeline, Result
+from lowwater.pipeline import Pipeline
+from lowwater.pipeline.streams import Stream
 from lowwater.time import Instant, format_duration
 
 DISORDER = "6h"
@@ -32,8 +39,31 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def demo(out: TextIO) -> bool:
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one pipeline of the demo gave.
+
+    Args:
+        panes: Its panes, as an Arrow table.
+        late_rows: The numbers of the flights that came too late for their window.
+        cancelled: The flights without a departure.
+        metrics: What the run did.
+    """
+
+    panes: pa.Table
+    late_rows: list[int]
+    cancelled: list[Mapping[str, Any]]
+    metrics: Metrics
+
+
+def demo(out: TextIO, state: str | None = None) -> bool:
     """Run the demo and write what it finds.
+
+    Args:
+        out: Where to write.
+        state: A folder for state and output, made if it is not there: with it the demo can be
+            interrupted, or killed, and the next one goes on where it stopped.
 
     Returns:
         Whether the check at its end came out well.
@@ -46,25 +76,25 @@ def demo(out: TextIO) -> bool:
     _say(out, f"{len(flights):,} flights left New York in 2013, or were meant to.")
     _say(out, "Each happens when it departs (UTC) and is heard of when it has landed:")
     _say(out, "here they come in the order of landing, up to half a day out of order.\n")
-    hourly = departures(flights).collect()
+    if state is None:
+        hourly, duty = _collected(departures(flights)), _collected(duty_sessions(flights))
+    else:
+        place = _kept(flights, Path(state) / "flights")
+        hourly = _durable(departures(place), Path(state) / "departures")
+        duty = _durable(duty_sessions(place), Path(state) / "duty")
     _show_busy_hour(out, hourly)
-    duty = duty_sessions(flights).collect()
     _show_longest(out, duty)
-    _show_totals(out, [("departures by hour", hourly), ("duty sessions", duty)])
+    runs = [("departures by hour", hourly), ("duty sessions", duty)]
+    _show_totals(out, runs, speed=state is None)
     good = _check(out, flights, hourly)
     _say(out, f"\nAll in {time.perf_counter() - began:.0f} seconds.")
     return good
 
 
-def departures(flights: pa.Table) -> Pipeline:
+def departures(flights: pa.Table | Path) -> Pipeline:
     """Departures and mean delay per origin and hour, with early, on-time and late panes."""
     return (
-        lw.from_arrow(
-            flights,
-            time="departed",
-            watermark=lw.BoundedDisorder(DISORDER),
-            clock=lw.ArrivalClock("landed", tick="30m"),
-        )
+        _stream(flights, lw.BoundedDisorder(DISORDER), lw.ArrivalClock("landed", tick="30m"))
         .key_by("origin")
         .window(
             lw.FixedWindows("1h"),
@@ -78,15 +108,10 @@ def departures(flights: pa.Table) -> Pipeline:
     )
 
 
-def duty_sessions(flights: pa.Table) -> Pipeline:
+def duty_sessions(flights: pa.Table | Path) -> Pipeline:
     """How long each aircraft was at work without a break of four hours between departures."""
     return (
-        lw.from_arrow(
-            flights,
-            time="departed",
-            watermark=lw.BoundedDisorder("12h"),
-            clock=lw.ArrivalClock("landed", tick="1h"),
-        )
+        _stream(flights, lw.BoundedDisorder("12h"), lw.ArrivalClock("landed", tick="1h"))
         .key_by("tailnum")
         .window(lw.Sessions(DUTY_GAP))
         .aggregate(departures=lw.count(), where=lw.collect("dest"))
@@ -132,9 +157,62 @@ def load_flights() -> pa.Table:
     return flights.sort_by([("landed", "ascending"), ("row", "ascending")]).combine_chunks()
 
 
-def _show_busy_hour(out: TextIO, hourly: Result) -> None:
+def _stream(
+    flights: pa.Table | Path, watermark: lw.BoundedDisorder, clock: lw.ArrivalClock
+) -> Stream:
+    """Return the flights as a stream: out of memory, or of files that can be read again."""
+    if isinstance(flights, Path):
+        return lw.read_parquet(flights, time="departed", watermark=watermark, clock=clock)
+    return lw.from_arrow(flights, time="departed", watermark=watermark, clock=clock)
+
+
+def _kept(flights: pa.Table, folder: Path) -> Path:
+    """Return a folder with the flights as a file, which is written once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "flights.parquet").exists():
+        passing = folder / ".flights.parquet"
+        pq.write_table(flights, passing)
+        passing.rename(folder / "flights.parquet")
+    return folder
+
+
+def _collected(pipeline: Pipeline) -> Found:
+    result = pipeline.collect()
+    return Found(
+        result.to_arrow(),
+        [late.value["row"] for late in result.late],
+        [error.record for error in result.errors if error.reason == "null_time"],
+        result.metrics,
+    )
+
+
+def _durable(pipeline: Pipeline, folder: Path) -> Found:
+    """Run with state beside the output, and read back what all runs over it have written."""
+    output = folder / "output"
+    metrics = pipeline.write_parquet(output).run(state=folder / "state")
+    parts = [pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))]
+    late = [json.loads(line) for line in _lines(output, "late-*.jsonl")]
+    errors = [json.loads(line) for line in _lines(output, "errors-*.jsonl")]
+    return Found(
+        pa.concat_tables(parts, promote_options="permissive"),
+        [each["record"]["row"] for each in late],
+        [
+            {**each["record"], "landed": datetime.fromisoformat(each["record"]["landed"])}
+            for each in errors
+            if each["reason"] == "null_time"
+        ],
+        metrics,
+    )
+
+
+def _lines(folder: Path, pattern: str) -> Iterator[str]:
+    for path in sorted(folder.glob(pattern)):
+        yield from path.read_text(encoding="utf-8").splitlines()
+
+
+def _show_busy_hour(out: TextIO, hourly: Found) -> None:
     """Show every pane of the busiest hour that had late ones."""
-    panes = hourly.to_arrow()
+    panes = hourly.panes
     final = panes.filter(pc.equal(panes["timing"].cast(pa.string()), "LATE"))
     busiest = final.sort_by([("departures", "descending")]).slice(0, 1).to_pylist()[0]
     same = pc.and_(
@@ -166,9 +244,9 @@ def _show_busy_hour(out: TextIO, hourly: Result) -> None:
     _say(out, f"  the hour's end, {DISORDER} behind the latest departure. LATE: long hauls.\n")
 
 
-def _show_longest(out: TextIO, duty: Result) -> None:
+def _show_longest(out: TextIO, duty: Found) -> None:
     gap = lw.duration(DUTY_GAP)
-    panes = duty.to_arrow()
+    panes = duty.panes
     length = pc.subtract(
         panes["window_end"].cast(pa.int64()), panes["window_start"].cast(pa.int64())
     )
@@ -186,22 +264,23 @@ def _show_longest(out: TextIO, duty: Result) -> None:
     _say(out, "")
 
 
-def _show_totals(out: TextIO, runs: list[tuple[str, Result]]) -> None:
+def _show_totals(out: TextIO, runs: list[tuple[str, Found]], *, speed: bool) -> None:
     _head(out, 3, "Totals")
     names = [name for name, _ in runs]
-    metrics = [result.metrics for _, result in runs]
+    metrics = [found.metrics for _, found in runs]
+    per_second = ("events/s", *(f"{m.events_per_second:,.0f}" for m in metrics))
     rows = [
         ("events", *(f"{m.events:,}" for m in metrics)),
-        ("events/s", *(f"{m.events_per_second:,.0f}" for m in metrics)),
+        *([per_second] if speed else []),  # a run that goes on does not count the time before
         ("bundles", *(f"{m.bundles:,}" for m in metrics)),
         ("panes", *(_counted(m.panes) for m in metrics)),
         ("late, by reason", *(_counted(m.late) for m in metrics)),
         ("dead letters, by reason", *(_counted(m.errors) for m in metrics)),
     ]
     _say(out, table(["", *names], rows, indent="  "))
-    cancelled = [e for e in runs[0][1].errors if e.reason == "null_time"]
+    cancelled = runs[0][1].cancelled
     if cancelled:
-        record = cancelled[0].record
+        record = cancelled[0]
         _say(out, "\n  Bundles are small here: one per 30 (60) minutes in which flights landed.")
         _say(out, f"  null_time: {len(cancelled):,} cancelled flights have no departure, such as")
         _say(
@@ -212,18 +291,18 @@ def _show_totals(out: TextIO, runs: list[tuple[str, Result]]) -> None:
     _say(out, "")
 
 
-def _check(out: TextIO, flights: pa.Table, hourly: Result) -> bool:
+def _check(out: TextIO, flights: pa.Table, hourly: Found) -> bool:
     """Hold the final panes against a plain group-by of the same rows in pandas."""
     import pandas as pd
 
     _head(out, 4, "Check")
-    dropped = [late.value["row"] for late in hourly.late]
+    dropped = hourly.late_rows
     rows = flights.select(["row", "origin", "departed", "dep_delay"]).to_pandas()
     cancelled = int(rows["departed"].isna().sum())
     rows = rows[rows["departed"].notna() & ~rows["row"].isin(dropped)]
     hour = rows["departed"].dt.floor("h").rename("window_start")
     expected = rows.groupby(["origin", hour])["dep_delay"].agg(["count", "mean"])
-    panes = hourly.to_pandas().drop_duplicates(["origin", "window_start"], keep="last")
+    panes = hourly.panes.to_pandas().drop_duplicates(["origin", "window_start"], keep="last")
     found = panes.set_index(["origin", "window_start"])[["departures", "delay"]].sort_index()
     same = bool(
         len(found) == len(expected)

@@ -22,7 +22,7 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 LAYOUT = 1
-_WINDOWS, _WINDOWS_LOOSE, _SHOWN, _SHOWN_LOOSE, _KEYS, _FACTS = range(6)
+WINDOWS, WINDOWS_LOOSE, SHOWN, SHOWN_LOOSE, KEYS, FACTS = range(6)
 _REBUILT = ("due", "clock_due", "hold")
 
 
@@ -41,11 +41,11 @@ class StoredState:
             return table_prefix(operator, group, table)
 
         self._state = state
-        self._keys = prefix(_KEYS)
-        self._facts = prefix(_FACTS)
+        self._keys = prefix(KEYS)
+        self._facts = prefix(FACTS)
         self._windows = Journal(
             state.table,
-            (prefix(_WINDOWS), prefix(_WINDOWS_LOOSE)),
+            (prefix(WINDOWS), prefix(WINDOWS_LOOSE)),
             due=lambda rows: state.expiry(state.table["end"][rows]),
             bags=state.aggregation.bags,
             volatile=_REBUILT,
@@ -55,7 +55,7 @@ class StoredState:
         if state.shown is not None:
             self._shown = Journal(
                 state.shown.table,
-                (prefix(_SHOWN), prefix(_SHOWN_LOOSE)),
+                (prefix(SHOWN), prefix(SHOWN_LOOSE)),
                 due=lambda rows: np.full(len(rows), END_OF_TIME, dtype=np.int64),
             )
         self._stored_keys = np.zeros(0, dtype=np.bool_)

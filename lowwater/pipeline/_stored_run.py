@@ -112,6 +112,7 @@ def describe_plan(plan: Plan, clock: ClockLike, bundle_size: int) -> dict[str, A
         "on_time": windowing.on_time,
         "timestamps": windowing.timestamps,
         "aggregates": {name: _text(spec) for name, spec in plan.aggregates.items()},
+        "deduplicate": None if plan.deduplication is None else _text(plan.deduplication),
         "bundle_size": bundle_size,
     }
 
