@@ -166,6 +166,10 @@ class Cutter:
         assert not isinstance(self._clock, ArrivalClock)
         return self._clock.now()
 
+    def idle(self) -> int | None:
+        """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
+        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
+
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
         column = records.columns.get(clock.column)
         if column is None:

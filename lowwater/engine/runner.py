@@ -89,7 +89,8 @@ class LocalRun:
     """One run of a plan.
 
     For each bundle, in this order: the clock moves, the elements arrive, the watermark moves to
-    where the estimator puts it after them (S-O8).
+    where the estimator puts it after them (S-O8). A batch of the source that has no elements is a
+    heartbeat: the clock and the watermark move all the same.
 
     Args:
         plan: What to run.
@@ -199,6 +200,10 @@ class LocalRun:
 
     def _read(self, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
+        if not records.length and not unread:
+            yield from self._beat(began)
+            if not records.columns:
+                return
         resumed = self._bundles_done
         if not resumed:
             self._learned = self._learn() if self._durable else {}
@@ -226,6 +231,18 @@ class LocalRun:
             if self._durable:
                 self._bundles_done = at + 1
                 yield Outcome(boundary=True)
+
+    def _beat(self, began: float) -> Iterator[Outcome]:
+        """Take a heartbeat: the clock and the watermark move, though nothing has arrived."""
+        now = self._cutter.idle()
+        if now is not None:
+            yield from self._shown(self._operator.step(ClockAdvance(now)))
+        if self._estimator is not None:
+            watermark = WatermarkAdvance(self._estimator.current())
+            yield from self._shown(self._operator.step(watermark))
+        self._note(began)
+        if self._observer is not None:
+            self._observer(self.metrics)
 
     def _step(
         self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted

@@ -29,6 +29,9 @@ class Source(Protocol):
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         """Yield the records in order, never all at once.
 
+        A source that waits for records yields batches without any meanwhile, so that the clock of
+        its run moves.
+
         Args:
             size: How many elements a bundle will have at most; batches may be longer, unless
                 elements come in while the pipeline runs.
@@ -45,6 +48,9 @@ class ReplayableSource(Source, Protocol):
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
         """Yield the records after a position, cut as :meth:`batches` cuts them.
+
+        From each position the next batch must be the same whenever it is read, also if there is
+        more to read by then: a batch without records may come first to foretell it.
 
         Args:
             position: What came with the last batch that was read; ``None`` for the beginning.

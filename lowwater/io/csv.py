@@ -16,6 +16,7 @@ from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position
 from lowwater.errors import DataError, InvalidArgument, nearest
+from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
 from lowwater.io.replay import replay
 from lowwater.time import Int64Array
@@ -39,30 +40,31 @@ class CsvSource:
         types: Arrow types by column, for those that are not to be inferred.
         time: The column of event times, which is read as text unless it holds integers.
         delimiter: What separates fields.
+        follow: How to go on with files that appear later; ``None`` ends with those there are.
     """
 
     paths: tuple[str, ...]
     types: Mapping[str, pa.DataType]
     time: str
     delimiter: str = ","
+    follow: Follow | None = None
 
     @property
     def schema(self) -> pa.Schema | None:
-        for path in files_of(self.paths, _SUFFIXES):
+        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             if path.stat().st_size:
                 return self._infer(path)
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        return (records for records, _ in self.batches_from(None, size, keys))
+        for records, _ in self.batches_from(None, size, keys):
+            if records.length or records.unreadable or self.follow:
+                yield records
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        reader = _FilesReader(self.delimiter)
-        if position is None:
-            reader.types = {field.name: field.type for field in self.schema or ()}
-        return replay(self.paths, _SUFFIXES, reader, position)
+        return replay(self.paths, _SUFFIXES, _FilesReader(self), position, self.follow)
 
     def _infer(self, path: Path) -> pa.Schema:
         try:
@@ -103,14 +105,20 @@ class CsvSource:
 class _FilesReader:
     """Reads file after file, each with the types that those before have left."""
 
-    def __init__(self, delimiter: str) -> None:
+    def __init__(self, source: CsvSource) -> None:
         self.types: dict[str, pa.DataType] = {}
-        self._delimiter = delimiter
+        self._source = source
 
     def read(self, path: Path) -> Iterator[Records]:
         """Yield a file's records; an empty file has none."""
-        if path.stat().st_size:
-            yield from _FileReader(path, self.types, self._delimiter).records()
+        if not path.stat().st_size:
+            return
+        if not self.types:
+            self.types.update((field.name, field.type) for field in self._source._infer(path))
+        yield from _FileReader(path, self.types, self._source.delimiter).records()
+
+    def require_whole(self, path: Path) -> None:
+        """Do nothing: lines do not say which is the last."""
 
 
 @final

@@ -19,6 +19,7 @@ from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position, read_rows
 from lowwater.errors import DataError
+from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
 from lowwater.io.replay import replay
 
@@ -40,26 +41,31 @@ class JsonLinesSource:
 
     Args:
         paths: Files, folders and globs.
+        follow: How to go on with files that appear later; ``None`` ends with those there are.
     """
 
     paths: tuple[str, ...]
+    follow: Follow | None = None
 
     @property
     def schema(self) -> pa.Schema | None:
         """The fields of the first lines; others may turn up later."""
-        for path in files_of(self.paths, _SUFFIXES):
+        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             reader = _LinesReader(_FIRST_LINES)
             if next(reader.read(path), None) is not None:
                 return pa.schema(list(reader.types.items()))
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        return (records for records, _ in self.batches_from(None, size, keys))
+        for records, _ in self.batches_from(None, size, keys):
+            if records.length or records.unreadable or self.follow:
+                yield records
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        return replay(self.paths, _SUFFIXES, _LinesReader(read_rows(size)), position)
+        reader = _LinesReader(read_rows(size))
+        return replay(self.paths, _SUFFIXES, reader, position, self.follow)
 
 
 @final
@@ -84,6 +90,9 @@ class _LinesReader:
                 where=str(path),
                 mend="Write it again, or leave it out",
             ) from None
+
+    def require_whole(self, path: Path) -> None:
+        """Do nothing: lines do not say which is the last."""
 
     def _block(self, lines: list[bytes], path: Path, row: int) -> Records:
         table = self._parse(lines)

@@ -14,6 +14,7 @@ from lowwater.engine.records import Records
 from lowwater.engine.sources import Position, read_rows
 from lowwater.engine.stateless import require_names
 from lowwater.errors import DataError
+from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
 from lowwater.io.replay import replay
 
@@ -29,28 +30,44 @@ class ParquetSource:
     Args:
         paths: Files, folders and globs.
         columns: Which columns to read; ``None`` for all.
+        follow: How to go on with files that appear later; ``None`` ends with those there are.
     """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+    follow: Follow | None = None
 
     @property
-    def schema(self) -> pa.Schema:
-        first = files_of(self.paths, _SUFFIXES)[0]
-        with _open(first, ()) as file:
-            schema: pa.Schema = file.schema_arrow
+    def schema(self) -> pa.Schema | None:
+        first, schema = self._first()
+        if schema is None:
+            return None
         if self.columns is None:
             return schema
         require_names(self.columns, schema.names, str(first))
         return pa.schema([schema.field(name) for name in self.columns])
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        return (records for records, _ in self.batches_from(None, size, keys))
+        for records, _ in self.batches_from(None, size, keys):
+            if records.length or self.follow:
+                yield records
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        return replay(self.paths, _SUFFIXES, _FileReader(self, read_rows(size), keys), position)
+        reader = _FileReader(self, read_rows(size), keys)
+        return replay(self.paths, _SUFFIXES, reader, position, self.follow)
+
+    def _first(self) -> tuple[Path | None, pa.Schema | None]:
+        """Return the first file and its schema, if one is there that can be read."""
+        for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
+            try:
+                with _open(path, ()) as file:
+                    return path, file.schema_arrow
+            except DataError:
+                if self.follow is None:  # else it may still be being written
+                    raise
+        return None, None
 
     def _read(self, path: Path, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
         with _open(path, ()) as file:
@@ -85,6 +102,9 @@ class _FileReader:
 
     def read(self, path: Path) -> Iterator[Records]:
         return self._source._read(path, self._rows, self._keys)
+
+    def require_whole(self, path: Path) -> None:
+        _open(path, ()).close()
 
 
 def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:

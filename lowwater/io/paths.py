@@ -31,11 +31,18 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
     return found
 
 
-def files_of(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:
+def files_of(
+    paths: tuple[str, ...], suffixes: tuple[str, ...], *, maybe_none: bool = False
+) -> list[Path]:
     """Return the files that paths stand for: each path's own in sorted order.
 
     A folder stands for the files below it that end in one of ``suffixes``, but for those whose
     name begins with ``_`` or ``.``.
+
+    Args:
+        paths: Files, folders and globs.
+        suffixes: What the files of a folder end in.
+        maybe_none: Whether a path may lead to no file.
 
     Raises:
         InvalidArgument: A path leads to no file.
@@ -46,30 +53,41 @@ def files_of(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:
         if path.is_file():
             found.append(path)
         elif path.is_dir():
-            found.extend(_in_folder(path, suffixes))
+            in_folder = _in_folder(path, suffixes)
+            if not in_folder and not maybe_none:
+                raise _none_in(path, suffixes)
+            found.extend(in_folder)
         else:
             matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
             files = [match for match in matches if match.is_file()]
-            if not files:
+            if not files and not maybe_none:
                 raise _nothing_at(path)
             found.extend(files)
     return found
 
 
+def require_places(paths: tuple[str, ...]) -> None:
+    """Raise ``InvalidArgument`` if a path is neither a glob nor there: nothing could appear."""
+    for text in paths:
+        if not glob.has_magic(text) and not Path(text).exists():
+            raise _nothing_at(Path(text))
+
+
 def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    files = sorted(
+    return sorted(
         path
         for path in folder.rglob("*")
         if path.name.endswith(suffixes)
         and path.is_file()
         and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
     )
-    if not files:
-        raise InvalidArgument(
-            f"the folder {str(folder)!r} holds no files that end in {' or '.join(suffixes)}",
-            mend="Give the files themselves, or a glob",
-        )
-    return files
+
+
+def _none_in(folder: Path, suffixes: tuple[str, ...]) -> InvalidArgument:
+    return InvalidArgument(
+        f"the folder {str(folder)!r} holds no files that end in {' or '.join(suffixes)}",
+        mend="Give the files themselves, or a glob",
+    )
 
 
 def _nothing_at(path: Path) -> InvalidArgument:

@@ -1,17 +1,21 @@
-"""Files read from where an earlier run stopped."""
+"""Files read from where an earlier run stopped, and as they appear."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import pyarrow as pa
 
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position
 from lowwater.errors import DataError
+from lowwater.io import follow as _follow
+from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
+
+_NOTHING = Records({}, 0)
 
 
 class FileReader(Protocol):
@@ -23,65 +27,162 @@ class FileReader(Protocol):
         """Yield a file's records; the same batches each time, given the same ``types`` before."""
         ...
 
+    def require_whole(self, path: Path) -> None:
+        """Raise ``DataError`` if a file is such as one that is still being written."""
+        ...
+
 
 def replay(
     paths: tuple[str, ...],
     suffixes: tuple[str, ...],
     reader: FileReader,
     position: Position | None,
+    follow: Follow | None = None,
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the records of files after a position, each batch with the position behind it.
 
     A position names the files read whole, with their sizes, and the batches read of the one being
-    read; that file is read again up to there. Files that were read whole may be gone.
+    read; that file is read again up to there. Files that were read whole may be gone. Before a
+    file is begun, a batch without records comes whose position foretells it: whatever files turn
+    up, from each position the next batch is the same whenever it is read.
 
     Args:
         paths: Files, folders and globs.
         suffixes: What the files of a folder end in.
         reader: What reads them; its ``types`` become what they were at the position.
         position: Where to go on; ``None`` for the beginning.
+        follow: How to go on with files that appear later, in order of name among those found by
+            one look; batches without records come while there are none. ``None`` ends with the
+            files that are there.
 
     Raises:
-        DataError: A file vanished while it was being read, or is not as long as it was.
+        DataError: A file vanished while it was being read, or is not as long as it was; or a new
+            one is not whole and does not grow either.
     """
-    done: dict[str, int] = {} if position is None else dict(position["done"])
-    skip = 0
+    done: dict[str, int] = {}
     if position is not None:
+        done = dict(position["done"])
         reader.types.clear()
         reader.types.update(_types_of(position["types"]))
-        skip = position["batch"]
-        _check_there(position["file"], position["size"])
-    files = {str(path): path for path in files_of(paths, suffixes)}
-    for name, size in done.items():
-        if name in files and files[name].stat().st_size != size:
-            raise _changed(name, size, files[name].stat().st_size)
-    pending = [name for name in files if name not in done]
-    if position is not None and position["file"] in pending:
-        pending.remove(position["file"])
-        pending.insert(0, position["file"])
-    for name in pending:
-        size = files[name].stat().st_size
-        types = _types_bytes(reader.types)
-        for batch, records in enumerate(reader.read(files[name])):
-            if batch >= skip:
-                yield (
-                    records,
-                    {"done": done, "file": name, "size": size, "batch": batch + 1, "types": types},
-                )
-        skip = 0
-        done = {**done, name: size}
+        if position["file"]:
+            _require_there(position["file"], position["size"])
+            yield from _batches(reader, position)
+            done = {**done, position["file"]: position["size"]}
+    looks = _Looks(paths, suffixes, reader, follow)
+    idle = 0
+    while True:
+        found = False
+        for name, size in looks.fresh(done):
+            found = True
+            begin = _position(done, reader, name, size)
+            yield _NOTHING, begin
+            yield from _batches(reader, begin)
+            done = {**done, name: size}
+        if follow is None:
+            return
+        idle = 0 if found or looks.unfinished else idle
+        if follow.is_over(idle):
+            return
+        for seconds in follow.beats():
+            yield _NOTHING, _position(done, reader)
+            _follow.wait(seconds)
+        idle += follow.poll_us
 
 
-def _check_there(name: str, size: int) -> None:
-    path = Path(name)
-    if not path.is_file():
-        raise DataError(
-            "the file vanished while it was being read",
-            where=name,
-            mend="Put it back: the rest of it has not been read",
-        )
-    if path.stat().st_size != size:
-        raise _changed(name, size, path.stat().st_size)
+@final
+class _Looks:
+    """Finds the files that are new and whole.
+
+    Args:
+        paths: Files, folders and globs.
+        suffixes: What the files of a folder end in.
+        reader: What knows whether a file is whole.
+        follow: ``None``: there is but one look, and all files are whole.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        suffixes: tuple[str, ...],
+        reader: FileReader,
+        follow: Follow | None,
+    ) -> None:
+        self.unfinished: dict[str, int] = {}
+        self._paths = paths
+        self._suffixes = suffixes
+        self._reader = reader
+        self._follows = follow is not None
+
+    def fresh(self, done: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Return the files that are not ``done``, with their sizes; those must not have changed."""
+        fresh: list[tuple[str, int]] = []
+        for path in files_of(self._paths, self._suffixes, maybe_none=self._follows):
+            name, size = str(path), _size(path)
+            if name in done:
+                if size is not None and size != done[name]:
+                    raise _changed(name, done[name], size)
+            elif size is not None and (not self._follows or self._is_whole(path, name, size)):
+                fresh.append((name, size))
+        return fresh
+
+    def _is_whole(self, path: Path, name: str, size: int) -> bool:
+        try:
+            self._reader.require_whole(path)
+        except DataError:
+            if self.unfinished.get(name) == size:
+                raise
+            self.unfinished[name] = size
+            return False
+        except FileNotFoundError:
+            return False
+        self.unfinished.pop(name, None)
+        return size > 0  # one in which there is nothing yet may be about to be written
+
+
+def _batches(reader: FileReader, begin: Position) -> Iterator[tuple[Records, Position]]:
+    """Yield the rest of the file that a position is in."""
+    name = begin["file"]
+    try:
+        for batch, records in enumerate(reader.read(Path(name))):
+            if batch >= begin["batch"]:
+                yield records, {**begin, "batch": batch + 1}
+    except FileNotFoundError:
+        raise _vanished(name) from None
+
+
+def _position(
+    done: dict[str, int], reader: FileReader, file: str = "", size: int = 0
+) -> dict[str, Any]:
+    types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
+    return {"done": done, "file": file, "size": size, "batch": 0, "types": types}
+
+
+def _types_of(data: Any) -> dict[str, pa.DataType]:
+    schema = pa.ipc.read_schema(pa.py_buffer(data))
+    return {field.name: field.type for field in schema}
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _require_there(name: str, size: int) -> None:
+    now = _size(Path(name))
+    if now is None:
+        raise _vanished(name)
+    if now != size:
+        raise _changed(name, size, now)
+
+
+def _vanished(name: str) -> DataError:
+    return DataError(
+        "the file vanished while it was being read",
+        where=name,
+        mend="Put it back: the rest of it has not been read",
+    )
 
 
 def _changed(name: str, before: int, now: int) -> DataError:
@@ -90,13 +191,3 @@ def _changed(name: str, before: int, now: int) -> DataError:
         where=name,
         mend="Put the former file back; add what is new as another file",
     )
-
-
-def _types_bytes(types: Mapping[str, pa.DataType]) -> bytes:
-    data: bytes = pa.schema(list(types.items())).serialize().to_pybytes()
-    return data
-
-
-def _types_of(data: Any) -> dict[str, pa.DataType]:
-    schema = pa.ipc.read_schema(pa.py_buffer(data))
-    return {field.name: field.type for field in schema}

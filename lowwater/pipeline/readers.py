@@ -14,11 +14,13 @@ from lowwater.engine.sources import Source
 from lowwater.engine.stateless import require_names
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.csv import CsvSource
+from lowwater.io.follow import Follow
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.parquet import ParquetSource
-from lowwater.io.paths import PathsLike, as_paths
+from lowwater.io.paths import PathsLike, as_paths, require_places
 from lowwater.pipeline.streams import Key, KeyedStream, Stream
+from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator
 
 if TYPE_CHECKING:
@@ -155,6 +157,10 @@ def read_parquet(
     columns: Iterable[str] | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    follow: bool = False,
+    poll_every: DurationLike = "1s",
+    max_idle: DurationLike | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Stream:
     """Begin with Parquet files, read piece by piece.
 
@@ -166,12 +172,19 @@ def read_parquet(
             letters show the columns that were read.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        follow: Whether to go on with files that appear during the run. They are read in order of
+            name among those found at a time, and should appear whole: write them under a name
+            that begins with ``.`` and rename them. Each stays as it is once it was read.
+        poll_every: How often to look for new files.
+        max_idle: The input ends when nothing new has appeared for so long; never unless given.
+        stop: Asked after each look; the input ends when it says so.
     """
     chosen = None
     if columns is not None:
         always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
         chosen = tuple(dict.fromkeys((*columns, *always)))
-    source = ParquetSource(as_paths(paths), chosen)
+    at = as_paths(paths)
+    source = ParquetSource(at, chosen, _follow(at, follow, poll_every, max_idle, stop))
     return _stream(source, time, watermark, timezone, clock)
 
 
@@ -184,6 +197,10 @@ def read_csv(
     delimiter: str = ",",
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    follow: bool = False,
+    poll_every: DurationLike = "1s",
+    max_idle: DurationLike | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Stream:
     """Begin with CSV files that have a header, read piece by piece.
 
@@ -197,6 +214,12 @@ def read_csv(
         delimiter: What separates fields.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        follow: Whether to go on with files that appear during the run. They are read in order of
+            name among those found at a time, and should appear whole: write them under a name
+            that begins with ``.`` and rename them. Each stays as it is once it was read.
+        poll_every: How often to look for new files.
+        max_idle: The input ends when nothing new has appeared for so long; never unless given.
+        stop: Asked after each look; the input ends when it says so.
     """
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise InvalidArgument(
@@ -204,7 +227,9 @@ def read_csv(
             mend='Use, say, ";" or "\\t"',
         )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
-    source = CsvSource(as_paths(paths), named, time, delimiter)
+    at = as_paths(paths)
+    following = _follow(at, follow, poll_every, max_idle, stop)
+    source = CsvSource(at, named, time, delimiter, following)
     return _stream(source, time, watermark, timezone, clock)
 
 
@@ -215,6 +240,10 @@ def read_jsonl(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    follow: bool = False,
+    poll_every: DurationLike = "1s",
+    max_idle: DurationLike | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Stream:
     """Begin with files of one JSON object per line, read piece by piece.
 
@@ -226,8 +255,29 @@ def read_jsonl(
         watermark: How the watermark is guessed; left out, there is none until the input ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        follow: Whether to go on with files that appear during the run. They are read in order of
+            name among those found at a time, and should appear whole: write them under a name
+            that begins with ``.`` and rename them. Each stays as it is once it was read.
+        poll_every: How often to look for new files.
+        max_idle: The input ends when nothing new has appeared for so long; never unless given.
+        stop: Asked after each look; the input ends when it says so.
     """
-    return _stream(JsonLinesSource(as_paths(paths)), time, watermark, timezone, clock)
+    at = as_paths(paths)
+    source = JsonLinesSource(at, _follow(at, follow, poll_every, max_idle, stop))
+    return _stream(source, time, watermark, timezone, clock)
+
+
+def _follow(
+    paths: tuple[str, ...],
+    follow: bool,
+    poll_every: DurationLike,
+    max_idle: DurationLike | None,
+    stop: Callable[[], bool] | None,
+) -> Follow | None:
+    following = Follow.of(follow, poll_every, max_idle, stop)
+    if following is not None:
+        require_places(paths)
+    return following
 
 
 def _stream(
