@@ -33,10 +33,11 @@ class Reborn:
         watermark: int,
         clock: int,
     ) -> None:
-        self._make = lambda: WindowOperator(windowing, aggregates, watermark=watermark, clock=clock)
+        self._windowing = windowing
+        self._aggregates = aggregates
+        self._start = (watermark, clock)
         self._store = MemoryStore(MemoryContents())
-        self._operator = self._make()
-        self._operator.keep_in_store(7)
+        self._operator = self._made()
         self._turn = 0
 
     def step(self, step: StepInput) -> StepOutput:
@@ -46,10 +47,17 @@ class Reborn:
             batch = Batch()
             self._operator.save(batch)
             self._store.commit(batch)
-            self._operator = self._make()
-            self._operator.keep_in_store(7)
+            self._operator = self._made()
             assert self._operator.restore(self._store)
         return output
+
+    def _made(self) -> WindowOperator:
+        watermark, clock = self._start
+        operator = WindowOperator(
+            self._windowing, self._aggregates, watermark=watermark, clock=clock
+        )
+        operator.keep_in_store(7)
+        return operator
 
     @property
     def open_windows(self) -> int:
