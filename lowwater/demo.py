@@ -26,12 +26,14 @@ from lowwater.engine.metrics import Metrics
 from lowwater.errors import InvalidArgument
 from lowwater.io.terminal import moment, table
 from lowwater.pipeline import Pipeline
+from lowwater.pipeline.durable import CommitEvery
 from lowwater.pipeline.streams import Stream
 from lowwater.time import Instant, format_duration
 
 DISORDER = "6h"
 LATENESS = "4h"
 DUTY_GAP = "4h"
+COMMIT_EVERY: CommitEvery = "1s"
 _MINUTE = 60_000_000
 _COLUMNS = [
     "time_hour", "minute", "dep_delay", "air_time", "carrier", "flight", "tailnum", "origin",
@@ -189,7 +191,7 @@ def _collected(pipeline: Pipeline) -> Found:
 def _durable(pipeline: Pipeline, folder: Path) -> Found:
     """Run with state beside the output, and read back what all runs over it have written."""
     output = folder / "output"
-    metrics = pipeline.write_parquet(output).run(state=folder / "state")
+    metrics = pipeline.write_parquet(output).run(state=folder / "state", commit_every=COMMIT_EVERY)
     parts = [pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))]
     late = [json.loads(line) for line in _lines(output, "late-*.jsonl")]
     errors = [json.loads(line) for line in _lines(output, "errors-*.jsonl")]

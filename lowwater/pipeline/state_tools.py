@@ -257,7 +257,7 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
         ) from error
     finally:
         owner.release()
-    left = sorted(str(each.relative_to(place)) for each in place.rglob("*") if not each.is_dir())
+    left = sorted(str(each.relative_to(place)) for each in place.rglob("*") if not _is_folder(each))
     if not any(place.iterdir()):
         place.rmdir()
     return left
@@ -281,7 +281,11 @@ def _place(path: PathLike) -> Path:
 
 def _databases(place: Path) -> list[Path]:
     found = [each for each in place.iterdir() if _DATABASE.fullmatch(each.name)]
-    return sorted(each for each in found if each.is_dir() and not each.is_symlink())
+    return sorted(filter(_is_folder, found))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _unowned(path: PathLike) -> Path:
