@@ -32,11 +32,13 @@ class Admitted:
         bundle: The sound elements, in their order.
         kept: Index of each among the records, int64; ``None`` when all were kept.
         errors: The others, in their order.
+        ids: The columns of record ids of the sound elements, if there are any.
     """
 
     bundle: Bundle
     kept: Int64Array | None
     errors: list[ErrorRecord]
+    ids: tuple[Column, ...] = ()
 
 
 @final
@@ -54,6 +56,7 @@ class Ingest:
         on_error: Whether an unusable record is a dead letter or stops the stream.
         timezone: What event times without a time zone mean (an IANA name); they are refused
             without it.
+        ids: Names of the columns of record ids, which must not be null either.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Ingest:
         durations: tuple[str, ...] = (),
         on_error: OnError = "dead_letter",
         timezone: str | None = None,
+        ids: tuple[str, ...] = (),
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -73,6 +77,7 @@ class Ingest:
             )
         self._time = time
         self._keys = keys
+        self._ids = ids
         self._durations = durations
         self._raise = on_error == "raise"
         self._timezone = timezone
@@ -107,6 +112,7 @@ class Ingest:
         problems = Problems()
         times = event_times(self._column(records, self._time), self._time, self._timezone, problems)
         keys = tuple(check_key(self._column(records, k), k, problems) for k in self._keys)
+        ids = tuple(check_key(self._column(records, k), k, problems, "id") for k in self._ids)
         values = {
             name: gate.admit(self._column(records, name), problems)
             for name, gate in self._gates.items()
@@ -116,10 +122,10 @@ class Ingest:
         first = self._seen
         self._seen += records.length
         if not problems.found:
-            return Admitted(Bundle(times, keys, values), None, [])
+            return Admitted(Bundle(times, keys, values), None, [], ids)
         if self._raise:
             self._stop(records, problems, first, where)
-        return self._sift(records, Bundle(times, keys, values), problems, where)
+        return self._sift(records, Bundle(times, keys, values), ids, problems, where)
 
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
@@ -132,7 +138,12 @@ class Ingest:
         return column
 
     def _sift(
-        self, records: Records, bundle: Bundle, problems: Problems, where: str | None
+        self,
+        records: Records,
+        bundle: Bundle,
+        ids: tuple[Column, ...],
+        problems: Problems,
+        where: str | None,
     ) -> Admitted:
         bad = problems.rows()
         sound = np.ones(records.length, dtype=np.bool_)
@@ -143,12 +154,7 @@ class Ingest:
             ErrorRecord(record, *problems.found[row], records.place(row) or where)
             for record, row in zip(letters, bad.tolist(), strict=True)
         ]
-        admitted = Bundle(
-            bundle.times[kept],
-            tuple(column.take(kept) for column in bundle.keys),
-            {name: column.take(kept) for name, column in bundle.values.items()},
-        )
-        return Admitted(admitted, kept, errors)
+        return Admitted(bundle.take(kept), kept, errors, tuple(column.take(kept) for column in ids))
 
     def _stop(self, records: Records, problems: Problems, first: int, where: str | None) -> None:
         row = int(problems.rows()[0])

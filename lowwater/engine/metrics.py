@@ -24,6 +24,7 @@ class Metrics:
         retractions: Panes taken back.
         late: Elements dropped from one of their windows, by reason.
         errors: Dead letters, by reason.
+        duplicates: Records dropped because their id was seen before (S-D1).
         bundles: Bundles the operator took.
         watermark: The input watermark.
         clock: The clock.
@@ -36,6 +37,7 @@ class Metrics:
     retractions: int = 0
     late: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
     bundles: int = 0
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
@@ -55,6 +57,7 @@ class Metrics:
             "retractions": self.retractions,
             "late": dict(self.late),
             "errors": dict(self.errors),
+            "duplicates": self.duplicates,
             "bundles": self.bundles,
         }
 
@@ -65,6 +68,7 @@ class Metrics:
         self.retractions = known["retractions"]
         self.late = Counter(known["late"])
         self.errors = Counter(known["errors"])
+        self.duplicates = known["duplicates"]
         self.bundles = known["bundles"]
 
     def count_panes(self, panes: PaneBatch) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.clocks import ClockLike, Cut, Cutter
 from lowwater.engine.columns import Column
+from lowwater.engine.deduplicate import Deduplication, Deduplicator
 from lowwater.engine.ingest import Admitted, Ingest, OnError
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.operator import WindowOperator
@@ -32,10 +34,10 @@ from lowwater.engine.steps import (
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import Instant
+from lowwater.time import END_OF_TIME, Instant, Int64Array
 from lowwater.watermark import WatermarkEstimator
 
-_OPERATOR = 1
+_OPERATOR, _DEDUPLICATOR = 1, 2
 Observer: TypeAlias = Callable[[Metrics], None]
 
 _STRICTEST: tuple[Needs, ...] = (
@@ -58,6 +60,7 @@ class Plan:
         windowing: Windows, trigger and the rest.
         aggregates: What panes show, by name.
         watermark: How the watermark is guessed; ``None``: there is none until the input ends.
+        deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
     """
 
     source: Source
@@ -69,6 +72,7 @@ class Plan:
     windowing: Windowing
     aggregates: Mapping[str, AggregateSpec]
     watermark: WatermarkEstimator | None
+    deduplication: Deduplication | None = None
 
     def ingest(self, on_error: OnError) -> Ingest:
         """Return the gate before the window operator."""
@@ -81,6 +85,7 @@ class Plan:
             durations=durations,
             on_error=on_error,
             timezone=self.timezone,
+            ids=() if self.deduplication is None else self.deduplication.columns,
         )
 
 
@@ -89,8 +94,8 @@ class LocalRun:
     """One run of a plan.
 
     For each bundle, in this order: the clock moves, the elements arrive, the watermark moves to
-    where the estimator puts it after them (S-O8). A batch of the source that has no elements is a
-    heartbeat: the clock and the watermark move all the same.
+    where the estimator puts it after them (S-O8). Duplicates count for the watermark, but do
+    not reach the operator (S-D1).
 
     Args:
         plan: What to run.
@@ -120,10 +125,15 @@ class LocalRun:
         self._operator = WindowOperator(plan.windowing, plan.aggregates)
         self._cutter = Cutter(clock, bundle_size, plan.timezone)
         self._estimator = None if plan.watermark is None else plan.watermark.start()
+        self._deduplicator = None
+        if plan.deduplication is not None:
+            self._deduplicator = Deduplicator(plan.deduplication)
         self._observer = observer
         self._durable = durable
         if durable:
             self._operator.keep_in_store(_OPERATOR)
+            if self._deduplicator is not None:
+                self._deduplicator.keep_in_store(_DEDUPLICATOR)
         self._position: Position | None = None
         self._bundles_done = 0
         self._ended = False
@@ -141,6 +151,9 @@ class LocalRun:
         batch begins, and so many bundles further: it will be read, checked and cut again.
         """
         self._operator.save(batch)
+        if self._deduplicator is not None:
+            self._deduplicator.advance(self._operator.watermark)
+            self._deduplicator.save(batch)
         return {
             "position": self._position,
             "bundles": self._bundles_done,
@@ -150,8 +163,17 @@ class LocalRun:
             "ended": self._ended,
         }
 
-    def resume(self, store: StateStore, known: Mapping[str, Any]) -> None:
-        """Take up where another run was, before this one begins."""
+    def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
+        """Take up where another run was, if there was one, before this durable one begins.
+
+        Args:
+            store: What is read from, now and until the run ends.
+            known: What the other run's :meth:`save` returned.
+        """
+        if self._deduplicator is not None:
+            self._deduplicator.restore(store)
+        if known is None:
+            return
         self._operator.restore(store)
         self._position = known["position"]
         self._bundles_done = known["bundles"]
@@ -191,6 +213,8 @@ class LocalRun:
                 yield Outcome(boundary=True)
         self._ended = True
         last = self._operator.step(EndOfInput())
+        if self._deduplicator is not None:
+            self._deduplicator.advance(END_OF_TIME)
         self._note(began)
         if last.panes is not None:
             self.metrics.count_panes(last.panes)
@@ -232,28 +256,19 @@ class LocalRun:
                 self._bundles_done = at + 1
                 yield Outcome(boundary=True)
 
-    def _beat(self, began: float) -> Iterator[Outcome]:
-        """Take a heartbeat: the clock and the watermark move, though nothing has arrived."""
-        now = self._cutter.idle()
-        if now is not None:
-            yield from self._shown(self._operator.step(ClockAdvance(now)))
-        if self._estimator is not None:
-            watermark = WatermarkAdvance(self._estimator.current())
-            yield from self._shown(self._operator.step(watermark))
-        self._note(began)
-        if self._observer is not None:
-            self._observer(self.metrics)
-
     def _step(
         self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
     ) -> Iterator[Outcome]:
         operator, estimator = self._operator, self._estimator
         yield from self._shown(operator.step(ClockAdvance(self._cutter.now(cut))))
         self.metrics.bundles += 1
-        output = operator.step(bundle)
+        kept = self._first_ones(cut, bundle, admitted)
+        given = bundle if kept is None else bundle.take(kept)
+        output = operator.step(given)
         late = None
         if output.late is not None:
-            late = _late(output.late, cut, bundle, records, admitted)
+            rows = output.late.element if kept is None else kept[output.late.element]
+            late = _late(output.late, rows + cut.start, given, records, admitted)
             self.metrics.count_late(output.late)
         if output.panes is not None:
             self.metrics.count_panes(output.panes)
@@ -262,6 +277,19 @@ class LocalRun:
         if estimator is not None:
             estimator.observe(bundle.times)
             yield from self._shown(operator.step(WatermarkAdvance(estimator.current())))
+
+    def _first_ones(self, cut: Cut, bundle: Bundle, admitted: Admitted) -> Int64Array | None:
+        """Return which elements of a bundle are no duplicates; ``None`` if none is one."""
+        if self._deduplicator is None:
+            return None
+        ids = tuple(column.slice(cut.start, cut.stop) for column in admitted.ids)
+        self._deduplicator.advance(self._operator.watermark)
+        first = self._deduplicator.step(ids, bundle.times)
+        if first.all():
+            return None
+        kept = np.flatnonzero(first)
+        self.metrics.duplicates += len(first) - len(kept)
+        return kept
 
     def _shown(self, output: StepOutput) -> Iterator[Outcome]:
         if output.panes is not None:
@@ -316,10 +344,9 @@ def _part(bundle: Bundle, cut: Cut) -> Bundle:
 
 
 def _late(
-    late: LateBatch, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
+    late: LateBatch, rows: Int64Array, bundle: Bundle, records: Records, admitted: Admitted
 ) -> LateElements:
     element = late.element
-    rows = element + cut.start
     if admitted.kept is not None:
         rows = admitted.kept[rows]
     keys = tuple(key.take(element) for key in bundle.keys)

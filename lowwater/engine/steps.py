@@ -44,6 +44,14 @@ class Bundle:
     def __len__(self) -> int:
         return len(self.times)
 
+    def take(self, rows: Int64Array) -> Bundle:
+        """Return the elements at ``rows``, in that order."""
+        return Bundle(
+            self.times[rows],
+            tuple(key.take(rows) for key in self.keys),
+            {name: column.take(rows) for name, column in self.values.items()},
+        )
+
 
 @final
 @dataclass(frozen=True, slots=True)

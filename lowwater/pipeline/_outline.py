@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
 from lowwater.engine.sources import Source
 from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
@@ -22,9 +23,16 @@ def outline(
     keys: tuple[str, ...] = (),
     windowing: Windowing | None = None,
     aggregates: Mapping[str, Any] | None = None,
+    *,
+    deduplication: Deduplication | None = None,
 ) -> str:
     """Return the steps from a source on, as far as there are any, without the data."""
     parts = [repr(source), *_step_texts(steps)]
+    if deduplication is not None:
+        names = ", ".join(map(repr, deduplication.columns))
+        several = f"({names})" if len(deduplication.columns) > 1 else names
+        within = format_duration(deduplication.within_us)
+        parts.append(f"deduplicate(id={several}, within={within!r})")
     if keys:
         parts.append(f"key_by({', '.join(map(repr, keys))})")
     if windowing is not None:

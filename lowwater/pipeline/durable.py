@@ -163,15 +163,15 @@ class DurableRun:
             batch = Batch()
             batch.put([RUN], [encode(self._record(None))])
             store.commit(batch)
+            self._run.resume(store, None)
             return
         check_compatible(record["description"], self._description, self._path)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
-        if record["run"] is not None:
-            with decoding("the record of the run"):
-                self._run.resume(store, record["run"])
-            if self._run.ended:
-                self._refuse_more(record["run"]["position"])
+        with decoding("the record of the run"):
+            self._run.resume(store, record["run"])
+        if self._run.ended:
+            self._refuse_more(record["run"]["position"])
 
     def _refuse_more(self, position: Position | None) -> None:
         """Raise if a source has more than the complete run over this state has read."""

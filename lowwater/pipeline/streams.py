@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.clocks import ArrivalClock, ClockLike
+from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
 from lowwater.engine.pane_table import RESERVED
 from lowwater.engine.records import HIDDEN, Records
@@ -65,9 +66,11 @@ class Stream:
     _clock: ClockLike | None = None
     _steps: tuple[Step, ...] = ()
     _schema: pa.Schema | None = None
+    _deduplication: Deduplication | None = None
 
     def __repr__(self) -> str:
-        return f"Stream({outline(self._source, self._steps)})"
+        shown = outline(self._source, self._steps, deduplication=self._deduplication)
+        return f"Stream({shown})"
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -117,6 +120,24 @@ class Stream:
         """
         return self._with(MapBatches(_function("map_batches", function)))
 
+    def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
+        """Drop records whose id was seen before (S-D1); the last step before ``key_by``.
+
+        The first record with an id is kept. The id is remembered until the watermark reaches that
+        record's event time plus ``within``; until then whatever else comes with it is dropped and
+        counted in ``metrics.duplicates``. Copies that may come later than that need a longer one:
+        as long as the allowed lateness, at least. A record without an id is a dead letter.
+
+        Args:
+            id: The column of record ids, or several that make up one.
+            within: How long an id is remembered; above zero.
+        """
+        deduplication = Deduplication(id, within)
+        if self._schema is not None:
+            require_names(deduplication.columns, self._schema.names, "deduplicate")
+        self._check_order("deduplicate")
+        return replace(self, _deduplication=deduplication)
+
     def key_by(self, *keys: Key) -> KeyedStream:
         """Group by one or several columns, or by what Python functions make of a record."""
         if not keys:
@@ -154,7 +175,18 @@ class Stream:
                 )
         return KeyedStream(self, columns, names)
 
+    def _check_order(self, step: str) -> None:
+        """Raise if a step would come behind ``deduplicate``: which copies it sees would matter."""
+        if self._deduplication is not None:
+            raise InvalidArgument(
+                f"{step} comes after deduplicate, which is the last step before key_by",
+                where=step,
+                mend="Call deduplicate once, after all other steps on records",
+            )
+
     def _with(self, step: Step) -> Stream:
+        if not isinstance(step, (AddComputed, AddWhole)):
+            self._check_order(_STEPS[type(step)])
         return replace(self, _steps=(*self._steps, step), _schema=_after(step, self._schema))
 
     if not TYPE_CHECKING:
@@ -179,7 +211,10 @@ class KeyedStream:
 
     def __repr__(self) -> str:
         stream = self._stream
-        return f"KeyedStream({outline(stream._source, stream._steps, self._names)})"
+        shown = outline(
+            stream._source, stream._steps, self._names, deduplication=stream._deduplication
+        )
+        return f"KeyedStream({shown})"
 
     def window(
         self,
@@ -241,7 +276,7 @@ class KeyedStream:
                 "aggregate": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
-            steps = ("filter", "with_columns", "select", "map", "flat_map", "map_batches", "key_by")
+            steps = (*_STEPS.values(), "deduplicate", "key_by")
             hints |= dict.fromkeys(steps, f"Call .{name}(...) before the records are keyed")
             raise _no_step("a keyed stream", name, hints)
 
@@ -256,7 +291,10 @@ class WindowedStream:
 
     def __repr__(self) -> str:
         keyed, stream = self._keyed, self._keyed._stream
-        shown = outline(stream._source, stream._steps, keyed._names, self._windowing)
+        shown = outline(
+            stream._source, stream._steps, keyed._names, self._windowing,
+            deduplication=stream._deduplication,
+        )  # fmt: skip
         return f"WindowedStream({shown})"
 
     def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
@@ -317,6 +355,7 @@ class WindowedStream:
             windowing=self._windowing,
             aggregates=dict(aggregates),
             watermark=stream._watermark,
+            deduplication=stream._deduplication,
         )
         types: tuple[pa.DataType, ...] = ()
         if stream._schema is not None:
@@ -335,6 +374,15 @@ class WindowedStream:
                 dict.fromkeys((*ends, "write_parquet", "write_jsonl"), hint),
             )
 
+
+_STEPS: dict[type, str] = {
+    Filter: "filter",
+    WithColumns: "with_columns",
+    Select: "select",
+    Map: "map",
+    FlatMap: "flat_map",
+    MapBatches: "map_batches",
+}
 
 _DEFAULTS: dict[str, object] = {
     "trigger": None,

@@ -33,6 +33,7 @@ def main() -> None:
             watermark=lw.BoundedDisorder("5s"),
             clock=lw.ArrivalClock("arrived", tick="5s"),
         )
+        .deduplicate(id="id", within="20s")
         .key_by("key")
         .window(
             lw.Sessions("8s"),
@@ -45,11 +46,12 @@ def main() -> None:
         )
         .aggregate(total=lw.sum("value"), values=lw.collect("value"), last=lw.last("name"))
     )
-    pipeline.write_to(
+    metrics = pipeline.write_to(
         ParquetFolder(str(folder / "parquet")),
         JsonLinesFolder(str(folder / "jsonl")),
         SqliteTable(str(folder / "panes.sqlite"), "panes"),
     ).run(state=folder / "state", commit_every="bundle", bundle_size=100, progress=False)
+    (folder / "duplicates").write_text(str(metrics.duplicates))
 
 
 def _die_at_point(name: str, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sqlite3
@@ -31,24 +32,28 @@ _START = 1_700_000_000_000_000
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of files of events: out of order, some late, some without a time."""
+    """Return a folder of files of events: out of order, some late, without a time, or twice."""
     folder = tmp_path_factory.mktemp("events")
     random_ = np.random.default_rng(5)
+    count = _FILES * _ROWS
+    arrived = np.arange(count, dtype=np.int64) * 50_000 + _START
+    at = arrived - random_.integers(0, 32_000_000, count)
+    table = pa.table(
+        {
+            "at": pa.array(at, mask=random_.random(count) < 0.02),
+            "key": pa.array([f"k{n}" for n in random_.integers(0, 150, count)]),
+            "value": random_.integers(-50, 50, count),
+            "name": pa.array([f"n{n}" for n in random_.integers(0, 99, count)]),
+            "id": pa.array([f"id{n}" for n in range(count)], mask=random_.random(count) < 0.01),
+        }
+    )
+    # One event in six comes again up to 15 s later, often in another bundle or file.
+    again = (random_.random(count) < 0.17) & (np.arange(count) >= 300)
+    back = np.where(again, random_.integers(1, 300, count), 0)
+    table = table.take(pa.array(np.arange(count) - back)).append_column("arrived", [arrived])
     for number in range(_FILES):
-        first = number * _ROWS
-        arrived = np.arange(first, first + _ROWS, dtype=np.int64) * 50_000 + _START
-        at = arrived - random_.integers(0, 32_000_000, _ROWS)
-        missing = random_.random(_ROWS) < 0.02
-        table = pa.table(
-            {
-                "at": pa.array(at, mask=missing),
-                "arrived": arrived,
-                "key": pa.array([f"k{n}" for n in random_.integers(0, 150, _ROWS)]),
-                "value": random_.integers(-50, 50, _ROWS),
-                "name": pa.array([f"n{n}" for n in random_.integers(0, 99, _ROWS)]),
-            }
-        )
-        pq.write_table(table, folder / f"events-{number}.parquet")
+        part = table.slice(number * _ROWS, _ROWS)
+        pq.write_table(part, folder / f"events-{number}.parquet")
     return folder
 
 
@@ -67,8 +72,9 @@ def test_the_run_has_everything(uninterrupted: tuple[Any, float]) -> None:
     assert {row["kind"] for row in rows} == {"insert", "retract"}
     assert {row["timing"] for row in rows} == {"EARLY", "ON_TIME", "LATE"}
     assert outputs["late"]
-    assert outputs["errors"]
+    assert {json.loads(line)["reason"] for line in outputs["errors"]} == {"null_time", "null_id"}
     assert outputs["sqlite"]
+    assert int(outputs["duplicates"]) > 50
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -134,6 +140,7 @@ def _outputs(folder: Path) -> dict[str, Any]:
     return {
         "parquet": sorted(panes, key=repr),
         "sqlite": sorted(table, key=repr),
+        "duplicates": (folder / "duplicates").read_text(),
         **{
             name: sorted(
                 line.replace(str(folder), "")
