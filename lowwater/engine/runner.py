@@ -94,8 +94,9 @@ class LocalRun:
     """One run of a plan.
 
     For each bundle, in this order: the clock moves, the elements arrive, the watermark moves to
-    where the estimator puts it after them (S-O8). Duplicates count for the watermark, but do
-    not reach the operator (S-D1).
+    where the estimator puts it after them (S-O8). A batch of the source that has no elements is a
+    heartbeat: the clock and the watermark move all the same. Duplicates count for the
+    watermark, but do not reach the operator (S-D1).
 
     Args:
         plan: What to run.
@@ -255,6 +256,18 @@ class LocalRun:
             if self._durable:
                 self._bundles_done = at + 1
                 yield Outcome(boundary=True)
+
+    def _beat(self, began: float) -> Iterator[Outcome]:
+        """Take a heartbeat: the clock and the watermark move, though nothing has arrived."""
+        now = self._cutter.idle()
+        if now is not None:
+            yield from self._shown(self._operator.step(ClockAdvance(now)))
+        if self._estimator is not None:
+            watermark = WatermarkAdvance(self._estimator.current())
+            yield from self._shown(self._operator.step(watermark))
+        self._note(began)
+        if self._observer is not None:
+            self._observer(self.metrics)
 
     def _step(
         self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
