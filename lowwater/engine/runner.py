@@ -145,6 +145,11 @@ class LocalRun:
         """Whether the input has ended and all was shown."""
         return self._ended
 
+    @property
+    def position(self) -> Position | None:
+        """Where the source is, behind the last batch that was taken whole."""
+        return self._position
+
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operator's changes to a batch; return where the run is, as plain values.
 

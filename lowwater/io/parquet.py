@@ -115,7 +115,8 @@ def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
             mend="Write it again, or leave it out",
         )
     try:
-        return pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=True)
+        # Not mapped into memory: a file that shrinks while it is read would end the process.
+        return pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=False)
     except _UNREADABLE as error:
         raise _unreadable(path, error) from None
 

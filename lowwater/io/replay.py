@@ -14,6 +14,7 @@ from lowwater.errors import DataError
 from lowwater.io import follow as _follow
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
+from lowwater.state.damage import damaged, decoding
 
 _NOTHING = Records({}, 0)
 
@@ -42,9 +43,10 @@ def replay(
     """Yield the records of files after a position, each batch with the position behind it.
 
     A position names the files read whole, with their sizes, and the batches read of the one being
-    read; that file is read again up to there. Files that were read whole may be gone. Before a
-    file is begun, a batch without records comes whose position foretells it: whatever files turn
-    up, from each position the next batch is the same whenever it is read.
+    read; that file is read again up to there. Files that were read whole may be gone; the last
+    batch, without records, says so of the last of them. Before a file is begun, a batch without
+    records comes whose position foretells it: whatever files turn up, from each position the next
+    batch is the same whenever it is read.
 
     Args:
         paths: Files, folders and globs.
@@ -58,12 +60,14 @@ def replay(
     Raises:
         DataError: A file vanished while it was being read, or is not as long as it was; or a new
             one is not whole and does not grow either.
+        StateError: It is no position of files.
     """
     done: dict[str, int] = {}
     if position is not None:
+        types = _checked(position)
         done = dict(position["done"])
         reader.types.clear()
-        reader.types.update(_types_of(position["types"]))
+        reader.types.update(types)
         if position["file"]:
             _require_there(position["file"], position["size"])
             yield from _batches(reader, position)
@@ -79,6 +83,7 @@ def replay(
             yield from _batches(reader, begin)
             done = {**done, name: size}
         if follow is None:
+            yield _NOTHING, _position(done, reader)
             return
         idle = 0 if found or looks.unfinished else idle
         if follow.is_over(idle):
@@ -155,6 +160,19 @@ def _position(
 ) -> dict[str, Any]:
     types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
     return {"done": done, "file": file, "size": size, "batch": 0, "types": types}
+
+
+def _checked(position: Position) -> dict[str, pa.DataType]:
+    """Return the types that a position holds; raise ``StateError`` if it is none of files."""
+    what = "the position in the files"
+    with decoding(what):
+        done, file = position["done"], position["file"]
+        numbers = [position["size"], position["batch"], *done.values()]
+        if not all(isinstance(name, str) for name in (file, *done)) or not all(
+            type(number) is int and number >= 0 for number in numbers
+        ):
+            raise damaged(what, f"it is {position!r}")
+        return _types_of(position["types"])
 
 
 def _types_of(data: Any) -> dict[str, pa.DataType]:

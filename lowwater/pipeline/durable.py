@@ -21,6 +21,7 @@ from lowwater.engine.delivery import Delivery, DurableSink
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outbox import encode_delivery
 from lowwater.engine.outcomes import Outcome
+from lowwater.engine.records import Records
 from lowwater.engine.runner import LocalRun, Plan
 from lowwater.engine.sources import Position, ReplayableSource
 from lowwater.engine.steps import PaneBatch
@@ -175,12 +176,7 @@ class DurableRun:
 
     def _refuse_more(self, position: Position | None) -> None:
         """Raise if a source has more than the complete run over this state has read."""
-        source: Any = self._source
-        follow = getattr(source, "follow", None)
-        if follow and is_dataclass(source):
-            ends: Any = source
-            source = replace(ends, follow=False if follow is True else None)
-        for records, _ in source.batches_from(position, self._bundle_size, self._plan.keys):
+        for records, _ in self._beyond(position):
             if records.length or records.unreadable:
                 raise StateError(
                     "the run over this state is complete, but there is more to read now"
@@ -189,6 +185,17 @@ class DurableRun:
                     mend="Run over the new input with a state directory of its own, or reset this "
                     "one and run over everything; read with follow= what is to come later",
                 )
+
+    def _beyond(self, position: Position | None) -> Iterator[tuple[Records, Position]]:
+        """Return what a source has beyond a position by now; what was read must not differ."""
+        source: Any = self._source
+        follow = getattr(source, "follow", None)
+        if follow and is_dataclass(source):
+            ends: Any = source
+            source = replace(ends, follow=False if follow is True else None)
+        beyond: Iterator[tuple[Records, Position]]
+        beyond = source.batches_from(position, self._bundle_size, self._plan.keys)
+        return beyond
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
         return {
@@ -218,6 +225,7 @@ class DurableRun:
                 pending = []
                 events, at = self.metrics.events, time.monotonic()
                 bundles = self.metrics.bundles
+        next(self._beyond(self._run.position), None)  # raises if a file grew while it was read
         yield from self._commit(store, pending)
         yield from self._commit(store, [])  # forgets what was delivered
 
