@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from benchmarks import durability
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
 
@@ -22,10 +24,25 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=5_000_000, help="events in the file")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count, per case")
     parser.add_argument("--open", type=int, default=1_000_000, help="open windows, for steps")
+    parser.add_argument(
+        "--long", type=int, default=30_000_000, help="events in the file, to commit some times"
+    )
+    parser.add_argument("--bundles", type=int, default=1_000, help="bundles, for latency")
     parser.add_argument("--held", type=int, default=5_000_000, help="open windows, for memory")
+    parser.add_argument(
+        "--states", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000],
+        help="open windows, for commits",
+    )  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=_TABLES, default=_TABLES, help="tables")
     args = parser.parse_args()
     print(_machine())
-    print("\n| case | bundle | events/s | Polars events/s | ratio | target | panes |")
+    for name in args.only:
+        print()
+        _TABLES[name](args)
+
+
+def _speed(args: argparse.Namespace) -> None:
+    print("| case | bundle | events/s | Polars events/s | ratio | target | panes |")
     print("|---|---|---|---|---|---|---|")
     for timing in measure(args.events, args.rounds, _DATA):
         case = timing.case
@@ -35,7 +52,10 @@ def main() -> None:
             f"| ≥ {case.target} | {timing.panes:,} |",
             flush=True,
         )
-    print("\n| open windows | figure | measured | target |")
+
+
+def _open_windows(args: argparse.Namespace) -> None:
+    print("| open windows | figure | measured | target |")
     print("|---|---|---|---|")
     for windows in ("fixed", "sessions"):
         speed = steps_per_second(windows, args.open, 20_000)
@@ -43,6 +63,48 @@ def main() -> None:
     for windows in ("fixed", "sessions"):
         size = bytes_per_window(windows, args.held)
         print(f"| {args.held:,} {windows} | bytes per (key, window) | {size:.0f} | ≤ 250 |")
+
+
+def _durable(args: argparse.Namespace) -> None:
+    print("| written to Parquet | in memory, events/s | with state, events/s | ratio | target |")
+    print("|---|---|---|---|---|")
+    for found in durability.ratios(args.long, args.rounds, _DATA):
+        print(
+            f"| {found.case} | {found.in_memory / 1e6:.2f} M | {found.durable / 1e6:.2f} M "
+            f"| {found.ratio:.2f} | ≥ {durability.RATIO_TARGET} |",
+            flush=True,
+        )
+
+
+def _latency(args: argparse.Namespace) -> None:
+    print("| bundles of 1,000, from arrival to pane | p50, ms | p95, ms | target p50, p95 |")
+    print("|---|---|---|---|")
+    for found in durability.latencies(args.bundles, _DATA):
+        target = f"≤ {durability.P50_TARGET_MS}, ≤ {durability.P95_TARGET_MS}"
+        if found.sink == "in memory":
+            target = f"≤ {durability.IN_MEMORY_P50_TARGET_MS}"
+        print(f"| {found.sink} | {found.p50:.1f} | {found.p95:.1f} | {target} |", flush=True)
+
+
+def _commits(args: argparse.Namespace) -> None:
+    print("| open windows | commit of 1,000 rows, ms | bytes | open, s | restore, s |")
+    print("|---|---|---|---|---|")
+    for count in args.states:
+        found = durability.commits(count, _DATA)
+        print(
+            f"| {count:,} | {found.commit_ms:.1f} | {found.commit_bytes:,} "
+            f"| {found.open_seconds:.2f} | {found.restore_seconds:.1f} |",
+            flush=True,
+        )
+
+
+_TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "speed": _speed,
+    "open": _open_windows,
+    "durable": _durable,
+    "latency": _latency,
+    "commits": _commits,
+}
 
 
 def _machine() -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from lowwater.engine.columns import Column
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.steps import Bundle, WatermarkAdvance
 from lowwater.engine.windowing import Windowing
+from lowwater.time import Int64Array
 from lowwater.windows import WindowFunction
 
 _HOUR = 3_600_000_000
@@ -61,29 +63,41 @@ def main() -> None:
 
 
 def _filled(windows: WindowFunction, count: int, *, per_key: bool) -> WindowOperator:
-    """Return an operator with so many open windows.
+    """Return an operator with so many open windows; see :func:`fill_steps`."""
+    operator = WindowOperator(windowing_of(windows), {"total": lw.sum("value")})
+    for bundle in fill_steps(count, per_key=per_key):
+        operator.step(bundle)
+    return operator
 
-    Args:
-        windows: The window function.
-        count: How many.
-        per_key: Whether 10 000 string keys have many windows each; else each int key has one.
-    """
+
+def windowing_of(windows: WindowFunction) -> Windowing:
+    """Return windows with early and late panes, accumulating."""
     trigger = lw.AfterWatermark(early=lw.AfterCount(1000), late=lw.AfterCount(1))
-    windowing = Windowing(
+    return Windowing(
         windows=windows, trigger=trigger, accumulation="accumulating", allowed_lateness="1h"
     )
-    operator = WindowOperator(windowing, {"total": lw.sum("value")})
+
+
+def fill_steps(count: int, *, per_key: bool, numbers: Int64Array | None = None) -> Iterator[Bundle]:
+    """Yield bundles with one element for each of so many windows.
+
+    Args:
+        count: How many.
+        per_key: Whether 10 000 string keys have many windows each; else each int key has one.
+        numbers: Numbers of the windows, int64, instead of those from 0.
+    """
     names = pa.array([f"key-{number:05d}" for number in range(_KEYS)])
     for first in range(0, count, _FILL):
-        number = np.arange(first, first + _FILL, dtype=np.int64)
+        number = np.arange(first, min(first + _FILL, count), dtype=np.int64)
+        if numbers is not None:
+            number = numbers[number]
         key = Column(number)
         times = _START + number % 3_000_000_000
         if per_key:
             key = Column.from_arrow(names.take(pa.array(number % _KEYS)))
             times = _START + number // _KEYS * _HOUR
-        value = Column(np.ones(_FILL, dtype=np.int64))
-        operator.step(Bundle(times, (key,), {"value": value}))
-    return operator
+        value = Column(np.ones(len(number), dtype=np.int64))
+        yield Bundle(times, (key,), {"value": value})
 
 
 _WINDOWS: dict[str, WindowFunction] = {

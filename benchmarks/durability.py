@@ -1,0 +1,291 @@
+"""What durable state costs: speed beside memory, latency of a bundle, commits as state grows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lowwater as lw
+from benchmarks.events import events_file
+from benchmarks.open_windows import fill_steps, windowing_of
+from lowwater.engine.delivery import Delivery
+from lowwater.engine.operator import WindowOperator
+from lowwater.engine.records import Records
+from lowwater.engine.runner import Plan
+from lowwater.engine.sources import Position
+from lowwater.engine.steps import Bundle
+from lowwater.engine.windowing import Windowing
+from lowwater.io.delivery import ParquetFolder
+from lowwater.pipeline import Pipeline
+from lowwater.state.rocks import RocksStore
+from lowwater.state.store import Batch
+from lowwater.windows import WindowFunction
+
+RATIO_TARGET = 0.6
+P50_TARGET_MS, P95_TARGET_MS, IN_MEMORY_P50_TARGET_MS = 33.7, 93.8, 3.6
+CASES: Mapping[str, WindowFunction] = {
+    "fixed 1 min": lw.FixedWindows("1m"),
+    "sessions 30 s": lw.Sessions("30s"),
+}
+_BUNDLE = 1_000
+_SAVE_EACH = 8  # fills between two saves: they keep what a save holds in memory small
+_CHANGED = 1_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Events per second in memory and with ``state=``, medians; their ratio taken by round."""
+
+    case: str
+    in_memory: float
+    durable: float
+    ratio: float
+
+
+def ratios(count: int, rounds: int, folder: Path) -> Iterator[Ratio]:
+    """Time each case in turn without and with state, after one round that does not count."""
+    path = events_file(count, folder)
+    for name, windows in CASES.items():
+        plain: list[float] = []
+        durable: list[float] = []
+        for turn in range(rounds + 1):
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                pipeline = _pipeline(path, windows)
+                seconds = [
+                    _seconds(pipeline, Path(scratch) / "plain", None),
+                    _seconds(pipeline, Path(scratch) / "durable", Path(scratch) / "state"),
+                ]
+            if turn:
+                plain.append(count / seconds[0])
+                durable.append(count / seconds[1])
+        ratio = statistics.median(b / a for a, b in zip(plain, durable, strict=True))
+        yield Ratio(name, statistics.median(plain), statistics.median(durable), ratio)
+
+
+def _pipeline(path: Path, windows: WindowFunction) -> Pipeline:
+    return (
+        lw.read_parquet(str(path), time="at", watermark=lw.BoundedDisorder("10s"))
+        .key_by("key")
+        .window(windows)
+        .aggregate(total=lw.sum("value"))
+    )
+
+
+def _seconds(pipeline: Pipeline, out: Path, state: Path | None) -> float:
+    writing = pipeline.write_parquet(out)
+    began = time.perf_counter()
+    if state is None:
+        writing.run(progress=False)
+    else:
+        writing.run(state=state, commit_every="1s", progress=False)
+    return time.perf_counter() - began
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds from the arrival of a bundle to its panes in the hands of the sink."""
+
+    sink: str
+    p50: float
+    p95: float
+
+
+def latencies(bundles: int, folder: Path) -> Iterator[Latency]:
+    """Measure bundles of 1 000 of which each shows panes: in memory, and committed one by one."""
+    path = events_file(bundles * _BUNDLE, folder)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        yield _in_memory(path)
+        for name, inner in (
+            ("durable, a callback", None),
+            ("durable, a Parquet folder", ParquetFolder(str(Path(scratch) / "out"))),
+        ):
+            source = _Arrivals(path)
+            sink = _Timed(source, inner)
+            _early(source).write_to(sink).run(
+                state=Path(scratch) / name, commit_every="bundle", bundle_size=_BUNDLE,
+                progress=False,
+            )  # fmt: skip
+            yield _latency(name, sink.seconds)
+
+
+def _in_memory(path: Path) -> Latency:
+    source = _Arrivals(path)
+    seconds = []
+    for _ in _early(source).run_batches(bundle_size=_BUNDLE, progress=False):
+        seconds.append(time.perf_counter() - source.arrived)  # noqa: PERF401 (as they come)
+    return _latency("in memory", seconds)
+
+
+def _latency(name: str, seconds: list[float]) -> Latency:
+    warm = seconds[len(seconds) // 10 :]
+    p50, p95 = np.percentile(warm, [50, 95])
+    return Latency(name, float(p50) * 1e3, float(p95) * 1e3)
+
+
+def _early(source: _Arrivals) -> Pipeline:
+    """Return a pipeline that shows each window a bundle touches."""
+    plan = Plan(
+        source=source,
+        steps=(),
+        time="at",
+        timezone=None,
+        keys=("key",),
+        key_names=("key",),
+        windowing=Windowing(
+            windows=lw.FixedWindows("1m"),
+            trigger=lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
+            accumulation="accumulating",
+            allowed_lateness="1m",
+        ),
+        aggregates={"total": lw.sum("value")},
+        watermark=lw.BoundedDisorder("10s"),
+    )
+    return Pipeline(plan)
+
+
+@final
+class _Arrivals:
+    """Gives a file's records in bundles, and notes when each was handed over."""
+
+    def __init__(self, path: Path) -> None:
+        self.arrived = 0.0
+        self._batches = pq.read_table(path).to_batches(max_chunksize=_BUNDLE)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._batches[0].schema
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        for at in range(0 if position is None else position["next"], len(self._batches)):
+            records = Records.from_arrow(self._batches[at])
+            self.arrived = time.perf_counter()
+            yield records, {"next": at + 1}
+
+
+@final
+class _Timed:
+    """A sink that notes how long after its bundle's arrival each delivery was published."""
+
+    def __init__(self, source: _Arrivals, inner: ParquetFolder | None) -> None:
+        self.seconds: list[float] = []
+        self._source = source
+        self._inner = inner
+
+    def open(self, description: Mapping[str, object]) -> None:
+        if self._inner is not None:
+            self._inner.open(description)
+
+    def deliver(self, delivery: Delivery) -> None:
+        if self._inner is not None:
+            self._inner.deliver(delivery)
+        self.seconds.append(time.perf_counter() - self._source.arrived)
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of 1 000 changed rows and recovery, with so many windows open."""
+
+    open_windows: int
+    commit_ms: float
+    commit_bytes: int
+    open_seconds: float
+    restore_seconds: float
+
+
+def commits(open_windows: int, folder: Path) -> Commits:
+    """Measure in a process of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", __name__, str(open_windows), str(folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Commits(open_windows, **json.loads(done.stdout))
+
+
+def main() -> None:
+    """Measure what :func:`commits` asks for and print it as JSON."""
+    scratch = tempfile.mkdtemp(dir=sys.argv[2])
+    try:
+        print(json.dumps(_commits(int(sys.argv[1]), Path(scratch) / "state")))
+    finally:
+        shutil.rmtree(scratch)
+
+
+def _commits(open_windows: int, path: Path) -> dict[str, Any]:
+    windowing = windowing_of(lw.FixedWindows("1h"))
+    seconds: list[float] = []
+    sizes: list[int] = []
+    with RocksStore(path) as store:
+        operator = _operator(windowing)
+        for at, bundle in enumerate(fill_steps(open_windows, per_key=False), 1):
+            operator.step(bundle)
+            if not at % _SAVE_EACH:
+                _commit(operator, store)
+        _commit(operator, store)
+        random = np.random.default_rng(2)
+        for _ in range(30):
+            operator.step(_again(random.choice(open_windows, _CHANGED, replace=False)))
+            began = time.perf_counter()
+            sizes.append(_commit(operator, store))
+            seconds.append(time.perf_counter() - began)
+    del operator
+    began = time.perf_counter()
+    with RocksStore(path) as store:
+        opened = time.perf_counter()
+        operator = _operator(windowing)
+        operator.restore(store)
+        restored = time.perf_counter()
+    if operator.open_windows != open_windows:
+        raise SystemExit(f"{operator.open_windows} windows came back, not {open_windows}")
+    return {
+        "commit_ms": statistics.median(seconds) * 1e3,
+        "commit_bytes": int(statistics.median(sizes)),
+        "open_seconds": opened - began,
+        "restore_seconds": restored - opened,
+    }
+
+
+def _operator(windowing: Windowing) -> WindowOperator:
+    operator = WindowOperator(windowing, {"total": lw.sum("value")})
+    operator.keep_in_store(1)
+    return operator
+
+
+def _commit(operator: WindowOperator, store: RocksStore) -> int:
+    batch = Batch()
+    operator.save(batch)
+    store.commit(batch)
+    return batch.size_bytes
+
+
+def _again(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Bundle:
+    """Return one more element for the windows of these numbers, as the fill made them."""
+    (bundle,) = fill_steps(len(numbers), per_key=False, numbers=numbers)
+    return bundle
+
+
+if __name__ == "__main__":
+    main()
