@@ -251,10 +251,13 @@ def _middle(values: Int64Array) -> int:
 
 def _step_stored(seen: SeenInStore, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
     known = seen.known(ids, watermark)
-    lasting = (expiry > watermark).tolist()
+    lasting = expiry > watermark
     kept = np.ones(len(ids), dtype=np.bool_)
+    if not known and lasting.all() and len(set(ids)) == len(ids):  # most bundles, mostly
+        seen.add(ids, expiry, watermark)
+        return kept
     new: dict[bytes, int] = {}
-    for place, (each, lasts) in enumerate(zip(ids, lasting, strict=True)):
+    for place, (each, lasts) in enumerate(zip(ids, lasting.tolist(), strict=True)):
         if each in known or each in new:
             kept[place] = False
         elif lasts:

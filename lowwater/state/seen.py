@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from rbloom import Bloom
@@ -57,7 +57,8 @@ class SeenInStore:
         self._store: StateStore | None = None
         self._filters: dict[Stretch, _Filter] = {}
         self._heads: dict[Stretch, bytes] = {}
-        self._unwritten: dict[bytes, tuple[Stretch, int]] = {}
+        self._unwritten: dict[bytes, int] = {}
+        self._added: list[tuple[bytes, list[bytes], Int64Array]] = []
         self._dropped: list[Stretch] = []
         self._origin: int | None = None
         self.look_ups = 0
@@ -83,8 +84,7 @@ class SeenInStore:
         for stretch, one in self._filters.items():
             head = self._heads[stretch]
             for each in set(one.perhaps(ids)):
-                entry = unwritten.get(each)
-                if entry is not None and entry[1] > watermark:
+                if unwritten.get(each, START_OF_TIME) > watermark:
                     found.add(each)
                 else:
                     asked.append(each)
@@ -108,12 +108,10 @@ class SeenInStore:
             for number in np.unique(numbers[there]).tolist():
                 chosen = there & (numbers == number)
                 some = list(compress(ids, chosen.tolist()))
-                stretch = (level, number)
-                self._filter(stretch).add(some)
-                until = expiry[chosen].tolist()
-                self._unwritten.update(
-                    (each, (stretch, at)) for each, at in zip(some, until, strict=True)
-                )
+                until = expiry[chosen]
+                self._filter((level, number)).add(some)
+                self._unwritten.update(zip(some, until.tolist(), strict=True))
+                self._added.append((self._heads[level, number], some, until))
 
     def forget(self, watermark: int) -> None:
         """Drop the stretches that a watermark has passed. O(stretches)."""
@@ -121,7 +119,7 @@ class SeenInStore:
             del self._filters[stretch], self._heads[stretch]
             self._dropped.append(stretch)
         if not self._filters:
-            self._unwritten = {}
+            self._unwritten, self._added = {}, []
 
     def save(self, batch: Batch, watermark: int) -> None:
         """Add what changed since the last time to a batch, which is committed before the next use.
@@ -131,13 +129,11 @@ class SeenInStore:
         for level, number in self._dropped:
             batch.delete_range(*prefix_range(self._head((level, number))))
         self._dropped = []
-        rows = [(e, s, at) for e, (s, at) in self._unwritten.items() if at > watermark]
-        self._unwritten = {}
-        expiries = encode_int64(np.array([at for _, _, at in rows], dtype=np.int64))
-        batch.put(
-            [self._heads[stretch] + each for each, stretch, _ in rows],
-            [value.tobytes() for value in expiries],
-        )
+        for head, ids, expiry in self._added:
+            left = expiry > watermark  # also: not added again since
+            values: list[Any] = encode_int64(expiry[left]).view("V8").reshape(-1).tolist()
+            batch.put([head + each for each in compress(ids, left.tolist())], values)
+        self._unwritten, self._added = {}, []
 
     def restore(self, store: StateStore, watermark: int) -> None:
         """Look in this store from now on, and take up what is there. O(ids in it).
