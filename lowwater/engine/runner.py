@@ -137,6 +137,7 @@ class LocalRun:
                 self._deduplicator.keep_in_store(_DEDUPLICATOR)
         self._position: Position | None = None
         self._bundles_done = 0
+        self._taken = 0
         self._ended = False
         self._learned = self._learn()
 
@@ -144,6 +145,11 @@ class LocalRun:
     def ended(self) -> bool:
         """Whether the input has ended and all was shown."""
         return self._ended
+
+    @property
+    def taken(self) -> int:
+        """How many elements this run has dealt with, where ``metrics.events`` are read."""
+        return self._taken
 
     @property
     def position(self) -> Position | None:
@@ -212,7 +218,9 @@ class LocalRun:
         if self._ended:
             return
         for records, position in self._batches():
+            taken = self._taken + len(records) + len(records.unreadable)
             yield from self._read(records, began)
+            self._taken = taken
             self._position = position
             self._bundles_done = 0
             if self._durable:
@@ -255,6 +263,7 @@ class LocalRun:
             if at < resumed:
                 continue
             yield from self._step(cut, _part(bundle, cut), records, admitted)
+            self._taken += cut.stop - cut.start
             self._note(began)
             if self._observer is not None:
                 self._observer(self.metrics)

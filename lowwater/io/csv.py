@@ -18,7 +18,7 @@ from lowwater.engine.sources import Position
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.io.replay import replay
+from lowwater.io.replay import read_once, replay
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
@@ -57,9 +57,8 @@ class CsvSource:
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for records, _ in self.batches_from(None, size, keys):
-            if records.length or records.unreadable or self.follow:
-                yield records
+        reader = _FilesReader(self)
+        return read_once(self.paths, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]

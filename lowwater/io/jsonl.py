@@ -21,7 +21,7 @@ from lowwater.engine.sources import Position, read_rows
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.io.replay import replay
+from lowwater.io.replay import read_once, replay
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -57,9 +57,8 @@ class JsonLinesSource:
         return None
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for records, _ in self.batches_from(None, size, keys):
-            if records.length or records.unreadable or self.follow:
-                yield records
+        reader = _LinesReader(read_rows(size))
+        return read_once(self.paths, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]

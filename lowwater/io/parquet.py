@@ -16,7 +16,7 @@ from lowwater.engine.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.io.replay import replay
+from lowwater.io.replay import read_once, replay
 
 _SUFFIXES = (".parquet", ".pq")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
@@ -48,9 +48,8 @@ class ParquetSource:
         return pa.schema([schema.field(name) for name in self.columns])
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for records, _ in self.batches_from(None, size, keys):
-            if records.length or self.follow:
-                yield records
+        reader = _FileReader(self, read_rows(size), keys)
+        return read_once(self.paths, _SUFFIXES, reader, self.follow)
 
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]

@@ -33,12 +33,26 @@ class FileReader(Protocol):
         ...
 
 
+def read_once(
+    paths: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    reader: FileReader,
+    follow: Follow | None,
+) -> Iterator[Records]:
+    """Yield the records of files, for a run that will not be resumed: a file may grow meanwhile."""
+    for records, _ in replay(paths, suffixes, reader, None, follow, watched=False):
+        if records.length or records.unreadable or follow:
+            yield records
+
+
 def replay(
     paths: tuple[str, ...],
     suffixes: tuple[str, ...],
     reader: FileReader,
     position: Position | None,
     follow: Follow | None = None,
+    *,
+    watched: bool = True,
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the records of files after a position, each batch with the position behind it.
 
@@ -56,6 +70,7 @@ def replay(
         follow: How to go on with files that appear later, in order of name among those found by
             one look; batches without records come while there are none. ``None`` ends with the
             files that are there.
+        watched: Whether to see that no file changes while it is read.
 
     Raises:
         DataError: A file vanished while it was being read, or is not as long as it was; or a new
@@ -68,9 +83,12 @@ def replay(
         done = dict(position["done"])
         reader.types.clear()
         reader.types.update(types)
+        for name, size in done.items():
+            if _size(Path(name)) not in {None, size}:
+                _require_there(name, size)
         if position["file"]:
             _require_there(position["file"], position["size"])
-            yield from _batches(reader, position)
+            yield from _batches(reader, position, watched=watched)
             done = {**done, position["file"]: position["size"]}
     looks = _Looks(paths, suffixes, reader, follow)
     idle = 0
@@ -80,7 +98,7 @@ def replay(
             found = True
             begin = _position(done, reader, name, size)
             yield _NOTHING, begin
-            yield from _batches(reader, begin)
+            yield from _batches(reader, begin, watched=watched)
             done = {**done, name: size}
         if follow is None:
             yield _NOTHING, _position(done, reader)
@@ -144,11 +162,15 @@ class _Looks:
         return size > 0  # one in which there is nothing yet may be about to be written
 
 
-def _batches(reader: FileReader, begin: Position) -> Iterator[tuple[Records, Position]]:
+def _batches(
+    reader: FileReader, begin: Position, *, watched: bool
+) -> Iterator[tuple[Records, Position]]:
     """Yield the rest of the file that a position is in."""
     name = begin["file"]
     try:
         for batch, records in enumerate(reader.read(Path(name))):
+            if watched and (now := _size(Path(name))) not in {None, begin["size"]}:
+                raise _changed(name, begin["size"], now or 0)
             if batch >= begin["batch"]:
                 yield records, {**begin, "batch": batch + 1}
     except FileNotFoundError:

@@ -208,31 +208,36 @@ class DurableRun:
 
     def _go_on(self, store: StateStore, outcomes: Iterator[Outcome]) -> Iterator[Delivery]:
         pending: list[Outcome] = []
-        events, at = self.metrics.events, time.monotonic()
-        bundles = self.metrics.bundles
+        last, at = self._done(), time.monotonic()
         for outcome in outcomes:
             if not outcome.boundary:
                 pending.append(outcome)
                 continue
-            every = self._every
-            if every.elements is not None:
-                enough = self._is_enough(every.elements, events, bundles, bool(pending))
-            else:
-                enough = time.monotonic() - at >= (every.seconds or 0)
-            metrics = self.metrics
-            if enough and (pending or (metrics.events, metrics.bundles) != (events, bundles)):
+            done = self._done()
+            if self._is_enough(done, last, at, bool(pending)):
                 yield from self._commit(store, pending)
                 pending = []
-                events, at = self.metrics.events, time.monotonic()
-                bundles = self.metrics.bundles
+                last, at = done, time.monotonic()
         next(self._beyond(self._run.position), None)  # raises if a file grew while it was read
         yield from self._commit(store, pending)
         yield from self._commit(store, [])  # forgets what was delivered
 
-    def _is_enough(self, elements: int, events: int, bundles: int, pending: bool) -> bool:
-        if elements == 1:
-            return pending or self.metrics.bundles > bundles
-        return self.metrics.events - events >= elements
+    def _done(self) -> tuple[int, int]:
+        """Return how many elements and bundles this run has dealt with."""
+        return self._run.taken, self.metrics.bundles
+
+    def _is_enough(
+        self, done: tuple[int, int], last: tuple[int, int], at: float, pending: bool
+    ) -> bool:
+        """Whether to commit now; not where there is nothing to commit."""
+        every = self._every
+        if not pending and done == last:
+            return False
+        if every.elements is None:
+            return time.monotonic() - at >= (every.seconds or 0)
+        if every.elements == 1:
+            return pending or done[1] > last[1]
+        return done[0] - last[0] >= every.elements
 
     def _commit(self, store: StateStore, outcomes: Sequence[Outcome]) -> Iterator[Delivery]:
         self._epoch += 1
