@@ -50,6 +50,7 @@ _SLOTS = 16_384
 _SLOT_KEY = Struct(">2s1sH")
 _COMMIT = Struct(">QQ")
 _DIRECTORY = "rocksdb-"
+_MOST_RANGES = 1000
 _CHUNK_ROWS = 512
 _CHUNK_BYTES = 1 << 20
 _RESTORE = "Restore the directory from a copy, or empty it to begin anew"
@@ -74,7 +75,7 @@ class Tuning:
     compaction: str = "level"
     block_bytes: int = 4096
     bloom_bits: int = 10
-    memtable_bytes: int = 64 << 20
+    memtable_bytes: int = 32 << 20
 
 
 _DEFAULT_TUNING = Tuning()
@@ -114,6 +115,7 @@ class RocksStore:
         self._durable = rocksdict.WriteOptions()
         self._durable.sync = True
         self._last_commit = 0
+        self._ranges = 0
         try:
             if read_only:
                 self._open_to_read()
@@ -324,11 +326,17 @@ class RocksStore:
                         del changes[key]
                 case _:
                     changes.delete_range(change.start, change.stop)
+                    self._ranges += 1
         for key, value in own:
             changes[key] = value
         changes[_slot_key(number % _SLOTS)] = _COMMIT.pack(number, self._owner.sequencer)
         try:
             database.write(changes, self._durable)
+            if self._ranges > _MOST_RANGES:
+                # A read sorts the ranges deleted in memory anew whenever there is one more; those
+                # of a table are sorted once.
+                database.flush(False)
+                self._ranges = 0
         except Exception as error:
             raise _translated(error, self.path, "a commit failed") from error
         self._last_commit = number

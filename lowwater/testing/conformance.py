@@ -156,6 +156,13 @@ def _writes_columns(make_store: Callable[[str], StateStore]) -> None:
         expected = [(b"c" + k.tobytes(), v.tobytes()) for k, v in zip(keys, values, strict=True)]
         expected += [(b"v\0\0\0\0", b""), (b"v\0\0\0\1", b"")]
         assert everything(store) == expected, "columns: row by row what put would have written"
+        again = np.array([[1, 0], [0, 9], [1, 0], [0, 9], [0, 0]], dtype=np.uint8)
+        batch = Batch()
+        batch.put_columns(b"", again, np.arange(5, dtype=np.uint8).reshape(5, 1))
+        batch.put_columns(b"w", np.zeros((2, 0), dtype=np.uint8), again[:2])
+        store.commit(batch)
+        found = store.get([b"\1\0", b"\0\x09", b"\0\0", b"w"])
+        assert found == [b"\2", b"\3", b"\4", b"\0\x09"], "of equal keys the last one counts"
 
 
 def _keeps_key_groups_apart(make_store: Callable[[str], StateStore]) -> None:

@@ -214,6 +214,19 @@ def test_scans_keep_to_their_bounds_whatever_becomes_of_memory(tmp_path: Path) -
         assert [sum(1 for _ in scan) for scan in scans] == [700] * 100
 
 
+def test_ranges_deleted_by_the_thousand_go_to_a_table(tmp_path: Path) -> None:
+    """Reads would slow down with the number of those in memory."""
+    with RocksStore(tmp_path) as store:
+        put(store, [(b"%04d" % n, b"") for n in range(3_000)])
+        for part in range(0, 2_000, 500):
+            batch = Batch()
+            for n in range(part, part + 500):
+                batch.delete_range(b"%04d" % n, b"%04d\xff" % n)
+            store.commit(batch)
+        assert [key for key, _ in everything(store)] == [b"%04d" % n for n in range(2_000, 3_000)]
+        assert store.get([b"1999", b"2000"]) == [None, b""]
+
+
 def test_rows_are_kept_as_they_are(tmp_path: Path) -> None:
     """No value is encoded, least of all as a pickle: the bytes of the log are the user's."""
     store = RocksStore(tmp_path)
