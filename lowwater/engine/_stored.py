@@ -22,6 +22,7 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 LAYOUT = 1
+_ID_BYTES = 8
 WINDOWS, WINDOWS_LOOSE, SHOWN, SHOWN_LOOSE, KEYS, FACTS = range(6)
 _REBUILT = ("due", "clock_due", "hold")
 
@@ -229,22 +230,25 @@ def read_keys(
     Raises:
         StateError: They are damaged.
     """
-    ids: list[int] = []
+    tails: list[bytes] = []
     values: list[list[Any]] = []
     with decoding("a stored key"):
         for key, value in store.scan(*prefix_range(prefix)):
-            tail = np.frombuffer(key[len(prefix) :], dtype=np.uint8)
-            (number,) = decode_int64(tail).tolist()
             parts = decode(value)
-            if not 0 <= number < limit or not isinstance(parts, list) or len(parts) != len(kinds):
-                raise damaged("a stored key", f"number {number} has the parts {parts!r}")
-            ids.append(number)
+            if not isinstance(parts, list) or len(parts) != len(kinds):
+                raise damaged("a stored key", f"it has the parts {parts!r}")
+            tails.append(key[len(prefix) :])
             values.append(parts)
+        if any(len(tail) != _ID_BYTES for tail in tails):
+            raise damaged("a stored key", "its number is not of the right width")
+        ids = decode_int64(np.frombuffer(b"".join(tails), dtype=np.uint8))
+        if len(ids) and not 0 <= ids.min() <= ids.max() < limit:
+            raise damaged("a stored key", f"it has the number {ids.max()} of {limit}")
         columns = tuple(
             _column([value[part] for value in values], _type_of(kind), dtype)
             for part, (kind, dtype) in enumerate(kinds)
         )
-        return np.array(ids, dtype=np.int64), columns
+        return ids, columns
 
 
 def _type_bytes(kind: pa.DataType | None) -> bytes | None:
