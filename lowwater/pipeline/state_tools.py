@@ -18,10 +18,11 @@ from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.terminal import table
 from lowwater.pipeline._stored_run import LAYOUT, PIPELINE, read_outbox, read_run
-from lowwater.state.damage import decoding
+from lowwater.state.damage import damaged, decoding
 from lowwater.state.key_layout import END, table_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
 from lowwater.state.rocks import FORMAT, RocksStore
+from lowwater.state.store import StateStore
 from lowwater.time import START_OF_TIME, Instant, format_duration
 
 _WINDOWS, _IDS = 1, 2
@@ -30,6 +31,7 @@ _NAMES: dict[int, tuple[str, Mapping[int, str]]] = {
     _WINDOWS: ("windows", TABLES),
     _IDS: ("deduplication", {0: "record ids", 1: "facts"}),
 }
+_KNOWN = {name: set(tables.values()) for name, tables in _NAMES.values()}
 _HEAD = len(table_prefix(0, 0, 0))
 _DATABASE = re.compile(r"rocksdb-\d+")
 _FILES = re.compile(
@@ -177,6 +179,9 @@ def verify_state(path: PathLike) -> int:
     place = _unowned(path)
     with _reading(place) as store:
         rows = store.verify()
+        for size in _sizes(store)[0]:
+            if size.operator not in _KNOWN or size.table not in _KNOWN[size.operator]:
+                raise damaged("the stored state", f"{size.operator} has no {size.table}")
         record = read_run(store, str(place))
         if record is None and rows:
             raise StateError(
@@ -310,7 +315,7 @@ def _reading(place: Path, *, owned: bool = False) -> Iterator[RocksStore]:
         ) from error
 
 
-def _groups(store: RocksStore, operator: int) -> list[tuple[int, int]]:
+def _groups(store: StateStore, operator: int) -> list[tuple[int, int]]:
     """Return the (operator, group) that have rows, a seek for each."""
     groups: list[tuple[int, int]] = []
     start = table_prefix(operator, 0, 0)
@@ -319,7 +324,7 @@ def _groups(store: RocksStore, operator: int) -> list[tuple[int, int]]:
         key = next((key for key, _ in store.scan(start, stop)), None)
         if key is None:
             return groups
-        group = int.from_bytes(key[2:4])
+        group = _head(key)[1]
         groups.append((operator, group))
         if group == 0xFFFF:
             return groups
@@ -336,12 +341,19 @@ def _sizes(store: RocksStore) -> tuple[list[Size], int]:
         sizes[head] += len(key) + len(value)
     found, keys = [], 0
     for head, count in sorted(rows.items()):
-        operator, group, number = int.from_bytes(head[:2]), int.from_bytes(head[2:4]), head[4]
+        operator, group, number = _head(head)
         name, tables = _NAMES.get(operator, (f"operator {operator}", {}))
         shown = tables.get(number, f"table {number}")
         found.append(Size(name, group, shown, count, sizes[head]))
         keys += count if (operator, shown) == (_WINDOWS, "keys") else 0
     return found, keys
+
+
+def _head(key: bytes) -> tuple[int, int, int]:
+    """Return the operator, the group and the table that a key is of."""
+    if len(key) < _HEAD:
+        raise damaged("the key of a stored row", f"it is {key!r}")
+    return int.from_bytes(key[:2]), int.from_bytes(key[2:4]), key[4]
 
 
 def _key_names(record: Mapping[str, Any]) -> list[str]:

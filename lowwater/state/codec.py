@@ -20,6 +20,8 @@ from lowwater.time import Instant
 
 _PLAIN = (type(None), bool, float, str, bytes)
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+_DEEPEST = 100
+"""What is nested deeper than this could be written, but not read again: Python's stack ends."""
 
 
 def encode(value: Any) -> bytes:
@@ -30,7 +32,7 @@ def encode(value: Any) -> bytes:
     kinds (which come back as plain Python).
 
     Raises:
-        StateError: It holds something else.
+        StateError: It holds something else, or is nested more than 100 deep.
     """
     return _ENCODER.encode(_plain(value))
 
@@ -45,29 +47,44 @@ def decode(data: bytes) -> Any:
         return _decoded(msgspec.msgpack.decode(data, ext_hook=_from_extension))
     except StateError:
         raise
-    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+    except _FAILURES as error:
         raise StateError(
             f"stored bytes are not a value: {error}",
             mend="The state is damaged: restore a copy, or reset it",
         ) from None
 
 
+_FAILURES = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+)
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is int:
-        return value if _INT_MIN <= value <= _INT_MAX else _extension(1, str(value))
+        return value if _INT_MIN <= value <= _INT_MAX else _extension(1, _int_bytes(value))
+    if depth == _DEEPEST:
+        raise StateError(
+            f"a value nested more than {_DEEPEST} deep cannot be stored",
+            mend="Keep what is needed of it in a flatter form, or as text",
+        )
     if kind is list:
-        return [_plain(item) for item in value]
+        return [_plain(item, depth + 1) for item in value]
     if kind is dict:
         # Pairs, as msgpack's maps take no tuples for keys.
-        return _extension(2, [[_plain(k), _plain(v)] for k, v in value.items()])
+        pairs = [[_plain(k, depth + 1), _plain(v, depth + 1)] for k, v in value.items()]
+        return _extension(2, pairs)
     made = _TO_EXTENSION.get(kind)
     if made is None:
         raise StateError(
@@ -76,36 +93,45 @@ def _plain(value: Any) -> Any:
             "keys, accumulators and trigger states",
         )
     code, convert = made
-    return _extension(code, convert(value))
+    return _extension(code, convert(value, depth + 1))
+
+
+def _int_bytes(value: int) -> bytes:
+    """Return an int of any size: as digits, a very long one could not be read again."""
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
 def _extension(code: int, value: Any) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _ENCODER.encode(value))
 
 
-def _items(values: Any) -> list[Any]:
-    return [_plain(value) for value in values]
+def _items(values: Any, depth: int) -> list[Any]:
+    return [_plain(value, depth) for value in values]
 
 
-def _sorted_items(values: Any) -> list[Any]:
+def _sorted_items(values: Any, depth: int) -> list[Any]:
     """Return a set's items in an order that does not depend on hashes."""
-    return sorted(_items(values), key=_ENCODER.encode)
+    return sorted(_items(values, depth), key=_ENCODER.encode)
 
 
-_TO_EXTENSION: dict[type, tuple[int, Callable[[Any], Any]]] = {
+def _leaf(convert: Callable[[Any], Any]) -> Callable[[Any, int], Any]:
+    return lambda value, _: convert(value)
+
+
+_TO_EXTENSION: dict[type, tuple[int, Callable[[Any, int], Any]]] = {
     tuple: (3, _items),
     set: (4, _sorted_items),
     frozenset: (5, _sorted_items),
-    dt.date: (6, dt.date.isoformat),
-    dt.time: (7, dt.time.isoformat),
-    dt.datetime: (8, dt.datetime.isoformat),
-    dt.timedelta: (9, lambda v: [v.days, v.seconds, v.microseconds]),
-    Decimal: (10, str),
-    UUID: (11, str),
-    Instant: (12, int),
+    dt.date: (6, _leaf(dt.date.isoformat)),
+    dt.time: (7, _leaf(dt.time.isoformat)),
+    dt.datetime: (8, _leaf(dt.datetime.isoformat)),
+    dt.timedelta: (9, _leaf(lambda v: [v.days, v.seconds, v.microseconds])),
+    Decimal: (10, _leaf(str)),
+    UUID: (11, _leaf(str)),
+    Instant: (12, _leaf(int)),
 }
 _FROM_EXTENSION: dict[int, Callable[[Any], Any]] = {
-    1: int,
+    1: lambda data: int.from_bytes(data, "big", signed=True),
     2: lambda pairs: {_decoded(k): _decoded(v) for k, v in pairs},
     3: lambda items: tuple(_decoded(item) for item in items),
     4: lambda items: {_decoded(item) for item in items},

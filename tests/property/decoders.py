@@ -1,0 +1,288 @@
+"""Everything that reads stored bytes, as functions of bytes: they may refuse, and nothing else.
+
+``check(sample, data)`` puts ``data`` where a sample was and has it read. It must return, or raise
+one of ``REFUSALS``: any other error, a hang, or a value of a type that was never written means
+that the bytes had a say in what happens.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import lowwater as lw
+from lowwater.engine._types import type_from_bytes, type_to_bytes
+from lowwater.engine.delivery import Delivery
+from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.stored_view import StoredView
+from lowwater.errors import DataError, StateError
+from lowwater.io.log import frames
+from lowwater.pipeline import Pipeline
+from lowwater.pipeline._stored_run import read_outbox
+from lowwater.pipeline.durable import CommitPolicy, DurableRun
+from lowwater.pipeline.state_tools import _groups
+from lowwater.state.codec import decode, encode
+from lowwater.state.key_layout import END
+from lowwater.state.memory import MemoryStore
+from lowwater.state.ownership import read_sequencer
+from lowwater.state.rocks import RocksStore
+from lowwater.state.store import Batch
+from lowwater.time import Instant
+from tests.unit.deliveries import with_everything
+from tests.unit.durable_runs import Stopped, stopping, write_files
+
+REFUSALS = (StateError, DataError, frames.Damaged)
+_KNOWN = (
+    type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset, dt.date, dt.time,
+    dt.datetime, dt.timedelta, Decimal, uuid.UUID, Instant,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One of them.
+
+    Args:
+        name: What it reads.
+        samples: Bytes as they are written.
+        check: Reads other bytes in place of a sample, by its number.
+    """
+
+    name: str
+    samples: list[bytes]
+    check: Callable[[int, bytes], None]
+
+
+def _check_value(_: int, data: bytes) -> None:
+    _require_known(decode(data))
+
+
+def _require_known(value: Any) -> None:
+    assert type(value) in _KNOWN, type(value)
+    if isinstance(value, dict):
+        for key, held in value.items():
+            _require_known(key)
+            _require_known(held)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for held in value:
+            _require_known(held)
+
+
+def _value_samples() -> list[bytes]:
+    plain: list[Any] = [
+        None, True, 0, -1, 2**63, -(2**70), 10**30, 1.5, "text", b"bytes", [1, [2, "x"]], (1, 2),
+        {"a": 1, (1, 2): [3]}, {1, 2}, frozenset({"x"}), dt.date(2024, 2, 29), dt.time(12, 30, 1),
+        dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC), dt.timedelta(days=1, microseconds=3),
+        Decimal("1.50"), uuid.UUID(int=5), Instant(7),
+    ]  # fmt: skip
+    return [encode(value) for value in [*plain, plain]]
+
+
+def _check_delivery(sample: int, data: bytes) -> None:
+    found = decode_delivery(data)
+    assert _content(found) == _content(_deliveries()[sample])  # its checksum sees to that
+
+
+def _content(delivery: Delivery) -> tuple[Any, ...]:
+    tables = (delivery.panes, delivery.late, delivery.errors)
+    return (delivery.id, *(None if table is None else table.to_pydict() for table in tables))
+
+
+@cache
+def _deliveries() -> list[Delivery]:
+    whole = with_everything()
+    return [whole, Delivery(7, 3, whole.panes.slice(0, 0))]
+
+
+def _check_type(_: int, data: bytes) -> None:
+    assert isinstance(type_from_bytes(data), pa.DataType)
+
+
+_SCHEMA = pa.schema([("at", pa.int64()), ("name", pa.string()), ("list", pa.list_(pa.int32()))])
+
+
+def _frame_samples() -> list[bytes]:
+    batch = pa.record_batch(
+        [pa.array([1, 2, None]), pa.array(["a", None, "c"]), pa.array([[1], [], None])],
+        schema=_SCHEMA,
+    )
+    samples = []
+    for kind, what, count in (
+        (frames.Kind.SCHEMA, _SCHEMA, 0),
+        (frames.Kind.RECORDS, batch, 3),
+    ):
+        payload = frames.encode_payload(what)
+        samples.append(frames.encode_header(kind, 5, 6, count, payload) + payload.to_pybytes())
+        samples.append(payload.to_pybytes())
+    return samples
+
+
+def _check_frame(sample: int, data: bytes) -> None:
+    """Look at frames as a log does, and at payloads behind a checksum that is right by chance."""
+    if len(data) >= frames.HEADER_BYTES:
+        header = frames.decode_header(data)
+        if header is not None and len(data) >= header.size:
+            frames.is_sound(header, data)
+    payload = data if sample % 2 else data[frames.HEADER_BYTES :]
+    if sample < 2:
+        frames.decode_schema(payload)
+    else:
+        frames.decode_records(payload, _SCHEMA, 3).to_pydict()
+
+
+def _check_sequencer(_: int, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "SEQUENCER").write_bytes(data)
+        read_sequencer(Path(folder))
+
+
+def _sequencer_samples() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder, RocksStore(folder):
+        return [(Path(folder) / "SEQUENCER").read_bytes()]
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    write_files(Path(folder.name) / "in")
+    return folder
+
+
+def _pipelines() -> list[Pipeline]:
+    source = lw.read_parquet(
+        Path(_folder().name) / "in",
+        time="at",
+        watermark=lw.BoundedDisorder("30s"),
+        clock=lw.ArrivalClock("at", tick="10s"),
+    )
+    early = lw.AfterAny(lw.AfterCount(2), lw.AfterProcessingTime("20s"))
+    return [
+        source.deduplicate(id="value", within="1h")
+        .key_by("key", "value")
+        .window(
+            lw.Sessions("15s"),
+            trigger=lw.AfterWatermark(early=early, late=lw.AfterCount(1)),
+            accumulation="retracting",
+            allowed_lateness="1m",
+        )
+        .aggregate(n=lw.count(), values=lw.collect("value"), last=lw.last("key")),
+        source.key_by("key")
+        .window(lw.FixedWindows("40s"), allowed_lateness="30s", accumulation="discarding")
+        .aggregate(mean=lw.mean("value"), least=lw.min("value"), keys=lw.collect_set("key")),
+    ]
+
+
+def _durable(pipeline: Pipeline) -> DurableRun:
+    outcomes = pipeline._outcomes({"bundle_size": 10, "progress": False}, durable=True)
+    every = CommitPolicy.of("bundle")
+    place = str(Path(_folder().name) / "state")
+    return DurableRun(
+        pipeline._plan, outcomes.local, place, (), every, outcomes.clock, 10, pipeline._no_panes()
+    )
+
+
+@cache
+def _rows(which: int) -> list[tuple[bytes, bytes]]:
+    """Return all rows of the state of a run that was stopped half way."""
+    pipeline = _pipelines()[which]
+    with tempfile.TemporaryDirectory() as state:
+        options: Any = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
+        with stopping("before forgetting", 14):
+            try:
+                pipeline.write_to().run(state=state, **options)
+            except Stopped:
+                pass
+        with RocksStore(state, read_only=True) as store:
+            return list(store.scan(b"", END))
+
+
+def _state(which: int) -> Decoder:
+    rows = _rows(which)
+    samples = [part for row in rows for part in row]
+
+    def check(sample: int, data: bytes) -> None:
+        changed = dict(rows)
+        key, value = rows[sample // 2]
+        del changed[key]
+        if sample % 2:
+            changed[key] = data
+        elif data < END:
+            changed[data] = value
+        store = MemoryStore()
+        batch = Batch()
+        batch.put(list(changed), list(changed.values()))
+        store.commit(batch)
+        refusals = []
+        for read in (_take_up, _look_into):
+            try:
+                read(store, which)
+            except REFUSALS as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+
+    return Decoder(f"state {which}", samples, check)
+
+
+def _take_up(store: MemoryStore, which: int) -> None:
+    """Go on with a run, up to where it would read on."""
+    run = _durable(_pipelines()[which])
+    run._take_up(store)
+    next(run._beyond(run._run.position), None)
+
+
+def _look_into(store: MemoryStore, which: int) -> None:
+    """Look at everything, as the command line does."""
+    list(read_outbox(store))
+    for operator, group in _groups(store, 1):
+        view = StoredView(store, operator, group)
+        view.verify()
+        view.windows(["key", "value"][: 2 - which])
+
+
+def decoders() -> list[Decoder]:
+    """Return all of them, with samples that are read without complaint."""
+    return [
+        Decoder("values", _value_samples(), _check_value),
+        Decoder("deliveries", [encode_delivery(each) for each in _deliveries()], _check_delivery),
+        Decoder(
+            "types", [type_to_bytes(kind) for kind in (*_SCHEMA.types, pa.null())], _check_type
+        ),
+        Decoder("frames", _frame_samples(), _check_frame),
+        Decoder("sequencers", _sequencer_samples(), _check_sequencer),
+        _state(0),
+        _state(1),
+    ]
+
+
+def mutated(data: bytes, choices: np.random.Generator) -> bytes:
+    """Return bytes changed in one or a few places."""
+    content = bytearray(data)
+    for _ in range(int(choices.integers(1, 4))):
+        at = int(choices.integers(0, len(content) + 1))
+        length = int(choices.choice([1, 1, 1, 2, 4, 8, 40]))
+        match int(choices.integers(0, 6)):
+            case 0:
+                content[at : at + 1] = bytes([int(choices.integers(0, 256))])
+            case 1:
+                del content[at : at + length]
+            case 2:
+                content[at:at] = choices.bytes(length)
+            case 3:
+                content[at : at + length] = choices.choice([b"\0", b"\xff", b"\x7f"]) * length
+            case 4:
+                del content[at:]
+            case _:
+                other = int(choices.integers(0, len(content) + 1))
+                content[at : at + length] = content[other : other + length]
+    return bytes(content)
