@@ -9,9 +9,11 @@ DEV    := $(VENV)/.stamp-dev
 WORKERS ?= 2
 # Further arguments: `make test ARGS="tests/unit -k calendar"`.
 ARGS ?=
+# Seconds that `make fuzz` gives to atheris, where it can be installed, for each decoder.
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench nightly clean
+.PHONY: help demo test check format bench nightly crash fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -36,6 +38,14 @@ bench: $(DEV) ## measure speed
 
 nightly: $(DEV) ## run the property tests with many examples
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
+
+crash: $(DEV) ## kill durable runs 500 times, and compare what they give
+	LOWWATER_KILLS=500 $(PY) -m pytest tests/crash $(ARGS)
+
+fuzz: $(DEV) ## feed bytes that were never written to everything that reads stored bytes
+	LOWWATER_FUZZ=5000 $(PY) -m pytest -n $(WORKERS) tests/property/test_decoders.py $(ARGS)
+	-$(PIP) install -e '.[fuzz]'
+	$(PY) -m tests.property.fuzz $(FUZZ_SECONDS)
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,9 +14,9 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 RULE = re.compile(r"\*\*(S-[A-Z]\d+)\*\*")
 
 
-def _examples() -> list[tuple[str, str | None]]:
-    """Return each Python block of the README, with the text block that follows it at once."""
-    blocks = BLOCK.findall((ROOT / "README.md").read_text())
+def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
+    """Return each Python block of a page, with the text block that follows it at once."""
+    blocks = BLOCK.findall((ROOT / page).read_text())
     examples = []
     for at, (language, body) in enumerate(blocks):
         if language == "python":
@@ -33,6 +33,22 @@ def test_readme_examples_run(code: str, shown: str | None) -> None:
         exec(compile(code, "README.md", "exec"), {})
     if shown is not None:
         assert printed.getvalue() == shown
+
+
+@pytest.mark.parametrize("page", ["docs/durable.md"])
+def test_the_examples_of_a_page_run_one_after_the_other(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    examples = _examples(page)
+    assert any(shown is not None for _, shown in examples)
+    for code, shown in examples:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), names)
+        if shown is not None:
+            assert printed.getvalue() == shown
 
 
 def test_readme_has_examples() -> None:

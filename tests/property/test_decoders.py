@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lowwater.engine.outbox import decode_delivery, encode_delivery
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from tests.property.decoders import REFUSALS, Decoder, decoders, mutated
@@ -112,3 +113,14 @@ def test_values_that_no_writer_makes() -> None:
                 decode(msgspec.msgpack.encode(extension))
             except StateError:
                 pass
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_delivery_that_was_changed_is_never_taken_for_another(seed: int) -> None:
+    """Its checksum sees to that."""
+    (sample, *_) = DECODERS["deliveries"].samples
+    try:
+        found = decode_delivery(mutated(sample, np.random.default_rng(seed)))
+    except StateError:
+        return
+    assert encode_delivery(found) == sample
