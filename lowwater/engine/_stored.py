@@ -21,7 +21,7 @@ from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, 
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
-LAYOUT = 1
+LAYOUT = 2
 _ID_BYTES = 8
 WINDOWS, WINDOWS_LOOSE, SHOWN, SHOWN_LOOSE, KEYS, FACTS = range(6)
 _REBUILT = ("due", "clock_due", "hold")

@@ -23,6 +23,7 @@ from lowwater.errors import StateError
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.journal import read_loose, read_rows
 from lowwater.state.key_layout import table_prefix
+from lowwater.state.loose import bag_values
 from lowwater.state.store import StateStore
 from lowwater.time import Int64Array
 
@@ -145,25 +146,11 @@ class StoredView:
         """Return what to call a column of lists or objects, and its values."""
         if not name.startswith("bag:"):
             return name, _to_arrow(held)
-        _, aggregate, column = name.split(":", 2)
-        binding = self._record["aggregates"].get(aggregate)
-        dtype = np.dtype(np.uint8) if binding is None else np.dtype(binding[1])
-        return f"{aggregate}:{column}", _to_arrow([_unpacked(each, dtype) for each in held])
+        values = [[] if each is None else bag_values(each)[0].tolist() for each in held]
+        return name.removeprefix("bag:"), _to_arrow(values)
 
     def _prefix(self, table: int) -> bytes:
         return table_prefix(*self._place, table)
-
-
-def _unpacked(held: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the values of a bag; hex digits if what they are is not known."""
-    if held is None:
-        return []
-    values, arrivals = held
-    if isinstance(values, list):
-        return values
-    if dtype.kind == "O" or len(values) != len(arrivals) // 8 * dtype.itemsize:
-        return values.hex()
-    return np.frombuffer(values, dtype=dtype).tolist()
 
 
 def _to_arrow(values: list[Any]) -> pa.Array:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import StateError
-from lowwater.state.arrays import NONE, object_array
+from lowwater.state.arrays import NONE
 from lowwater.state.bag import Bag
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
+from lowwater.state.loose import Loose, check_parts
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -58,7 +59,7 @@ class Journal:
         self._table = table
         self._fixed, self._loose = prefixes
         self._due = due
-        self._bags = bags
+        self.loose = Loose(table, bags)
         self._volatile = frozenset(volatile)
         self._derived = derived or {}
         self._touched: list[Int64Array] = []
@@ -183,57 +184,26 @@ class Journal:
         keys = np.hstack((encode_int64(due[left]), encode_int64(rows[left])))
         tails = [key.tobytes() for key in keys]
         batch.delete([self._fixed + tail for tail in tails])
-        if self._is_loose():
+        if self.loose.is_any():
             batch.delete([self._loose + tail for tail in tails])
 
-    def _is_loose(self) -> bool:
-        return bool(self._bags()) or bool(self._objects())
-
-    def _objects(self) -> list[str]:
-        return [f.name for f in self._table.fields if np.dtype(f.dtype).kind == "O"]
-
     def _write_loose(self, batch: Batch, rows: Int64Array, keys: NDArray[np.uint8]) -> None:
-        if not self._is_loose():
-            return
-        parts: list[dict[str, Any]] = [{} for _ in range(len(rows))]
-        for name in self._objects():
-            column = self._table[name]
-            for part, row in zip(parts, rows.tolist(), strict=True):
-                if column[row] is not None:
-                    part[name] = column[row]
-        for name, bag in self._bags().items():
-            values, arrivals, counts = bag.gather_with_arrivals(rows)
-            bounds = np.concatenate(([0], np.cumsum(counts))).tolist()
-            for at, part in enumerate(parts):
-                low, high = bounds[at], bounds[at + 1]
-                if low < high:
-                    part[f"bag:{name}"] = (_stretch(values[low:high]), arrivals[low:high].tobytes())
-        batch.put(
-            [self._loose + key.tobytes() for key in keys],
-            [encode(part) for part in parts],
-        )
+        if self.loose.is_any():
+            batch.put(
+                [self._loose + key.tobytes() for key in keys],
+                [encode(parts) for parts in self.loose.of(rows)],
+            )
 
     def _load_loose(self, store: StateStore) -> None:
-        if not self._is_loose():
+        if not self.loose.is_any():
             return
-        bags = self._bags()
-        objects = set(self._objects())
         for row, due, parts in read_loose(store, self._loose):
             at = np.array([row])
             if not 0 <= row < self._table.capacity or not self._table.alive(at).all():
                 raise damaged("a stored row", f"there are values for row {row}, but no such row")
             if due != self._stored_due[row]:
                 raise damaged("a stored row", f"row {row} is stored twice")
-            for name, held in parts.items():
-                bag = bags.get(name.removeprefix("bag:")) if name.startswith("bag:") else None
-                if bag is not None:
-                    arrivals = np.frombuffer(held[1], dtype=np.int64)
-                    values = _unstretched(held[0], bag.dtype)
-                    bag.append(np.repeat(at, len(arrivals)), values, arrivals)
-                elif name in objects:
-                    self._table[name][row] = held
-                else:
-                    raise damaged("a stored row", f"the pipeline has no {name!r}")
+            self.loose.put(row, parts)
 
     def _cover(self) -> None:
         room = self._table.capacity
@@ -264,11 +234,11 @@ def read_rows(
         StateError: They are damaged.
     """
     with decoding("stored rows"):
-        dtype = _row_type(layout)
+        dtype = row_type(layout)
         found = list(store.scan(*prefix_range(prefix)))
-        keys = _joined([key[len(prefix) :] for key, _ in found], _KEY_BYTES)
+        keys = joined([key[len(prefix) :] for key, _ in found], _KEY_BYTES)
         due, rows = decode_int64(keys[:, :8]), decode_int64(keys[:, 8:])
-        packed = _joined([value for _, value in found], dtype.itemsize).reshape(-1).view(dtype)
+        packed = joined([value for _, value in found], dtype.itemsize).reshape(-1).view(dtype)
         order = np.argsort(rows)
         rows, due, packed = rows[order], due[order], packed[order]
         if len(rows) and not 0 <= rows[0] <= rows[-1] < limit:
@@ -290,26 +260,13 @@ def read_loose(store: StateStore, prefix: bytes) -> Iterator[tuple[int, int, dic
     """
     for key, value in store.scan(*prefix_range(prefix)):
         with decoding("a stored row"):
-            due, row = decode_int64(_joined([key[len(prefix) :]], _KEY_BYTES).reshape(2, 8))
-            parts = decode(value)
-            if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts):
-                raise damaged("a stored row", "its values have no names")
-            for name, held in parts.items():
-                if name.startswith("bag:"):
-                    _check_bag(held)
+            due, row = decode_int64(joined([key[len(prefix) :]], _KEY_BYTES).reshape(2, 8))
+            parts = check_parts(decode(value))
         yield int(row), int(due), parts
 
 
-def _check_bag(held: Any) -> None:
-    values, arrivals = held
-    if not isinstance(arrivals, bytes) or len(arrivals) % 8 or not arrivals:
-        raise damaged("a stored row", "its values have no arrivals")
-    count = len(arrivals) // 8
-    if len(values) != count and (isinstance(values, list) or len(values) % count):
-        raise damaged("a stored row", f"it has {len(values)} values and {count} arrivals")
-
-
-def _row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
+def row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
+    """Return the dtype of packed rows; raise ``StateError`` if a column cannot be of its type."""
     fields = [(str(name), np.dtype(kind)) for name, kind in layout]
     for name, kind in fields:
         if kind.kind not in "biufmM" or kind.itemsize > _WIDEST:
@@ -317,7 +274,8 @@ def _row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def _joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
+def joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
+    """Return stored bytes, each of some width, as rows; raise ``StateError`` if one is not."""
     data = np.frombuffer(b"".join(parts), dtype=np.uint8)
     if len(data) != width * len(parts) or any(len(part) != width for part in parts):
         raise StateError(
@@ -325,15 +283,3 @@ def _joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
             mend="The state is damaged or of another version: restore a copy, or reset it",
         )
     return data.reshape(len(parts), width)
-
-
-def _stretch(values: NDArray[Any]) -> Any:
-    return values.tolist() if values.dtype.kind == "O" else values.tobytes()
-
-
-def _unstretched(held: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype.kind != "O":
-        return np.frombuffer(held, dtype=dtype)
-    if not isinstance(held, list):
-        raise damaged("a stored row", "its values are no list")
-    return object_array(held)
