@@ -107,6 +107,17 @@ class ShownPanes:
             heads[target[first]] = panes[first]
             panes, target = np.delete(panes, first), np.delete(target, first)
 
+    def link(self, rows: Int64Array, panes: Int64Array) -> None:
+        """Put allocated panes on the chains of windows that have none; those of one in order."""
+        heads = self._windows[_HEAD]
+        while panes.size:  # each turn puts one pane, the last that is left, before the others
+            _, last = np.unique(rows[::-1], return_index=True)
+            last = len(rows) - 1 - last
+            self._panes["next"][panes[last]] = heads[rows[last]]
+            heads[rows[last]] = panes[last]
+            self._touch(panes[last])
+            panes, rows = np.delete(panes, last), np.delete(rows, last)
+
     def drop(self, rows: Int64Array) -> None:
         """Forget the panes of windows."""
         self.release(self.take(rows)[0])

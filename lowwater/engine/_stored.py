@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from lowwater.engine._cold import ColdWindows
 from lowwater.engine._types import type_from_bytes, type_to_bytes
 from lowwater.engine._window_state import WindowState
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.errors import StateError
-from lowwater.state.arrays import distinct
+from lowwater.state.arrays import NONE, distinct
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, table_prefix
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 
 LAYOUT = 2
 _ID_BYTES = 8
-WINDOWS, WINDOWS_LOOSE, SHOWN, SHOWN_LOOSE, KEYS, FACTS = range(6)
-_REBUILT = ("due", "clock_due", "hold")
+WINDOWS, WINDOWS_LOOSE, SHOWN, SHOWN_LOOSE, KEYS, FACTS, COLD, COLD_LOOSE, COLD_BY_KEY = range(9)
+_REBUILT = ("due", "clock_due", "hold", "turn")
+_FEWER = 0.75
+_GROWN = 1.1
+MayLeave: TypeAlias = Callable[[Int64Array], NDArray[np.bool_]]
 
 
 @final
@@ -35,9 +40,13 @@ class StoredState:
         state: The state, with nothing in it yet.
         operator: Number of the operator in its pipeline.
         group: Number of the key group.
+        memory: How many bytes the state may take in memory, about: what is more stays in the store
+            alone until it is wanted. ``None``: any number.
     """
 
-    def __init__(self, state: WindowState, operator: int, group: int) -> None:
+    def __init__(
+        self, state: WindowState, operator: int, group: int, memory: int | None = None
+    ) -> None:
         def prefix(table: int) -> bytes:
             return table_prefix(operator, group, table)
 
@@ -62,20 +71,43 @@ class StoredState:
         self._stored_keys = np.zeros(0, dtype=np.bool_)
         state.note_changes(self._windows, self._shown, self._forget_keys)
         self._dead_keys: list[Int64Array] = []
+        self.cold = ColdWindows(state, (prefix(COLD), prefix(COLD_LOOSE), prefix(COLD_BY_KEY)))
+        self._memory = memory
+        self._spared = 0.0
+        if memory is not None:
+            state.note_turns()
 
-    def write(self, batch: Batch, watermark: int, facts: dict[str, Any]) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Whether the state takes more memory than it may, and some can be spared."""
+        return self._memory is not None and self._state.nbytes + self.cold.nbytes > max(
+            self._memory, self._spared
+        )
+
+    def write(
+        self, batch: Batch, watermark: int, facts: dict[str, Any], may_leave: MayLeave
+    ) -> bool:
         """Add what changed since the last time to a batch, and the facts, whole.
 
         Args:
             batch: The batch.
             watermark: The input watermark: all that expired at it is gone.
             facts: The operator's own scalars.
+            may_leave: Returns which rows nothing in memory needs before they are touched or due.
+
+        Returns:
+            Whether rows left memory for the store.
         """
         state = self._state
+        self.cold.write(batch, saturating_add(watermark, -state.windowing.lateness_us))
+        leaving = self._leaving(may_leave)
+        keys = state.table["key"][leaving]
+        if leaving.size:
+            self.cold.freeze(batch, leaving, watermark)
         rows = self._windows.write(batch, watermark)
         if self._shown is not None:
             self._shown.write(batch, watermark)
-        self._write_keys(batch, rows)
+        self._write_keys(batch, np.concatenate((keys, state.table["key"][rows])))
         record = {
             "layout": LAYOUT,
             "facts": facts,
@@ -89,6 +121,11 @@ class StoredState:
             if state.keys is None
             else [(_type_bytes(kind), dtype) for kind, dtype in state.keys.kinds()],
             "places": state.places_given,
+            "cold": {
+                "layouts": self.cold.freezer.layouts,
+                "shown": self.cold.freezer.shown_layouts,
+                "windows": len(self.cold),
+            },
             "limits": {
                 "windows": state.table.capacity,
                 "shown": 0 if state.shown is None else state.shown.table.capacity,
@@ -96,6 +133,27 @@ class StoredState:
             },
         }
         batch.put([self._facts], [encode(record)])
+        if state.turn is not None and self._memory is not None:
+            state.turn += 1
+            # Where what has to stay takes more than there is, only try again once it has grown.
+            left = state.nbytes + self.cold.nbytes
+            self._spared = left * _GROWN if left > self._memory else 0.0
+        return bool(leaving.size)
+
+    def _leaving(self, may_leave: MayLeave) -> Int64Array:
+        """Return the rows that are to leave memory: those not touched for the longest time."""
+        state = self._state
+        if self._memory is None or not self.is_over or not len(state.table):
+            return NONE
+        fixed = state.key_bytes + self.cold.nbytes
+        each = (state.nbytes - state.key_bytes) / len(state.table)
+        kept = int(max(0.0, _FEWER * self._memory - fixed) / each)
+        rows = state.table.live()
+        few = len(rows) - kept
+        rows = rows[may_leave(rows)]
+        if few < len(rows):
+            rows = np.sort(rows[np.argpartition(state.table["turn"][rows], few)[:few]])
+        return rows
 
     def load(self, store: StateStore) -> dict[str, Any] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
@@ -124,18 +182,28 @@ class StoredState:
             self._load_keys(store, record["keys"], limits["keys"])
         self._check(rows, places, record["places"])
         state.rebuild(rows, places, record["places"])
+        self._fill_cold(store, record)
+
+    def _fill_cold(self, store: StateStore, record: dict[str, Any]) -> None:
+        state, cold = self._state, self.cold
+        cold.freezer.expect(record["cold"]["layouts"], record["cold"]["shown"])
+        facts = record["facts"]
+        before, _ = facts["advancing"] or (facts["watermark"], None)
+        for keys, places in cold.load(store, before):
+            self._check_keys(keys, places, record["places"])
+            state.count_keys(keys, places)
+        if len(cold) != record["cold"]["windows"]:
+            raise damaged("the stored state", f"{len(cold)} windows of {record['cold']['windows']}")
+        if self._memory is None:
+            for _ in cold.thaw_all(store):
+                pass
 
     def _check(self, rows: Int64Array, places: Int64Array, given: int) -> None:
         """Raise unless what refers to something else refers to something that is there."""
         state, what = self._state, "the stored state"
         table = state.table
         keys = table["key"][rows]
-        if len(rows) and not 0 <= keys.min() <= keys.max() < len(self._stored_keys):
-            raise damaged(what, "there is a window of no key")
-        if not self._stored_keys[keys].all():
-            raise damaged(what, "there is a window of an unknown key")
-        if len(rows) and not 0 <= places.min() <= places.max() < given:
-            raise damaged(what, "keys are in no order")
+        self._check_keys(keys, places, given)
         if (table["start"][rows] >= table["end"][rows]).any():
             raise damaged(what, "there is a window that ends before it starts")
         order = np.lexsort((table["end"][rows], table["start"][rows], keys))
@@ -145,15 +213,24 @@ class StoredState:
         if state.shown is not None:
             state.shown.check(rows)
 
-    def _write_keys(self, batch: Batch, rows: Int64Array) -> None:
+    def _check_keys(self, keys: Int64Array, places: Int64Array, given: int) -> None:
+        what = "the stored state"
+        if len(keys) and not 0 <= keys.min() <= keys.max() < len(self._stored_keys):
+            raise damaged(what, "there is a window of no key")
+        if not self._stored_keys[keys].all():
+            raise damaged(what, "there is a window of an unknown key")
+        if len(keys) and not 0 <= places.min() <= places.max() < given:
+            raise damaged(what, "keys are in no order")
+
+    def _write_keys(self, batch: Batch, keys: Int64Array) -> None:
         state = self._state
         for dead in self._dead_keys:
             batch.delete([self._keys + key.tobytes() for key in encode_int64(dead)])
         self._dead_keys = []
-        if state.keys is None or not rows.size:
+        if state.keys is None or not keys.size:
             return
         self._cover(state.keys.capacity)
-        ids = distinct(state.table["key"][rows])
+        ids = distinct(keys)
         ids = ids[~self._stored_keys[ids]]
         if not ids.size:
             return
@@ -209,7 +286,11 @@ def read_facts(store: StateStore, key: bytes) -> dict[str, Any] | None:
                 mend="Use the lowwater that wrote it, or reset the state",
             )
         facts = record["facts"]
+        facts = dict(facts)
+        advancing = facts.pop("advancing")
         numbers = {**facts, **record["limits"], "places": record["places"]}
+        if advancing is not None:
+            numbers["advancing from"], numbers["advancing until"] = advancing
         for name, number in numbers.items():
             if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
                 raise damaged("the stored state", f"{name} is {number!r}")

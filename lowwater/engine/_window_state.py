@@ -24,6 +24,8 @@ from lowwater.triggers._machine import Machine
 Mask = NDArray[np.bool_]
 
 _GARBAGE = 1 << 16
+_OBJECT = 64  # a guess
+_FINDING = 48  # index, queues, journal: measured
 _WINDOW = ("key", "start", "end")
 
 
@@ -74,6 +76,7 @@ class WindowState:
         self.keys: KeyDictionary | None = None
         self._journal: Journal | None = None
         self._on_forgetting: Callable[[Mask], None] | None = None
+        self.turn: int | None = None
         self.scratch = Scratch()
         self.finished_rows = 0
         self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
@@ -99,6 +102,27 @@ class WindowState:
         """Note that rows are about to change, or have."""
         if self._journal is not None:
             self._journal.touch(rows)
+        if self.turn is not None:
+            self.table["turn"][rows] = self.turn
+
+    def note_turns(self) -> None:
+        """Have noted in which turn each row was touched last: the number ``turn`` has then."""
+        self.table.add_field(Field("turn", np.int32))
+        self.turn = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that live rows and their keys take, about."""
+        rows = len(self.table) * _row_bytes(self.table)
+        rows += sum(bag.nbytes for bag in self.aggregation.bags().values())
+        if self.shown is not None:
+            rows += len(self.shown) * _row_bytes(self.shown.table)
+        return rows + self.key_bytes
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of them that are the keys', which stay for as long as a key has windows."""
+        return 0 if self.keys is None else self.keys.nbytes + 2 * self._key_rows.nbytes
 
     def rebuild(self, rows: Int64Array, places: Int64Array, places_given: int) -> None:
         """Make anew what is not stored: how rows are found, and what is counted per key.
@@ -197,6 +221,17 @@ class WindowState:
         """Release all state of windows that have expired or been merged away."""
         if not rows.size:
             return
+        keys = self.table["key"][rows]
+        if self.shown is not None:
+            self.shown.drop(rows)
+        self.evict(rows)
+        np.subtract.at(self._key_rows, keys, 1)
+        gone = keys[self._key_rows[keys] == 0]
+        if gone.size:
+            self._live_keys -= len(distinct(gone))
+
+    def evict(self, rows: Int64Array) -> None:
+        """Release the rows of windows without panes to take back; their keys stay known."""
         finished = self.table["finished"][rows]
         self.finished_rows -= int(finished.sum())
         if self.segments is None:
@@ -206,19 +241,30 @@ class WindowState:
             self.index.remove(rows[finished])
         self.touch(rows)
         self.aggregation.release(rows)
-        if self.shown is not None:
-            self.shown.drop(rows)
-        keys = self.table["key"][rows]
-        np.subtract.at(self._key_rows, keys, 1)
-        gone = keys[self._key_rows[keys] == 0]
-        if gone.size:
-            self._live_keys -= len(distinct(gone))
         # No entry of a queue may be taken for this row's once it is used again.
         self.table["due"][rows] = START_OF_TIME
         if self.machine.has_deadlines:
             self.table["clock_due"][rows] = START_OF_TIME
         self.table["hold"][rows] = START_OF_TIME
         self.table.release(rows)
+
+    def readmit(self, rows: Int64Array) -> None:
+        """Have rows found again whose windows were evicted, and have been filled since."""
+        finished = self.table["finished"][rows]
+        self.finished_rows += int(finished.sum())
+        if self.segments is None:
+            self.index.insert(rows)
+        else:
+            self.segments.insert(rows[~finished])
+            self.index.insert(rows[finished])
+        self.touch(rows)
+
+    def count_keys(self, keys: Int64Array, places: Int64Array) -> None:
+        """Count windows for their keys, that have these places in the order of first-seen keys."""
+        self._cover_keys()
+        self._live_keys += len(distinct(keys[self._key_rows[keys] == 0]))
+        np.add.at(self._key_rows, keys, 1)
+        self._key_place[keys] = places
 
     def forget_keys(self) -> None:
         """Take back the ids of keys without rows, once they are many: amortised O(1) per key."""
@@ -239,6 +285,15 @@ class WindowState:
                 new = np.zeros(room, dtype=np.int64)
                 new[: len(old)] = old
                 setattr(self, name, new)
+
+
+def _row_bytes(table: Table) -> int:
+    """Return what a row takes: its columns, room to grow, and what finds it."""
+    columns = sum(
+        _OBJECT if np.dtype(f.dtype).kind == "O" else np.dtype(f.dtype).itemsize
+        for f in table.fields
+    )
+    return columns + columns // 4 + _FINDING
 
 
 def _varies(column: Int64Array) -> bool:

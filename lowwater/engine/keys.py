@@ -15,6 +15,10 @@ from lowwater.state.arrays import distinct
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
+# Bytes a key takes, about: a value with its place in an index, ids of parts, an object and its
+# place in a dictionary.
+_NUMBER, _PAIR, _OBJECT = 32, 48, 200
+
 
 @final
 class KeyDictionary:
@@ -47,6 +51,12 @@ class KeyDictionary:
         if self._pairs is not None:
             return self._pairs.capacity
         return self._parts[0].capacity if self._parts[0] is not None else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the keys take, about; of objects a guess."""
+        parts = sum(part.nbytes for part in self._parts if part is not None)
+        return parts + (0 if self._pairs is None else self._pairs.capacity * _PAIR)
 
     def kinds(self) -> list[tuple[pa.DataType | None, str]]:
         """Return the Arrow type (if known) and the numpy dtype of each key column."""
@@ -124,6 +134,9 @@ class _Codes(Protocol):
     def capacity(self) -> int: ...
 
     @property
+    def nbytes(self) -> int: ...
+
+    @property
     def kind(self) -> tuple[pa.DataType | None, str]: ...
 
     def restore(self, ids: Int64Array, column: Column) -> None: ...
@@ -169,6 +182,10 @@ class _NumberCodes:
     @property
     def capacity(self) -> int:
         return self._table.capacity
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.capacity * _NUMBER
 
     @property
     def kind(self) -> tuple[pa.DataType | None, str]:
@@ -234,6 +251,10 @@ class _ObjectCodes:
     @property
     def capacity(self) -> int:
         return self._top
+
+    @property
+    def nbytes(self) -> int:
+        return self._top * _OBJECT
 
     @property
     def kind(self) -> tuple[pa.DataType | None, str]:

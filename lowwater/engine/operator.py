@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.engine._cold import ColdWindows
 from lowwater.engine._emission import Firing, emit
 from lowwater.engine._merging import place_merging, place_plain
 from lowwater.engine._stored import StoredState
@@ -81,11 +82,19 @@ class WindowOperator:
             windowing.lateness_us > 0 and not self._machine.watches_completion
         )
         self._output_watermark = START_OF_TIME
+        # Of an advance that is made in portions and not done yet: the watermark before, and what
+        # has been dealt with: what was due until then.
+        self._advancing: tuple[int, int] | None = None
 
     @property
     def watermark(self) -> int:
         """The input watermark, int microseconds."""
         return self._watermark
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether the watermark is moving in portions, with more to come."""
+        return self._advancing is not None
 
     @property
     def clock(self) -> int:
@@ -95,17 +104,31 @@ class WindowOperator:
     @property
     def open_windows(self) -> int:
         """How many windows are open."""
-        return self._state.open_windows
+        return self._state.open_windows + (0 if self._cold is None else self._cold.open_windows)
 
     @property
     def state_rows(self) -> int:
         """How many windows have state: the open ones, and the finished that have not expired."""
-        return len(self._state.table)
+        return len(self._state.table) + self.cold_rows
+
+    @property
+    def cold_rows(self) -> int:
+        """How many of them are in the store alone."""
+        return 0 if self._cold is None else len(self._cold)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        return self._stored is not None and self._stored.is_over
+
+    @property
+    def _cold(self) -> ColdWindows | None:
+        return None if self._stored is None else self._stored.cold
 
     @property
     def output_watermark(self) -> int:
         """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
-        low, stride = self._watermark, 0
+        low, stride = self._from, 0
         while (first := self._holds.first) < low:
             rows = self._still_queued("hold", *self._holds.pop(min(first + stride, low - 1)))
             holds = self._hold_times(rows)
@@ -115,18 +138,27 @@ class WindowOperator:
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
-    def keep_in_store(self, operator: int, group: int = 0) -> None:
+    def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
 
         Args:
             operator: Number of the operator in its pipeline: its place in the store.
             group: Number of the key group.
+            memory: How many bytes state may take, about: what is more leaves memory for the store
+                when it is saved, what was touched longest ago first, and has to be thawed before a
+                step that wants it. ``None``: any number.
+
+        Raises:
+            InvalidArgument: The windowing needs all windows in memory.
         """
-        self._stored = StoredState(self._state, operator, group)
+        if memory is not None:
+            self._windowing.require_bounded_memory()
+        self._stored = StoredState(self._state, operator, group, memory)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
         facts = {
+            "advancing": None if self._advancing is None else list(self._advancing),
             "watermark": self._watermark,
             "clock": self._clock,
             "arrived": self._arrived,
@@ -134,7 +166,12 @@ class WindowOperator:
             "lateness": self._windowing.lateness_us,
             "gone until": self._gone_until,
         }
-        self._kept().write(batch, self._watermark, facts)
+        if self._kept().write(batch, self._from, facts, self._may_leave):
+            table = self._state.table
+            self._dues.retain(lambda times, rows: table["due"][rows] == times)
+            self._holds.retain(lambda times, rows: table["hold"][rows] == times)
+            if self._machine.has_deadlines:
+                self._clock_dues.retain(lambda times, rows: table["clock_due"][rows] == times)
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved in a store, before the first step; say whether there was any.
@@ -150,6 +187,9 @@ class WindowOperator:
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
         self._gone_until = facts["gone until"]
+        if facts["advancing"] is not None:
+            before, upto = facts["advancing"]
+            self._advancing = before, upto
         if facts["lateness"] != self._windowing.lateness_us:
             gone = saturating_add(self._watermark, -facts["lateness"])
             self._gone_until = max(self._gone_until, gone)
@@ -158,14 +198,67 @@ class WindowOperator:
         for name in ("due", "hold", "clock_due"):
             if name in table.columns:
                 table[name][rows] = END_OF_TIME
-        self._schedule(rows)
-        self._note_holds(rows)
-        if self._machine.has_deadlines:
-            self._queue(
-                "clock_due", self._clock_dues, rows,
-                self._machine.next_deadline(table, rows, self._clock),
-            )  # fmt: skip
+        self._wait_for(rows)
         return True
+
+    def thaw(self, store: StateStore, bundle: Bundle) -> None:
+        """Bring back from the store what the bundle may touch; before the bundle's own step."""
+        cold = self._cold
+        if cold is None or not len(cold) or not len(bundle):
+            return
+        late = _Late(self._watermark)
+        element, start, end = self._assign(bundle, late)
+        keys = self._state.encode_keys(bundle.keys)
+        rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
+        self._wait_for(rows)
+
+    def thaw_due(self, store: StateStore, to: int) -> int | None:
+        """Bring back from the store a portion of what a watermark makes due.
+
+        Args:
+            store: The store.
+            to: The watermark.
+
+        Returns:
+            ``None`` if all is back, for a step to ``to``; or the bound for a step to ``to`` that
+            deals with what is due until then, with a further portion to follow.
+        """
+        cold, before, lateness = self._cold, self._from, self._windowing.lateness_us
+        if cold is None or not len(cold) or to <= before or not cold.is_due(to, lateness):
+            return None
+        after = None if self._advancing is None else self._advancing[1]
+        rows, bound = cold.thaw_due(store, before, to, after, lateness)
+        self._wait_for(rows)
+        return bound
+
+    def _wait_for(self, rows: Int64Array) -> None:
+        """Queue rows that were restored or came back, for all that they wait for."""
+        if self._advancing is None:
+            self._schedule(rows)
+        else:
+            before, upto = self._advancing
+            handled = self._state.table["end"][rows] <= upto
+            self._schedule(rows[handled])
+            watermark, self._watermark = self._watermark, before
+            self._schedule(rows[~handled])
+            self._watermark = watermark
+        self._note_holds(rows)
+        if self._machine.has_deadlines and rows.size:
+            deadlines = self._machine.next_deadline(self._state.table, rows, self._clock)
+            self._queue("clock_due", self._clock_dues, rows, deadlines)
+
+    @property
+    def _from(self) -> int:
+        """The watermark; during an advance that is made in portions, the one before it."""
+        return self._watermark if self._advancing is None else self._advancing[0]
+
+    def _may_leave(self, rows: Int64Array) -> Mask:
+        """Return which rows can come back in time: only elements and the watermark want them."""
+        table = self._state.table
+        may = ~((table["end"][rows] <= self._watermark) & table["on_time_new"][rows])
+        if self._machine.has_deadlines:
+            may &= self._machine.next_deadline(table, rows, self._clock) == END_OF_TIME
+        return may
 
     def _kept(self) -> StoredState:
         if self._stored is None:
@@ -182,7 +275,7 @@ class WindowOperator:
             case Bundle():
                 return self._take_bundle(step)
             case WatermarkAdvance():
-                return self._advance_watermark(int(step.to))
+                return self._advance_watermark(int(step.to), step.due)
             case ClockAdvance():
                 return self._advance_clock(int(step.to))
             case EndOfInput():
@@ -289,30 +382,39 @@ class WindowOperator:
         panes, _ = self._settle(touched, moments, expired=expired)
         return panes
 
-    def _advance_watermark(self, to: int) -> StepOutput:
-        """Handle the windows due at or before the new watermark (S-O5)."""
-        before = self._watermark
+    def _advance_watermark(self, to: int, upto: int | None = None) -> StepOutput:
+        """Handle the windows due at or before the new watermark (S-O5).
+
+        Args:
+            to: The new watermark.
+            upto: Handle only those due until then; the rest of the advance is to follow.
+        """
+        before = self._from
         if to <= before:
             return _NOTHING
-        if self._dues.first > to:
+        upto = to if upto is None else min(upto, to)
+        self._advancing = (before, upto) if upto < to else None
+        # Finished windows, and those whose completion the trigger does not watch for, are queued
+        # for expiry alone; yet if this step completes them, their turn comes as with the others.
+        reach = min(to, saturating_add(upto, self._windowing.lateness_us))
+        if self._dues.first > reach:
             self._watermark = to
             return _NOTHING
         table = self._state.table
-        rows = self._still_queued("due", *self._dues.pop(to))
+        self._watermark = before
+        rows = self._still_queued("due", *self._dues.pop(reach))
         due = self._due_times(rows)
         self._watermark = to
-        now = due <= to
+        end = table["end"][rows]
+        completing = (end > before) & (end <= to)
+        turn = np.where(completing, np.minimum(due, end), due)
+        now = (due <= to) & (turn <= upto)
         self._queue("due", self._dues, rows[~now], due[~now])
-        rows, due = rows[now], due[now]
+        rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
             return _NOTHING
-        end = table["end"][rows]
         complete = end <= to
         expired = self._state.expiry(end) <= to
-        completing = complete & (end > before)
-        # A trigger that does not watch for completion is queued for expiry alone, yet what it has
-        # left comes out in its turn as a window that became complete.
-        due = np.where(completing, np.minimum(due, end), due)
         moments = Moments(complete, False, self._clock, to)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due

@@ -26,7 +26,6 @@ from lowwater.engine.stateless import Step
 from lowwater.engine.steps import (
     Bundle,
     ClockAdvance,
-    EndOfInput,
     LateBatch,
     StepOutput,
     WatermarkAdvance,
@@ -106,6 +105,8 @@ class LocalRun:
         observer: Called with the metrics after every bundle and at the end.
         durable: Whether the run may be stopped and resumed: its operator notes what changes, and
             an outcome says where a bundle is done. The source must be replayable.
+        memory: How many bytes the state of a durable run may take in memory, about; the rest is in
+            the store alone. ``None``: any number.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class LocalRun:
         on_error: OnError,
         observer: Observer | None = None,
         durable: bool = False,
+        memory: int | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._plan = plan
@@ -132,9 +134,10 @@ class LocalRun:
         self._observer = observer
         self._durable = durable
         if durable:
-            self._operator.keep_in_store(_OPERATOR)
+            self._operator.keep_in_store(_OPERATOR, memory=memory)
             if self._deduplicator is not None:
                 self._deduplicator.keep_in_store(_DEDUPLICATOR)
+        self._store: StateStore | None = None
         self._position: Position | None = None
         self._bundles_done = 0
         self._taken = 0
@@ -145,6 +148,16 @@ class LocalRun:
     def ended(self) -> bool:
         """Whether the input has ended and all was shown."""
         return self._ended
+
+    @property
+    def ending(self) -> bool:
+        """Whether the input has ended, whatever is left to show."""
+        return self._operator.watermark == END_OF_TIME
+
+    @property
+    def is_over(self) -> bool:
+        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        return self._operator.is_over
 
     @property
     def taken(self) -> int:
@@ -182,6 +195,7 @@ class LocalRun:
             store: What is read from, now and until the run ends.
             known: What the other run's :meth:`save` returned.
         """
+        self._store = store
         if self._deduplicator is not None:
             self._deduplicator.restore(store)
         if known is None:
@@ -225,14 +239,14 @@ class LocalRun:
             self._bundles_done = 0
             if self._durable:
                 yield Outcome(boundary=True)
+        for output in self._advance(END_OF_TIME):
+            yield from self._shown(output)
+            self._note(began)
+            if self._durable and self._operator.is_advancing:
+                yield Outcome(boundary=True)
         self._ended = True
-        last = self._operator.step(EndOfInput())
         if self._deduplicator is not None:
             self._deduplicator.advance(END_OF_TIME)
-        self._note(began)
-        if last.panes is not None:
-            self.metrics.count_panes(last.panes)
-            yield Outcome(panes=last.panes)
         if self._observer is not None:
             self._observer(self.metrics)
 
@@ -277,8 +291,8 @@ class LocalRun:
         if now is not None:
             yield from self._shown(self._operator.step(ClockAdvance(now)))
         if self._estimator is not None:
-            watermark = WatermarkAdvance(self._estimator.current())
-            yield from self._shown(self._operator.step(watermark))
+            for output in self._advance(self._estimator.current()):
+                yield from self._shown(output)
         self._note(began)
         if self._observer is not None:
             self._observer(self.metrics)
@@ -291,6 +305,8 @@ class LocalRun:
         self.metrics.bundles += 1
         kept = self._first_ones(cut, bundle, admitted)
         given = bundle if kept is None else bundle.take(kept)
+        if self._store is not None:
+            operator.thaw(self._store, given)
         output = operator.step(given)
         late = None
         if output.late is not None:
@@ -303,7 +319,16 @@ class LocalRun:
             yield Outcome(output.panes, late)
         if estimator is not None:
             estimator.observe(bundle.times)
-            yield from self._shown(operator.step(WatermarkAdvance(estimator.current())))
+            for output in self._advance(estimator.current()):
+                yield from self._shown(output)
+
+    def _advance(self, to: int) -> Iterator[StepOutput]:
+        """Move the watermark, in portions where much comes back from the store for it."""
+        operator = self._operator
+        if self._store is not None:
+            while (bound := operator.thaw_due(self._store, to)) is not None:
+                yield operator.step(WatermarkAdvance(to, due=bound))
+        yield operator.step(WatermarkAdvance(to))
 
     def _first_ones(self, cut: Cut, bundle: Bundle, admitted: Admitted) -> Int64Array | None:
         """Return which elements of a bundle are no duplicates; ``None`` if none is one."""

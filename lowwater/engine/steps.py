@@ -56,9 +56,14 @@ class Bundle:
 @final
 @dataclass(frozen=True, slots=True)
 class WatermarkAdvance:
-    """The watermark moves to ``to`` (int microseconds); an earlier one changes nothing (S-T3)."""
+    """The watermark moves to ``to`` (int microseconds); an earlier one changes nothing (S-T3).
+
+    With ``due``, only windows due until then are dealt with; further such steps deal with the
+    rest, the last one without. All together give what one step gives.
+    """
 
     to: int
+    due: int | None = None
 
 
 @final

@@ -7,7 +7,12 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine._cold import read_tails
+from lowwater.engine._frozen import unpacked
 from lowwater.engine._stored import (
+    COLD,
+    COLD_BY_KEY,
+    COLD_LOOSE,
     FACTS,
     KEYS,
     SHOWN,
@@ -20,12 +25,13 @@ from lowwater.engine._stored import (
 from lowwater.engine._types import type_from_bytes
 from lowwater.engine.pane_table import instants_to_arrow
 from lowwater.errors import StateError
+from lowwater.state.codec import decode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.journal import read_loose, read_rows
-from lowwater.state.key_layout import table_prefix
-from lowwater.state.loose import bag_values
+from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.loose import bag_values, check_parts
 from lowwater.state.store import StateStore
-from lowwater.time import Int64Array
+from lowwater.time import Int64Array, saturating_add_array
 
 TABLES = {
     WINDOWS: "windows",
@@ -34,9 +40,12 @@ TABLES = {
     SHOWN_LOOSE: "objects of panes to take back",
     KEYS: "keys",
     FACTS: "facts",
+    COLD: "windows not in memory",
+    COLD_LOOSE: "lists and objects of windows not in memory",
+    COLD_BY_KEY: "where the windows of a key are",
 }
 
-_PLACES = {"key", "start", "end", "finished", "derived:place"}
+_PLACES = {"key", "start", "end", "finished", "derived:place", "layout", "shown"}
 
 
 @final
@@ -94,23 +103,59 @@ class StoredView:
         """
         rows, due, packed = self._rows(WINDOWS, "windows")
         with decoding("the stored state"):
-            columns = self._keys(names, packed["key"].astype(np.int64))
-            columns.append(("window_start", instants_to_arrow(packed["start"])))
-            columns.append(("window_end", instants_to_arrow(packed["end"])))
-            columns.append(("expires", instants_to_arrow(due)))
-            for name in packed.dtype.names or ():
-                if name not in _PLACES:
-                    values = np.ascontiguousarray(packed[name])
-                    columns.append((f"state.{name}", pa.array(values)))
             loose = self._loose(WINDOWS_LOOSE, rows)
-            for name in sorted({name for parts in loose.values() for name in parts}):
-                held = [loose.get(row, {}).get(name) for row in rows.tolist()]
-                shown, values = self._shown(name, held)
-                columns.append((f"state.{shown}", values))
-            table = pa.Table.from_arrays(
-                [column for _, column in columns], names=[name for name, _ in columns]
-            )
-            return table.filter(pa.array(~packed["finished"])) if open_only else table
+            ids = packed["key"].astype(np.int64)
+            times = packed["start"].astype(np.int64), packed["end"].astype(np.int64), due
+            parts = [loose.get(row, {}) for row in rows.tolist()]
+            tables = [self._table(names, ids, times, packed, parts, open_only)]
+            tables += self._cold(names, open_only)
+            return pa.concat_tables(tables, promote_options="permissive")
+
+    def _cold(self, names: list[str], open_only: bool) -> list[pa.Table]:
+        """Return the windows that were not in memory, in a table for each layout."""
+        found = list(self._store.scan(*prefix_range(self._prefix(COLD))))
+        at = len(self._prefix(COLD))
+        tails = [key[at:] for key, _ in found]
+        if len(tails) != self._record["cold"]["windows"]:
+            raise damaged("the stored state", f"it has {len(tails)} windows outside of memory")
+        loose = {
+            key[at:]: check_parts(decode(value))
+            for key, value in self._store.scan(*prefix_range(self._prefix(COLD_LOOSE)))
+        }
+        if not loose.keys() <= set(tails):
+            raise damaged("a stored window", "there are values for it, but no such window")
+        end, ids, start = read_tails(tails)
+        expires = saturating_add_array(end, self.facts["lateness"])
+        layouts = self._record["cold"]["layouts"]
+        tables = []
+        for places, packed, _ in unpacked([value for _, value in found], layouts):
+            times = start[places], end[places], expires[places]
+            parts = [loose.get(tails[place], {}) for place in places.tolist()]
+            tables.append(self._table(names, ids[places], times, packed, parts, open_only))
+        return tables
+
+    def _table(
+        self,
+        names: list[str],
+        ids: Int64Array,
+        times: tuple[Int64Array, Int64Array, Int64Array],
+        packed: Any,
+        loose: list[dict[str, Any]],
+        open_only: bool,
+    ) -> pa.Table:
+        columns = self._keys(names, ids)
+        for name, column in zip(("window_start", "window_end", "expires"), times, strict=True):
+            columns.append((name, instants_to_arrow(column)))
+        for name in packed.dtype.names or ():
+            if name not in _PLACES:
+                columns.append((f"state.{name}", pa.array(np.ascontiguousarray(packed[name]))))
+        for name in sorted({name for parts in loose for name in parts if name != "shown"}):
+            shown, values = self._shown(name, [parts.get(name) for parts in loose])
+            columns.append((f"state.{shown}", values))
+        table = pa.Table.from_arrays(
+            [column for _, column in columns], names=[name for name, _ in columns]
+        )
+        return table.filter(pa.array(~packed["finished"])) if open_only else table
 
     def _keys(self, names: list[str], ids: Int64Array) -> list[tuple[str, pa.Array]]:
         kinds = self._record["keys"]

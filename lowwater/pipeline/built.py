@@ -22,6 +22,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink, Sink
+from lowwater.pipeline._memory_budget import MemoryBudget, MemoryLimit
 from lowwater.pipeline._outline import outline
 from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableRun
 from lowwater.pipeline.result import Result
@@ -132,8 +133,10 @@ class Pipeline:
                 )
         return Delivering(self, sinks)
 
-    def _outcomes(self, options: RunOptions, *, durable: bool = False) -> _Outcomes:
-        return _Outcomes(self._plan, self._clock, options, durable=durable)
+    def _outcomes(
+        self, options: RunOptions, *, durable: bool = False, memory: int | None = None
+    ) -> _Outcomes:
+        return _Outcomes(self._plan, self._clock, options, durable=durable, memory=memory)
 
     def _no_panes(self) -> pa.Table:
         names = self._plan.key_names
@@ -155,6 +158,7 @@ class Writing:
         *,
         state: PathLike | None = None,
         commit_every: CommitEvery = "1s",
+        memory_limit: MemoryLimit | None = None,
         **options: Unpack[RunOptions],
     ) -> Metrics:
         """Run to the end, write everything, and return the metrics.
@@ -167,11 +171,21 @@ class Writing:
         Args:
             state: A state directory: see :meth:`Delivering.run`.
             commit_every: See :meth:`Delivering.run`.
+            memory_limit: See :meth:`Delivering.run`; goes with ``state``.
             **options: See :class:`RunOptions`.
         """
         if state is not None:
             return Delivering(self._pipeline, (self._durable,)).run(
-                state=state, commit_every=commit_every, **options
+                state=state,
+                commit_every=commit_every,
+                memory_limit=memory_limit,
+                **options,
+            )
+        if memory_limit is not None:
+            raise InvalidArgument(
+                "memory_limit= needs a place for what leaves memory",
+                where="run(memory_limit=)",
+                mend='Name a state directory: run(state="state/", memory_limit=...)',
             )
         run = self._pipeline._outcomes(options)
         sink = self._open()
@@ -203,6 +217,7 @@ class Delivering:
         *,
         state: PathLike,
         commit_every: CommitEvery = "1s",
+        memory_limit: MemoryLimit | None = None,
         **options: Unpack[RunOptions],
     ) -> Metrics:
         """Run to the end, from the last commit if there is one, and return the metrics.
@@ -214,15 +229,24 @@ class Delivering:
                 time.
             commit_every: ``"bundle"``, a number of elements, or a duration: how much is done
                 again after a crash, and how long a pane waits before it is delivered.
+            memory_limit: How much memory state may take, such as ``"512MB"``, at least 16 MiB:
+                windows not touched for the longest time are in the state directory alone, and come
+                back when elements touch them or they are due. It bounds state, not the process:
+                bundles, panes on their way out and Python itself come on top. Keys stay for as
+                long as they have windows, and so do windows that wait for the clock. ``None``:
+                all windows are in memory. It may change from run to run.
             **options: See :class:`RunOptions`; ``bundle_size`` must stay what it was.
 
         Raises:
-            InvalidArgument: The source cannot be read again, as in-memory ones cannot.
+            InvalidArgument: The source cannot be read again, as in-memory ones cannot; or windows
+                cannot leave memory: the trigger is the user's own, or ``timestamps`` is not
+                ``"end"``.
             StateError: The directory is damaged, in use, or another pipeline's.
         """
         (path,) = as_paths(state)
         pipeline = self._pipeline
-        outcomes = pipeline._outcomes(options, durable=True)
+        budget = MemoryBudget.of(memory_limit)
+        outcomes = pipeline._outcomes(options, durable=True, memory=budget.rows)
         run = DurableRun(
             pipeline._plan,
             outcomes.local,
@@ -232,6 +256,7 @@ class Delivering:
             outcomes.clock,
             options.get("bundle_size", 50_000),
             pipeline._no_panes(),
+            budget,
         )
         for _ in run.deliveries(iter(outcomes)):
             pass
@@ -243,7 +268,13 @@ class _Outcomes:
     """What a run gives, after the user's callbacks have seen it."""
 
     def __init__(
-        self, plan: Plan, clock: ClockLike | None, options: RunOptions, *, durable: bool
+        self,
+        plan: Plan,
+        clock: ClockLike | None,
+        options: RunOptions,
+        *,
+        durable: bool,
+        memory: int | None,
     ) -> None:
         known = RunOptions.__annotations__
         for name in options:
@@ -268,6 +299,7 @@ class _Outcomes:
             on_error=options.get("on_error", "dead_letter"),
             observer=self._observer,
             durable=durable,
+            memory=memory,
         )
 
     @property

@@ -28,6 +28,7 @@ from lowwater.engine.steps import PaneBatch
 from lowwater.engine.tagged import panes_to_table
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.delivery.sidecars import errors_to_table, late_to_table
+from lowwater.pipeline._memory_budget import MemoryBudget
 from lowwater.pipeline._stored_run import (
     LAYOUT,
     OUTBOX,
@@ -41,7 +42,6 @@ from lowwater.pipeline._stored_run import (
 from lowwater.state.codec import encode
 from lowwater.state.damage import decoding
 from lowwater.state.key_layout import prefix_range
-from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import duration
 
@@ -103,6 +103,7 @@ class DurableRun:
         clock: The run's.
         bundle_size: The run's; it must stay what it was.
         no_panes: A table of panes with none in it.
+        memory: How the memory of the run is shared out.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class DurableRun:
         clock: ClockLike,
         bundle_size: int,
         no_panes: pa.Table,
+        memory: MemoryBudget,
     ) -> None:
         if not isinstance(plan.source, ReplayableSource):
             raise InvalidArgument(
@@ -132,6 +134,7 @@ class DurableRun:
         self._every = every
         self._description = describe_plan(plan, clock, bundle_size)
         self._no_panes = no_panes
+        self._memory = memory
         self._epoch = 0
         self._state_id = ""
 
@@ -146,7 +149,7 @@ class DurableRun:
         Args:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
-        with RocksStore(self._path) as store:
+        with self._memory.open(self._path) as store:
             self._take_up(store)
             for sink in self._sinks:
                 sink.open({"state_id": self._state_id})
@@ -171,7 +174,7 @@ class DurableRun:
         self._epoch = record["epoch"]
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
-        if self._run.ended:
+        if self._run.ended or self._run.ending:
             self._refuse_more(record["run"]["position"])
 
     def _refuse_more(self, position: Position | None) -> None:
@@ -214,7 +217,7 @@ class DurableRun:
                 pending.append(outcome)
                 continue
             done = self._done()
-            if self._is_enough(done, last, at, bool(pending)):
+            if self._run.is_over or self._is_enough(done, last, at, bool(pending)):
                 yield from self._commit(store, pending)
                 pending = []
                 last, at = done, time.monotonic()

@@ -12,6 +12,9 @@ from lowwater.time import Int64Array
 
 NONE: Int64Array = np.empty(0, dtype=np.int64)
 
+# Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
 
 def object_array(values: Sequence[Any]) -> NDArray[Any]:
     """Return a 1-D object array of values, sequences among them too.
@@ -102,3 +105,18 @@ class Scratch:
         distinct = rows[first]
         stamp[distinct] = np.arange(len(distinct), dtype=np.int64)
         return distinct, stamp[rows]
+
+
+def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each tuple of int64 values; its high bits are mixed best.
+
+    Args:
+        values: At least one column, each of shape (n,).
+    """
+    hashes = values[0].astype(np.uint64) * np.uint64(_MULTIPLIERS[0])
+    for at, value in enumerate(values[1:], 1):
+        hashes ^= value.astype(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
+        hashes *= np.uint64(_MULTIPLIERS[0])
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= np.uint64(_MULTIPLIERS[1])
+    return hashes

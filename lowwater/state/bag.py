@@ -41,6 +41,12 @@ class Bag:
         return self._held
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that the values held take, about; of objects a guess."""
+        each = 64 if self.dtype.kind == "O" else self.dtype.itemsize
+        return 2 * (each + 8 + 24) * self._held
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values."""
         return self._values.dtype

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lowwater.time import END_OF_TIME, Int64Array
 
@@ -75,6 +77,22 @@ class Deadlines:
         if not times:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         return np.concatenate(times), np.concatenate(rows)
+
+    def retain(self, holds: Callable[[Int64Array, Int64Array], NDArray[np.bool_]]) -> None:
+        """Take out the entries that no longer hold. O(entries).
+
+        Args:
+            holds: Returns which entries still hold, given (times, rows).
+        """
+        runs = list(zip(self._times, self._rows, strict=True))
+        if self._heap:
+            few = np.array(sorted(self._heap), dtype=np.int64)
+            runs.append((few[:, 0].copy(), few[:, 1].astype(np.int32)))
+        self._times, self._rows, self._heads, self._heap = [], [], [], []
+        for times, rows in runs:
+            kept = holds(times, rows.astype(np.int64))
+            if kept.any():
+                self._add_run(times[kept], rows[kept])
 
     def _add_run(
         self, times: Int64Array, rows: np.ndarray[tuple[int, ...], np.dtype[np.int32]]

@@ -197,13 +197,16 @@ class Journal:
     def _load_loose(self, store: StateStore) -> None:
         if not self.loose.is_any():
             return
+        rows, each = [], []
         for row, due, parts in read_loose(store, self._loose):
             at = np.array([row])
             if not 0 <= row < self._table.capacity or not self._table.alive(at).all():
                 raise damaged("a stored row", f"there are values for row {row}, but no such row")
             if due != self._stored_due[row]:
                 raise damaged("a stored row", f"row {row} is stored twice")
-            self.loose.put(row, parts)
+            rows.append(row)
+            each.append(parts)
+        self.loose.put(rows, each)
 
     def _cover(self) -> None:
         room = self._table.capacity
@@ -245,10 +248,7 @@ def read_rows(
             raise damaged("a stored row", f"numbers go from 0 to {limit - 1}, not {rows[-1]}")
         if (rows[1:] == rows[:-1]).any():
             raise damaged("a stored row", "it is stored twice")
-        for name in dtype.names or ():
-            kind = dtype[name].kind
-            if kind == "b" and (packed[name].view(np.uint8) > 1).any():
-                raise damaged("a stored row", f"{name!r} is neither true nor false")
+        check_packed(packed)
         return rows, due, packed
 
 
@@ -272,6 +272,13 @@ def row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
         if kind.kind not in "biufmM" or kind.itemsize > _WIDEST:
             raise damaged("stored rows", f"the column {name!r} cannot be of type {kind}")
     return np.dtype(fields)
+
+
+def check_packed(packed: NDArray[np.void]) -> None:
+    """Raise ``StateError`` if packed rows hold what no row can."""
+    for name in packed.dtype.names or ():
+        if packed.dtype[name].kind == "b" and (packed[name].view(np.uint8) > 1).any():
+            raise damaged("a stored row", f"{name!r} is neither true nor false")
 
 
 def joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:

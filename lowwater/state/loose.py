@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -58,22 +58,31 @@ class Loose:
                     part[_BAG + name] = (held, arrivals[low:high].tobytes(), kind)
         return parts
 
-    def put(self, row: int, parts: Parts) -> None:
-        """Put parts back into a row that holds none.
+    def put(self, rows: Sequence[int], each: Sequence[Parts]) -> None:
+        """Put parts back into distinct rows that hold none.
 
         Raises:
             StateError: They are of a column that the table does not have.
         """
         bags, objects = self._bags(), self._objects()
-        for name, held in parts.items():
-            bag = bags.get(name.removeprefix(_BAG)) if name.startswith(_BAG) else None
-            if bag is not None:
-                values, arrivals = bag_values(held)
-                bag.append(np.full(len(arrivals), row), values.astype(bag.dtype), arrivals)
-            elif name in objects:
-                self._table[name][row] = held
-            else:
-                raise damaged("a stored row", f"the pipeline has no {name!r}")
+        held: dict[str, list[tuple[int, NDArray[Any], Int64Array]]] = {}
+        for row, parts in zip(rows, each, strict=True):
+            for name, value in parts.items():
+                if name.startswith(_BAG) and name.removeprefix(_BAG) in bags:
+                    values, arrivals = bag_values(value)
+                    held.setdefault(name.removeprefix(_BAG), []).append((row, values, arrivals))
+                elif name in objects:
+                    self._table[name][row] = value
+                else:
+                    raise damaged("a stored row", f"the pipeline has no {name!r}")
+        for name, stretches in held.items():
+            bag = bags[name]
+            owner = np.repeat([row for row, _, _ in stretches], [len(v) for _, v, _ in stretches])
+            bag.append(
+                owner.astype(np.int64),
+                np.concatenate([values.astype(bag.dtype) for _, values, _ in stretches]),
+                np.concatenate([arrivals for _, _, arrivals in stretches]),
+            )
 
     def _objects(self) -> set[str]:
         return {f.name for f in self._table.fields if np.dtype(f.dtype).kind == "O"}

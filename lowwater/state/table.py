@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.errors import InternalError
+from lowwater.state.arrays import mixed
 from lowwater.time import Int64Array
 
 _EMPTY = -1
 _DELETED = -2
 _SMALLEST = 64
-# Odd 64-bit constants with well-mixed bits (the golden ratio and splitmix64's multipliers).
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 @final
@@ -213,14 +212,8 @@ class Index:
         self._live -= len(rows)
 
     def _start(self, values: Sequence[Int64Array]) -> Int64Array:
-        mixed = values[0].astype(np.uint64) * np.uint64(_MULTIPLIERS[0])
-        for at, value in enumerate(values[1:], 1):
-            mixed ^= value.astype(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
-            mixed *= np.uint64(_MULTIPLIERS[0])
-        mixed ^= mixed >> np.uint64(29)
-        mixed *= np.uint64(_MULTIPLIERS[1])
         bits = len(self._slots).bit_length() - 1
-        return (mixed >> np.uint64(64 - bits)).astype(np.int64)
+        return (mixed(values) >> np.uint64(64 - bits)).astype(np.int64)
 
     def _find(
         self, values: Sequence[Int64Array], start: Int64Array

@@ -28,6 +28,7 @@ from lowwater.engine.stored_view import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
 from lowwater.pipeline import Pipeline
+from lowwater.pipeline._memory_budget import MemoryBudget
 from lowwater.pipeline._stored_run import read_outbox
 from lowwater.pipeline.durable import CommitPolicy, DurableRun
 from lowwater.pipeline.state_tools import _groups
@@ -184,8 +185,9 @@ def _durable(pipeline: Pipeline) -> DurableRun:
     every = CommitPolicy.of("bundle")
     place = str(Path(_folder().name) / "state")
     return DurableRun(
-        pipeline._plan, outcomes.local, place, (), every, outcomes.clock, 10, pipeline._no_panes()
-    )
+        pipeline._plan, outcomes.local, place, (), every, outcomes.clock, 10,
+        pipeline._no_panes(), MemoryBudget(),
+    )  # fmt: skip
 
 
 @cache
