@@ -77,7 +77,8 @@ class StoredView:
             StateError: Something is damaged.
         """
         with decoding("the stored state"):
-            self.windows(["key"] * len(self._record["keys"] or ()), open_only=False)
+            names = [f"key {at}" for at in range(len(self._record["keys"] or ()))]
+            self.windows(names, open_only=False)
             rows, _, packed = self._rows(WINDOWS, "windows")
             self._loose(WINDOWS_LOOSE, rows)
             if self._record["shown"] is None:
@@ -109,6 +110,8 @@ class StoredView:
             parts = [loose.get(row, {}) for row in rows.tolist()]
             tables = [self._table(names, ids, times, packed, parts, open_only)]
             tables += self._cold(names, open_only)
+            if len(tables) == 1:  # names may repeat in it
+                return tables[0]
             return pa.concat_tables(tables, promote_options="permissive")
 
     def _cold(self, names: list[str], open_only: bool) -> list[pa.Table]:
