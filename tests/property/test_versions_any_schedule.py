@@ -161,4 +161,4 @@ def _broken(*_: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [Cluster, RemoteCluster])
 def test_any_schedule(cluster: type[Cluster]) -> None:
-    run_state_machine_as_test(cluster, settings=settings(stateful_step_count=40))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(cluster, settings=settings(stateful_step_count=40))

@@ -18,7 +18,14 @@ from pyarrow import fs
 
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.state import versions as versions_module
-from lowwater.state._version_manifest import MANIFEST, new_version, number_of
+from lowwater.state._version_manifest import (
+    MANIFEST,
+    Manifest,
+    Table,
+    new_version,
+    number_of,
+    successor,
+)
 from lowwater.state._version_root import root_at
 from lowwater.state._version_shelf import close_shelves
 from lowwater.state.key_layout import END
@@ -380,6 +387,30 @@ def test_collect_deletes_what_nothing_needs(tmp_path: Path) -> None:
     for number in range(26, 30):
         held = rows_at(versions, line[number])
         assert held == {b"k%d" % (n % 7): b"%d" % n for n in range(number - 6, number + 1)}
+
+
+def test_a_table_is_kept_as_long_as_a_version_that_has_it() -> None:
+    """::
+
+    batch     0   1   2   3   4   5   6   7
+    old.sst   |-----------|
+    versions  v0      v2      v4      v6 v7     each is the state until the next one
+    """
+
+    def made(base: Manifest | None, number: int, name: str) -> Manifest:
+        table = Table(f"{new_version(0)}-{name}", name, 1, 1)
+        return successor(
+            base, group=0, version=new_version(number), tables=[table], small={}, retain=3
+        )
+
+    line: list[Manifest] = [made(None, 0, "1.sst")]
+    for number, name in ((2, "2.sst"), (4, "3.sst"), (6, "4.sst"), (7, "5.sst")):
+        line.append(made(line[-1], number, name))
+    numbers = [[number_of(version) for version in each.ancestors] for each in line]
+    # At 4, batch 2 may be run again: from v0. At 6, batch 4 may be: from v2, and none from v0.
+    assert numbers == [[], [0], [0, 2], [2, 4], [4, 6]]
+    names = [[dropped.name[46:] for dropped in each.dropped] for each in line]
+    assert names == [[], ["1.sst"], ["1.sst", "2.sst"], ["2.sst", "3.sst"], ["3.sst", "4.sst"]]
 
 
 def test_collect_leaves_what_others_are_writing(local: Versions) -> None:
