@@ -146,7 +146,7 @@ def lowwater_fixed(events: DataFrame, delay: str = "10s", **options: Any) -> Dat
 
     keyed = lw.from_spark(events, time="t", watermark=delay).key_by("key")
     panes = keyed.window(lw.FixedWindows("1m")).aggregate(total=lw.sum("value"))
-    return panes.to_spark(**options)
+    return panes.to_spark(events.sparkSession, **options)
 
 
 def lowwater_sessions(events: DataFrame, **options: Any) -> DataFrame:
@@ -155,7 +155,7 @@ def lowwater_sessions(events: DataFrame, **options: Any) -> DataFrame:
 
     keyed = lw.from_spark(events, time="t", watermark="10s").key_by("key")
     panes = keyed.window(lw.Sessions("30s")).aggregate(total=lw.sum("value"))
-    return panes.to_spark(**options)
+    return panes.to_spark(events.sparkSession, **options)
 
 
 def spark_growing(events: DataFrame) -> DataFrame:

@@ -47,7 +47,6 @@ class Database:
     ) -> None:
         self.group = group
         self.manifest = manifest
-        self.companion: object = None
         self._root = root
         self._cache = cache
         self._place = cache.new_directory()

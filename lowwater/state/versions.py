@@ -115,7 +115,6 @@ class GroupStore:
         self._retain = retain
         self._most_open = most_open
         self._opened_at = database.manifest
-        self._companion, database.companion = database.companion, None
         self._failure: str | None = None
         self._scans: WeakSet[Scan] = WeakSet()
 
@@ -124,11 +123,6 @@ class GroupStore:
         """The version these rows are: the one opened, or the last one committed; None at first."""
         manifest = self._opened().manifest
         return None if manifest is None else manifest.version
-
-    @property
-    def companion(self) -> object:
-        """What was left with just this version in this process (:meth:`leave`), or None."""
-        return self._companion
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         database = self._readable()
@@ -177,7 +171,6 @@ class GroupStore:
         if base is not None and not len(batch):
             return base.version
         version = new_version(number)
-        self._companion = None
         self._failure = "it was interrupted"
         try:
             database.advance(batch, version, self._retain)
@@ -186,13 +179,6 @@ class GroupStore:
             raise
         self._failure = None
         return version
-
-    def leave(self, companion: object) -> None:
-        """Leave a value in this process for who opens just this version next, such as decoded rows.
-
-        Leave it after the commit that it goes with, and do not change it any more.
-        """
-        self._readable().companion = companion
 
     def collect(self) -> int:
         """Delete what no version needs that may be opened again; return the number of files.

@@ -58,19 +58,13 @@ class Cluster(RuleBasedStateMachine):
             self.tasks.append((store, len(self.line) - 1))
 
     @precondition(lambda self: self.tasks)
-    @rule(data=st.data(), changes=_CHANGES, wins=st.booleans(), leaves=st.booleans())
-    def end(
-        self, data: st.DataObject, changes: dict[bytes, bytes | None], wins: bool, leaves: bool
-    ) -> None:
+    @rule(data=st.data(), changes=_CHANGES, wins=st.booleans())
+    def end(self, data: st.DataObject, changes: dict[bytes, bytes | None], wins: bool) -> None:
         store, number = self.tasks.pop(data.draw(st.integers(0, len(self.tasks) - 1)))
         before = self.written[store.version]
-        if store.companion is not None:
-            assert store.companion == before, "a companion is of just this version"
         version = store.commit(_batch(changes), number)
         after = {k: v for k, v in (before | changes).items() if v is not None}
         assert self.written.setdefault(version, after) == after
-        if leaves:
-            store.leave(after)
         store.close()
         if wins and number == len(self.line) - 1:
             self.line.append(version)

@@ -232,24 +232,6 @@ def test_the_next_batch_goes_on_with_what_is_open(
     assert rows_at(local, one) == {b"a": b"1"}, "a retry opens the version it was told"
 
 
-def test_a_companion_is_found_at_its_version_only(local: Versions) -> None:
-    with local.open(_GROUP, None) as store:
-        one = store.commit(batch_of({b"a": b"1"}))
-        store.leave("decoded")
-    with local.open(_GROUP, one) as store:
-        assert store.companion == "decoded"
-        two = store.commit(batch_of({b"a": b"2"}))
-        assert store.companion is None, "it went with the rows before"
-    with local.open(_GROUP, two) as store:
-        assert store.companion is None
-        store.leave("of two")
-    with local.open(_GROUP, one) as store:
-        assert store.companion is None
-        store.leave("of one")
-    with local.open(_GROUP, one) as first, local.open(_GROUP, one) as second:
-        assert (first.companion, second.companion) == ("of one", None)
-
-
 def test_few_groups_stay_open(tmp_path: Path) -> None:
     versions = Versions(tmp_path / "root", cache=tmp_path / "cache", most_open=2)
     made = {}
