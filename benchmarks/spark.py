@@ -69,7 +69,8 @@ def measured(
     )
     if done.returncode:
         sys.stderr.write(done.stderr[-4_000:])
-        return done.stderr.strip().rpartition("\n")[2]
+        errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+        return errors[-1] if errors else f"it ended with {done.returncode}"
     found = json.loads(done.stdout.strip().rpartition("\n")[2])
     if not found["batches"]:
         return f"no batch within {4 * most_seconds:.0f} s"

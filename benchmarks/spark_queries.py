@@ -98,8 +98,11 @@ class _SumProcessor(StatefulProcessor):
         self._handle = handle
         self._totals = handle.getMapState("totals", "end long", "total long")
 
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[pd.DataFrame], timer_values: Any
+    def handleInputRows(  # noqa: N802 - the name Spark calls
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803 - so too
     ) -> Iterator[pd.DataFrame]:
         added: dict[int, int] = {}
         for part in rows:
@@ -116,10 +119,13 @@ class _SumProcessor(StatefulProcessor):
             self._totals.updateValue((end,), (total,))
         yield pd.DataFrame()
 
-    def handleExpiredTimer(  # noqa: N802 - Spark's name
-        self, key: Any, timer_values: Any, expired_timer_info: Any
+    def handleExpiredTimer(  # noqa: N802 - the name Spark calls
+        self,
+        key: Any,
+        timerValues: Any,
+        expiredTimerInfo: Any,  # noqa: N803 - so too
     ) -> Iterator[pd.DataFrame]:
-        end = expired_timer_info.getExpiryTimeInMs() * 1_000
+        end = expiredTimerInfo.getExpiryTimeInMs() * 1_000
         total = self._totals.getValue((end,))[0]
         self._totals.removeKey((end,))
         start = pd.to_datetime([end - _MINUTE_US], unit="us")
