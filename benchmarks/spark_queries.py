@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ _CONFIGURATION = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Files of some megabytes are read in one task otherwise, and one core waits for the other.
+    "spark.sql.files.openCostInBytes": "65536",
 }
 
 
@@ -122,7 +125,7 @@ class _SumProcessor(StatefulProcessor):
     def handleExpiredTimer(  # noqa: N802 - the name Spark calls
         self,
         key: Any,
-        timerValues: Any,
+        timerValues: Any,  # noqa: N803 - so too
         expiredTimerInfo: Any,  # noqa: N803 - so too
     ) -> Iterator[pd.DataFrame]:
         end = expiredTimerInfo.getExpiryTimeInMs() * 1_000
@@ -189,6 +192,7 @@ QUERIES: dict[str, Callable[..., DataFrame]] = {
 
 def run(name: str, folder: Path, most_seconds: float, options: dict[str, Any]) -> dict[str, Any]:
     """Run a query over a folder, a file per batch, as far as it comes; return what it took."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(name)
     for key, value in _CONFIGURATION.items():
         builder = builder.config(key, value)
