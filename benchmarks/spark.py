@@ -1,0 +1,150 @@
+"""``python -m benchmarks.spark``: the same windowed sum on Spark, in this library's way and others.
+
+Each query runs in a driver of its own over the same files, a file per micro-batch, into Spark's
+``noop`` sink, with RocksDB as state store, changelog checkpointing and two shuffle partitions on
+``local[2]``. A figure is the median of the batches behind the first ones, which warm the JVM up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from benchmarks.spark_events import batches_folder, growing_folder
+
+_DATA = Path(__file__).parent / ".data"
+_WARM_UP = 2
+_FIXED, _SESSIONS = "lowwater-fixed", "lowwater-sessions"
+_TARGETS = [
+    (_FIXED, "spark-fixed", 1.2),
+    (_SESSIONS, "spark-sessions", 1.0),
+    (_FIXED, "per-key", 4.0),
+    (_FIXED, "transform-with-state", 4.0),
+]
+_ORDER = ["spark-fixed", _FIXED, "spark-sessions", _SESSIONS, "per-key", "transform-with-state"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a query took.
+
+    Args:
+        seconds: Each batch, from trigger to commit.
+        add_batch: The part of it that runs the query.
+        warm: Whether batches are left behind those that warm up; else only the last one counts.
+    """
+
+    seconds: list[float]
+    add_batch: list[float]
+    warm: bool
+
+    @property
+    def median(self) -> float:
+        """Seconds of a batch."""
+        return statistics.median(self.seconds)
+
+
+def measured(
+    query: str, folder: Path, most_seconds: float, options: dict[str, Any]
+) -> Timing | str:
+    """Run a query in a driver of its own; return its timing, or why there is none."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.spark_queries", query, str(folder)]
+    command += ["--most-seconds", str(most_seconds)]
+    if query.startswith("lowwater"):
+        command += ["--options", json.dumps(options)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if done.returncode:
+        sys.stderr.write(done.stderr[-4_000:])
+        errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+        return errors[-1] if errors else f"it ended with {done.returncode}"
+    found = json.loads(done.stdout.strip().rpartition("\n")[2])
+    if not found["batches"]:
+        return f"no batch within {4 * most_seconds:.0f} s"
+    warm = len(found["batches"]) > _WARM_UP
+    first = _WARM_UP if warm else len(found["batches"]) - 1
+    return Timing(found["batches"][first:], found["add_batch"][first:], warm)
+
+
+def report_speed(rows: int, keys: int, args: argparse.Namespace) -> None:
+    """Print what each query takes, then the ratios that have a target."""
+    folder = batches_folder(rows, keys, args.batches, _DATA)
+    print(f"\n{rows:,} rows a batch, {keys:,} keys\n")
+    print("| query | s a batch | of it addBatch | batches |\n|---|---|---|---|")
+    timings: dict[str, Timing] = {}
+    for query in args.only or _ORDER:
+        timing = measured(query, folder, args.most_seconds, args.options)
+        if isinstance(timing, str):
+            print(f"| {query} | {timing} | | |", flush=True)
+            continue
+        timings[query] = timing
+        count = f"{len(timing.seconds)}{'' if timing.warm else ', not warm'}"
+        add = statistics.median(timing.add_batch)
+        print(f"| {query} | {timing.median:.2f} | {add:.2f} | {count} |", flush=True)
+    for ours, other, target in _TARGETS:
+        if ours in timings and other in timings:
+            ratio = timings[other].median / timings[ours].median
+            print(f"| {ours} beside {other} | {ratio:.2f} | ≥ {target} | |", flush=True)
+
+
+def report_growth(rows: int, args: argparse.Namespace) -> None:
+    """Print what a batch takes as windows stay open."""
+    count = args.open // rows + 1
+    folder = growing_folder(rows, count, _DATA)
+    print(f"\n{rows:,} new windows a batch; s a batch\n")
+    print("| query | " + " | ".join(f"{rows * at:,}" for at in range(1, count)) + " |")
+    print("|---|" + "---|" * (count - 1))
+    ways: list[tuple[str, dict[str, Any]]] = [("spark-growing", {})]
+    ways += [("lowwater-growing", {**args.options, **way}) for way in args.ways]
+    for query, options in ways:
+        timing = measured(query, folder, 10 * args.most_seconds, options)
+        name = f"{query} {json.dumps(options) if options else ''}".strip()
+        if isinstance(timing, str):
+            print(f"| {name} | {timing} |", flush=True)
+            continue
+        # Batch n begins with n * rows open windows; the first two are the JVM's.
+        cells = ["" for _ in range(_WARM_UP - 1)] + [f"{each:.2f}" for each in timing.seconds]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[250_000, 1_000_000])
+    parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--batches", type=int, default=7, help="files, the first two to warm up")
+    parser.add_argument("--open", type=int, default=2_000_000, help="open windows, 0 for none")
+    parser.add_argument("--growth-rows", type=int, default=250_000, help="rows a batch, for those")
+    parser.add_argument("--most-seconds", type=float, default=120, help="per query, about")
+    parser.add_argument("--only", nargs="+", choices=_ORDER, help="queries")
+    parser.add_argument("--options", type=json.loads, default={}, help="of to_spark, as JSON")
+    parser.add_argument(
+        "--ways", type=json.loads, nargs="+", default=[{}], help="options that growth compares"
+    )
+    parser.add_argument("--quick", action="store_true", help="small: to see that it works")
+    args = parser.parse_args()
+    if args.quick:
+        args.rows, args.keys, args.batches = [20_000], [1_000], 4
+        args.growth_rows, args.open = 20_000, 80_000
+    for rows in args.rows:
+        for keys in args.keys:
+            report_speed(rows, keys, args)
+    if args.open:
+        report_growth(args.growth_rows, args)
+
+
+if __name__ == "__main__":
+    main()
