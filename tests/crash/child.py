@@ -1,7 +1,8 @@
 """The pipeline that is killed: a process of its own, told how to die.
 
-``python -m tests.crash.child FOLDER HOW``, where HOW is ``none``, ``alarm:MICROSECONDS`` (die at
-that instant) or ``point:NAME:COUNT`` (die when the named point is passed for that time).
+``python -m tests.crash.child FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
+(die at that instant) or ``point:NAME:COUNT`` (die when the named point is passed for that time).
+With ``cold``, no window stays in memory that can be spared.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import sys
 from pathlib import Path
 
 import lowwater as lw
+from lowwater.engine import _cold
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
-from lowwater.pipeline import durable
+from lowwater.pipeline import _memory_budget, durable
 
 
 def main() -> None:
@@ -26,6 +28,9 @@ def main() -> None:
     elif kind == "alarm":
         # Nobody handles it, so the kernel ends the process there and then.
         signal.setitimer(signal.ITIMER_REAL, int(rest) / 1e6)
+    limit = None
+    if "cold" in sys.argv[3:]:
+        _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
     pipeline = (
         lw.read_parquet(
             str(folder / "in"),
@@ -50,7 +55,10 @@ def main() -> None:
         ParquetFolder(str(folder / "parquet")),
         JsonLinesFolder(str(folder / "jsonl")),
         SqliteTable(str(folder / "panes.sqlite"), "panes"),
-    ).run(state=folder / "state", commit_every="bundle", bundle_size=100, progress=False)
+    ).run(
+        state=folder / "state", commit_every="bundle", memory_limit=limit,
+        bundle_size=100, progress=False,
+    )  # fmt: skip
     (folder / "duplicates").write_text(str(metrics.duplicates))
 
 

@@ -1,4 +1,7 @@
-"""Killed at any instant and started again, a durable run gives what an uninterrupted one gives."""
+"""Killed at any instant and started again, a durable run gives what an uninterrupted one gives.
+
+Some of the runs keep their windows in the store, others in memory.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def test_killed_at_each_point(
     folder = _folder(events, tmp_path)
     kills = 0
     for count in (1, 4, 9):
-        kills += _run(folder, f"point:{point}:{count}") != 0
+        kills += _run(folder, f"point:{point}:{count}", cold=count == 4) != 0
     assert _run(folder, "none") == 0
     assert kills >= 2
     assert _outputs(folder) == uninterrupted[0]
@@ -101,10 +104,10 @@ def test_killed_at_random_instants(
         rounds += 1
         for _ in range(6):
             micros = int(chance.uniform(0.2, 1.0) * seconds * 1e6)
-            if _run(folder, f"alarm:{micros}") == 0:
+            if _run(folder, f"alarm:{micros}", cold=chance.random() < 0.5) == 0:
                 break
             kills += 1
-        assert _run(folder, "none") == 0
+        assert _run(folder, "none", cold=rounds % 2 == 0) == 0
         assert _outputs(folder) == outputs
 
 
@@ -114,10 +117,10 @@ def _folder(events: Path, folder: Path) -> Path:
     return folder
 
 
-def _run(folder: Path, how: str) -> int:
+def _run(folder: Path, how: str, *, cold: bool = False) -> int:
     """Run the child; return its exit code, negative for a signal."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.child", str(folder), how],
+        [sys.executable, "-m", "tests.crash.child", str(folder), how, *["cold"] * cold],
         cwd=ROOT,
         capture_output=True,
         text=True,
