@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine._emission import Firing, emit
 from lowwater.engine._merging import place_merging, place_plain
+from lowwater.engine._snapshot import load_snapshot, take_snapshot
 from lowwater.engine._stored import StoredState
 from lowwater.engine._window_state import Mask, WindowState
 from lowwater.engine.aggregates import AggregateSpec
@@ -93,6 +94,11 @@ class WindowOperator:
         return self._clock
 
     @property
+    def next_deadline(self) -> int:
+        """The clock at which a processing-time timer may be due next; the end of time for none."""
+        return self._clock_dues.first
+
+    @property
     def open_windows(self) -> int:
         """How many windows are open."""
         return self._state.open_windows
@@ -126,15 +132,7 @@ class WindowOperator:
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
-        facts = {
-            "watermark": self._watermark,
-            "clock": self._clock,
-            "arrived": self._arrived,
-            "output watermark": self._output_watermark,
-            "lateness": self._windowing.lateness_us,
-            "gone until": self._gone_until,
-        }
-        self._kept().write(batch, self._watermark, facts)
+        self._kept().write(batch, self._watermark, self._facts())
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved in a store, before the first step; say whether there was any.
@@ -145,6 +143,33 @@ class WindowOperator:
         facts = self._kept().load(store)
         if facts is None:
             return False
+        self._resume(facts)
+        return True
+
+    def snapshot(self) -> bytes:
+        """Return the whole state as bytes, columns as buffers. O(state)."""
+        return take_snapshot(self._state, self._facts())
+
+    def restore_snapshot(self, data: bytes) -> None:
+        """Take up what :meth:`snapshot` returned, before the first step.
+
+        Raises:
+            StateError: It is damaged, of another layout, or another pipeline's.
+        """
+        self._resume(load_snapshot(self._state, data))
+
+    def _facts(self) -> dict[str, int]:
+        return {
+            "watermark": self._watermark,
+            "clock": self._clock,
+            "arrived": self._arrived,
+            "output watermark": self._output_watermark,
+            "lateness": self._windowing.lateness_us,
+            "gone until": self._gone_until,
+        }
+
+    def _resume(self, facts: Mapping[str, int]) -> None:
+        """Take up the scalars, and queue the rows of a state that was just filled."""
         self._watermark = facts["watermark"]
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
@@ -165,7 +190,6 @@ class WindowOperator:
                 "clock_due", self._clock_dues, rows,
                 self._machine.next_deadline(table, rows, self._clock),
             )  # fmt: skip
-        return True
 
     def _kept(self) -> StoredState:
         if self._stored is None:
