@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import pyarrow as pa
@@ -70,6 +70,12 @@ class Parcels:
     letters: Sequence[bytes] = ()
 
     @classmethod
+    def of_table(cls, table: pa.Table) -> Parcels:
+        """Return what the parcels of an Arrow table hold."""
+        columns = [table.column(name).to_pylist() for name in _PARCEL_COLUMNS]
+        return cls.of(_with_ints(zip(*columns, strict=True)))
+
+    @classmethod
     def of(cls, parcels: Iterable[tuple[Any, ...]]) -> Parcels:
         """Return what some parcels hold, whatever order they came in.
 
@@ -82,8 +88,8 @@ class Parcels:
             latest=max((row[3] for row in rows if row[3] is not None), default=None),
             clock=max((row[4] for row in rows if row[4] is not None), default=None),
             watermark=max((row[5] for row in rows if row[5] is not None), default=None),
-            elements=[row[6] for row in rows if row[6] is not None],
-            letters=[row[7] for row in rows if row[7] is not None],
+            elements=[row[6] for row in rows if isinstance(row[6], bytes)],
+            letters=[row[7] for row in rows if isinstance(row[7], bytes)],
         )
 
 
@@ -173,9 +179,9 @@ class KeyGroup:
     def once(self, parcels: Parcels, now: int) -> pa.Table:
         """Take everything there is at once, to the end of the input: a batch's answer."""
         operator = self._operator()
-        return self._stepped(operator, parcels, now, parcels.latest, ended=True).given(
-            operator, parcels.events, 0
-        )
+        whole = replace(parcels, watermark=START_OF_TIME)  # it only moves at the end
+        stepped = self._stepped(operator, whole, now, None, ended=True)
+        return stepped.given(operator, parcels.events, 0)
 
     def _operator(self) -> WindowOperator:
         return WindowOperator(self.plan.windowing, self.plan.aggregates)
@@ -256,13 +262,15 @@ class _Stepped:
 def _parcels(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[Any, ...]]:
     for frame in frames:
         columns = [frame[name].tolist() for name in _PARCEL_COLUMNS]
-        yield from (
-            (*row[:3], *map(_maybe_int, row[3:6]), *row[6:]) for row in zip(*columns, strict=True)
-        )
+        yield from _with_ints(zip(*columns, strict=True))
 
 
-def _maybe_int(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _with_ints(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    return ((*row[:3], *map(_maybe_int, row[3:6]), *row[6:]) for row in rows)
+
+
+def _maybe_int(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) else None
 
 
 def _later(one: int | None, other: int | None) -> int | None:

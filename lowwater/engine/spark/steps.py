@@ -1,0 +1,51 @@
+"""Steps on records: as Spark's columns where both mean the same, else as they are in the workers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from lowwater.engine.records import Records
+from lowwater.engine.spark.types import arrow_schema
+from lowwater.engine.stateless import Filter, Select, Step, WithColumns
+from lowwater.errors import UnsupportedByRunner
+
+
+def native_steps(
+    frame: DataFrame, steps: tuple[Step, ...]
+) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
+    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+
+    Returns:
+        The DataFrame; the schema after all steps; the steps that are left for the workers.
+
+    Raises:
+        UnsupportedByRunner: A step gives records of which nothing is known beforehand.
+    """
+    schema = arrow_schema(frame.schema)
+    for step in steps:
+        schema = _after(step, schema)
+    return frame, schema, steps
+
+
+def _after(step: Step, schema: pa.Schema) -> pa.Schema:
+    if isinstance(step, Filter):
+        return schema
+    if isinstance(step, (WithColumns, Select)):
+        made = step.apply(_no_records(schema)).columns
+        return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+    name = type(step).__name__
+    called = {"Map": "map", "FlatMap": "flat_map", "MapBatches": "map_batches"}.get(name)
+    if called is None:
+        called = "group() of whole records" if name == "AddWhole" else "key_by(function)"
+        mend = "Name a column: group(column), or key_by(column) made with with_columns"
+    else:
+        mend = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    raise UnsupportedByRunner(
+        f"{called} makes columns of which Spark knows nothing beforehand", where=called, mend=mend
+    )
+
+
+def _no_records(schema: pa.Schema) -> Records:
+    arrays = [pa.array([], type=field.type) for field in schema]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))
