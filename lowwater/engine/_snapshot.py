@@ -82,8 +82,9 @@ def load_snapshot(state: WindowState, data: bytes) -> dict[str, Any]:
         rows = reader.fill("window", state.table)
         for name, bag in state.aggregation.bags().items():
             counts = reader.array(f"bag:{name}:counts")
-            values, arrivals = reader.array(f"bag:{name}:values"), reader.array(
-                f"bag:{name}:arrivals"
+            values, arrivals = (
+                reader.array(f"bag:{name}:values"),
+                reader.array(f"bag:{name}:arrivals"),
             )
             if len(counts) != len(rows) or int(counts.sum()) != len(values):
                 raise damaged(_WHAT, f"the values of {name!r} do not go with its windows")
@@ -98,9 +99,7 @@ def load_snapshot(state: WindowState, data: bytes) -> dict[str, Any]:
         return facts
 
 
-def _load_keys(
-    state: WindowState, reader: _Reader, kinds: list[tuple[bytes | None, str]]
-) -> None:
+def _load_keys(state: WindowState, reader: _Reader, kinds: list[tuple[bytes | None, str]]) -> None:
     ids = reader.array("key ids")
     state.keys = KeyDictionary(len(kinds))
     columns = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lowwater.errors import UnsupportedByRunner
 from lowwater.pipeline.readers import _stream
@@ -37,6 +37,6 @@ def from_spark(
         raise UnsupportedByRunner(
             f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
         ) from error
-    if isinstance(watermark, (str, int)) or type(watermark).__name__ == "timedelta":
-        watermark = BoundedDisorder(watermark)
-    return _stream(spark_source(df), time, watermark, timezone, None)
+    if watermark is not None and not hasattr(watermark, "start"):
+        watermark = BoundedDisorder(cast(DurationLike, watermark))
+    return _stream(spark_source(df), time, cast(Any, watermark), timezone, None)

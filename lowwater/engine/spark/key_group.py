@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import pyarrow as pa
 
+from lowwater.engine.metrics import Metrics
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.runner import Plan
 from lowwater.engine.spark.cell import Cell
-from lowwater.engine.spark.keepers import LIVE, KeptOperator, LiveOperators, StateKeeper
+from lowwater.engine.spark.keepers import LIVE, LiveOperators, StateKeeper
 from lowwater.engine.spark.parcels import PARCEL, Elements, from_bytes, to_bytes, unpacked
 from lowwater.engine.spark.rows import Rows
 from lowwater.engine.spark.signals import CarriedTime
@@ -25,7 +26,6 @@ from lowwater.engine.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.metrics import Metrics
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ class KeyGroup:
         parcels = Parcels() if timed_out else Parcels.of(_parcels(frames))
         held = None
         if state.exists:
-            held = Cell.from_row(
-                state.get, key_groups=self.key_groups, keeper=self.keeper.name
-            )
+            held = Cell.from_row(state.get, key_groups=self.key_groups, keeper=self.keeper.name)
         now = int(state.getCurrentProcessingTimeMs()) * _MS
         given, cell, deadline = self.step(
             int(key[0]), held, parcels, now, ended=self.ends and timed_out

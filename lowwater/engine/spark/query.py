@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,7 +17,7 @@ from lowwater.engine.records import Records
 from lowwater.engine.runner import Plan, strictest_needs
 from lowwater.engine.spark.cell import CELL_DDL
 from lowwater.engine.spark.keepers import InlineKeeper, StateKeeper
-from lowwater.engine.spark.key_group import GIVEN, GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
 from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
 from lowwater.engine.spark.reading import frame_of_source
 from lowwater.engine.spark.signals import CarriedSignals, CarriedTime, EventTimes, Signals
@@ -58,6 +58,7 @@ class SparkOptions:
         drain: Whether the input ends where ``availableNow`` does.
         max_ahead: How far ahead of the micro-batch's time an event time may be.
         on_error: What becomes of unusable records.
+        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
         types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
     """
 
@@ -68,6 +69,7 @@ class SparkOptions:
     drain: bool = False
     max_ahead: DurationLike | None = None
     on_error: OnError = "dead_letter"
+    files_per_batch: int | None = None
     types: Mapping[str, str | pa.DataType] | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ def panes_on_spark(spark: SparkSession, plan: Plan, options: SparkOptions) -> Da
         UnsupportedByRunner: The stage does what cannot be done here.
     """
     _require_supported(plan)
-    frame = frame_of_source(spark, plan.source)
+    frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
     for at, key in enumerate(plan.keys):
         if key not in schema.names:
@@ -228,8 +230,8 @@ def _require_supported(plan: Plan) -> None:
         watermark, (BoundedDisorder, Ascending, CarriedTime)
     ):
         raise UnsupportedByRunner(
-            f"the watermark {watermark!r} is guessed from every record in order, which no partition "
-            "of a micro-batch sees",
+            f"the watermark {watermark!r} is guessed from every record in order, which no "
+            "partition of a micro-batch sees",
             where="watermark=",
             mend='Use BoundedDisorder("..."), Ascending() or CarriedTime("column")',
         )

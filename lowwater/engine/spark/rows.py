@@ -7,7 +7,6 @@ from typing import final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.columns import Column
 from lowwater.engine.pane_table import instants_to_arrow, panes_to_arrow
 from lowwater.engine.spark.letters import record_text
 from lowwater.engine.spark.parcels import Elements
@@ -90,7 +89,7 @@ def _fitted(array: pa.Array, field: pa.Field) -> pa.Array:
         return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"the column {field.name!r} came out as {array.type}, which is no {field.type}: {error}",
+            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
             where="to_spark(types=)",
             mend=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
         ) from error

@@ -14,6 +14,7 @@ from lowwater.engine._problems import Problems
 from lowwater.engine.columns import Column
 from lowwater.engine.records import Records
 from lowwater.errors import InvalidArgument, nearest
+from lowwater.time import LAST_EVENT_TIME
 
 
 @final
@@ -102,6 +103,7 @@ def _largest(records: Records, name: str) -> int | None:
     times = event_times(column, name, None, problems)
     sound = np.ones(len(times), dtype=np.bool_)
     sound[problems.rows()] = False
+    sound |= times > LAST_EVENT_TIME  # no event time, yet the watermark goes to the end of time
     return int(times[sound].max()) if sound.any() else None
 
 

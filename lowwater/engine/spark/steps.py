@@ -1,4 +1,4 @@
-"""Steps on records: as Spark's columns where both mean the same, else as they are in the workers."""
+"""Steps on records: as Spark's columns where both mean the same, else as they are."""
 
 from __future__ import annotations
 
