@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -16,6 +18,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.spark import METRICS, CarriedTime
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from tests.docs.test_pages import _examples as page_examples
 
 SECOND = 1_000_000
 START = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
@@ -124,7 +127,7 @@ def everything(begun: lw.Stream) -> lw.Pipeline:
     return (
         begun.key_by("key", "part")
         .window(
-            lw.Sessions("8s"),
+            lw.Sessions("2s"),
             trigger=lw.AfterWatermark(early=lw.AfterCount(3), late=lw.AfterCount(1)),
             accumulation="retracting",
             allowed_lateness="1s",
@@ -335,6 +338,14 @@ def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:
         "is no aggregate": lambda: counted(begun, types={"m": "int"}),
         "exclude each other": lambda: counted(begun, drain=True, timers="clock"),
     }
+
+
+def test_the_page_tells_the_truth(spark: Any) -> None:
+    printed = io.StringIO()
+    ((code, shown),) = page_examples("docs/spark.md")
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/spark.md", "exec"), {})
+    assert printed.getvalue() == shown
 
 
 @pytest.mark.parametrize("at", range(9))
