@@ -38,5 +38,5 @@ def from_spark(
             f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
         ) from error
     if watermark is not None and not hasattr(watermark, "start"):
-        watermark = BoundedDisorder(cast(DurationLike, watermark))
+        watermark = BoundedDisorder(watermark)
     return _stream(spark_source(df), time, cast(Any, watermark), timezone, None)

@@ -149,8 +149,15 @@ def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:
             key=row["key"],
             window=Window(Instant(row["window_start"]), Instant(row["window_end"])),
             values={name: row[name] for name in names},
-            **{name: row[name] for name in _LABELS},
-            **{name: Instant(row[name]) for name in _INSTANTS},
+            timing=row["timing"],
+            index=row["index"],
+            on_time_index=row["on_time_index"],
+            is_first=row["is_first"],
+            is_last=row["is_last"],
+            kind=row["kind"],
+            timestamp=Instant(row["timestamp"]),
+            emitted_at=Instant(row["emitted_at"]),
+            watermark=Instant(row["watermark"]),
         )
         for row in rows
     ]
@@ -168,8 +175,15 @@ def wanted_panes(panes: list[Pane]) -> list[Pane]:
             key=pane.key,
             window=Window(near(pane.window.start), near(pane.window.end)),
             values=pane.values,
-            **{name: getattr(pane, name) for name in _LABELS},
-            **{name: near(getattr(pane, name)) for name in _INSTANTS},
+            timing=pane.timing,
+            index=pane.index,
+            on_time_index=pane.on_time_index,
+            is_first=pane.is_first,
+            is_last=pane.is_last,
+            kind=pane.kind,
+            timestamp=near(pane.timestamp),
+            emitted_at=near(pane.emitted_at),
+            watermark=near(pane.watermark),
         )
         for pane in panes
     ]
@@ -187,10 +201,6 @@ def late_of(table: pa.Table) -> list[tuple[Any, ...]]:
 def letters_of(table: pa.Table) -> list[str]:
     """Return the reasons of dead letters."""
     return [row["reason"] for row in table.to_pylist() if row["output"] == "dead_letter"]
-
-
-_LABELS = ("timing", "index", "on_time_index", "is_first", "is_last", "kind")
-_INSTANTS = ("timestamp", "emitted_at", "watermark")
 
 
 def _micros(table: pa.Table) -> pa.Table:

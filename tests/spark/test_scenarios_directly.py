@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 import lowwater as lw
 from lowwater.testing import Scenario
+from lowwater.testing._text import from_data
 from tests.conformance import test_goldens, test_scenarios
 from tests.property import strategies as own
 from tests.spark.cases import Case, late_of, near, panes_of, run_directly, wanted_panes
@@ -22,7 +23,7 @@ GOLDENS = [pytest.param(case, id=case["name"]) for case in test_goldens.DATA["ca
 
 def conformance_case(case: dict[str, Any]) -> Case:
     spec, _ = test_scenarios.FUNCTIONS[case.get("aggregate", "collect")]
-    return Case(test_scenarios.windowing_of(case), test_scenarios.from_data(case), {"value": spec})
+    return Case(test_scenarios.windowing_of(case), from_data(case), {"value": spec})
 
 
 def golden_case(case: dict[str, Any]) -> Case:

@@ -28,7 +28,8 @@ def sample(size: int) -> list[Case]:
     )
     @given(own.cases())
     def collect(case: Any) -> None:
-        found.append(Case(*case, {"values": lw.collect(), "total": lw.sum()}))
+        windowing, scenario = case
+        found.append(Case(windowing, scenario, {"values": lw.collect(), "total": lw.sum()}))
 
     collect()
     return found

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,36 @@ def test_time_may_be_carried_in_the_records(spark: Any, tmp_path: Path) -> None:
         ("EARLY", 5, False),
         ("ON_TIME", 6, True),
     ]
+
+
+def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> None:
+    """With a processing-time trigger Spark goes on by itself: panes come though nothing arrives."""
+    folder = write(tmp_path / "in", table(40))
+    pipeline = (
+        lw.from_spark(stream(spark, folder), time="at", watermark="1h")
+        .key_by("part")
+        .window(
+            lw.FixedWindows("1d"),
+            trigger=lw.AfterWatermark(early=lw.AfterProcessingTime("100ms")),
+            accumulation="accumulating",
+        )
+        .aggregate(n=lw.count())
+    )
+    rows: Rows = []
+    all_came = threading.Event()
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+        if sum(row["n"] for row in rows) == 40:
+            all_came.set()
+
+    shown = pipeline.to_spark(spark, key_groups=2).writeStream.foreachBatch(keep)
+    query = shown.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        assert all_came.wait(120)
+    finally:
+        query.stop()
+    assert {row["timing"] for row in rows} == {"EARLY"}
 
 
 def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from lowwater.engine.records import Records
+from lowwater.engine.records import HIDDEN, Records
+from lowwater.engine.spark.expressions import condition, translated
 from lowwater.engine.spark.types import arrow_schema
 from lowwater.engine.stateless import Filter, Select, Step, WithColumns
 from lowwater.errors import UnsupportedByRunner
@@ -23,9 +24,45 @@ def native_steps(
         UnsupportedByRunner: A step gives records of which nothing is known beforehand.
     """
     schema = arrow_schema(frame.schema)
+    native = True
+    left: list[Step] = []
     for step in steps:
-        schema = _after(step, schema)
-    return frame, schema, steps
+        after = _after(step, schema)
+        made = _native(frame, step, schema) if native else None
+        if made is None:
+            native = False  # the steps behind it see what it gives
+            left.append(step)
+        else:
+            frame = made
+        schema = after
+    return frame, schema, tuple(left)
+
+
+def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
+    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    types = {field.name: field.type for field in schema}
+    if isinstance(step, Filter):
+        if not step.vectorised:
+            return None
+        held = condition(step.condition, types)
+        return None if held is None else frame.filter(held)
+    if not isinstance(step, (WithColumns, Select)):
+        return None
+    made = [translated(one, types) for one in step.expressions.unnamed]
+    for name, one in step.expressions.named.items():
+        found = translated(one, types)
+        made.append(None if found is None else (name, found[1]))
+    columns = [one for one in made if one is not None]
+    if len(columns) < len(made) or len(dict(columns)) < len(columns):
+        return None
+    if isinstance(step, WithColumns):
+        return frame.withColumns(dict(columns))
+    given = dict(columns)
+    kept = [n for n in frame.columns if (n in step.keep or n.startswith(HIDDEN)) and n not in given]
+    return frame.select(
+        *(frame[f"`{name}`"] for name in kept),
+        *(column.alias(name) for name, column in columns),
+    )
 
 
 def _after(step: Step, schema: pa.Schema) -> pa.Schema:
