@@ -21,7 +21,7 @@ from lowwater.state.arrays import distinct, object_array
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.table import Table
-from lowwater.time import END_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME
 
 LAYOUT = 1
 _MAGIC = b"lwS1"
@@ -65,7 +65,7 @@ def take_snapshot(state: WindowState, facts: dict[str, Any]) -> bytes:
     )
 
 
-def load_snapshot(state: WindowState, data: bytes) -> dict[str, Any]:
+def load_snapshot(state: WindowState, data: bytes) -> dict[str, int]:
     """Fill a state with nothing in it from :func:`take_snapshot`'s bytes; return the facts.
 
     Raises:
@@ -92,11 +92,35 @@ def load_snapshot(state: WindowState, data: bytes) -> dict[str, Any]:
         if header["keys"] is not None:
             _load_keys(state, reader, header["keys"])
         places = reader.array("place")
-        if len(places) != len(rows):
-            raise damaged(_WHAT, "its windows are in no order")
+        _check(state, reader, rows, places, header["places"])
         state.rebuild(rows, places, header["places"])
-        facts: dict[str, Any] = header["facts"]
+        facts: dict[str, int] = header["facts"]
+        for name, number in facts.items():
+            if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
+                raise damaged(_WHAT, f"{name} is {number!r}")
         return facts
+
+
+def _check(
+    state: WindowState,
+    reader: _Reader,
+    rows: NDArray[np.int64],
+    places: NDArray[np.int64],
+    given: int,
+) -> None:
+    """Raise unless what refers to something else refers to something that is there."""
+    table = state.table
+    if len(places) != len(rows) or (
+        len(rows) and not 0 <= int(places.min()) <= int(places.max()) < given
+    ):
+        raise damaged(_WHAT, "its windows are in no order")
+    keys = reader.array("key ids") if state.keys is not None else np.empty(0, dtype=np.int64)
+    if not np.isin(table["key"][rows], keys).all():
+        raise damaged(_WHAT, "there is a window of an unknown key")
+    if (table["start"][rows] >= table["end"][rows]).any():
+        raise damaged(_WHAT, "there is a window that ends before it starts")
+    if state.shown is not None:
+        state.shown.check(rows)
 
 
 def _load_keys(state: WindowState, reader: _Reader, kinds: list[tuple[bytes | None, str]]) -> None:

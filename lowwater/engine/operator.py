@@ -37,6 +37,7 @@ from lowwater.engine.steps import (
 )
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InternalError
+from lowwater.state.damage import decoding
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
@@ -156,7 +157,9 @@ class WindowOperator:
         Raises:
             StateError: It is damaged, of another layout, or another pipeline's.
         """
-        self._resume(load_snapshot(self._state, data))
+        facts = load_snapshot(self._state, data)
+        with decoding("the snapshot of an operator"):
+            self._resume(facts)
 
     def _facts(self) -> dict[str, int]:
         return {

@@ -101,10 +101,8 @@ def _first(node: Any, types: Types) -> _Part:
         if node.kwargs.get("dtype") is not None:
             raise _NotTranslated
         return _literal(node.kwargs.get("value"))
-    names = node.kwargs.get("names", ()) if node.name == "col" else ()
-    if len(names) != 1:
-        raise _NotTranslated
-    if names[0] in types:
+    names: Sequence[str] = node.kwargs.get("names", []) if node.name == "col" else []
+    if len(names) == 1 and names[0] in types:
         return _Part(_quoted(names[0]), _kind(types[names[0]]), names[0])
     raise _NotTranslated
 
