@@ -18,6 +18,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.spark import METRICS, CarriedTime
+from lowwater.engine.spark.placing import numbers_of_groups, spark_hash
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from tests.docs.test_pages import _examples as page_examples
 
@@ -369,6 +370,17 @@ def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:
         "is no aggregate": lambda: counted(begun, types={"m": "int"}),
         "exclude each other": lambda: counted(begun, drain=True, timers="clock"),
     }
+
+
+def test_key_groups_are_spread_evenly(spark: Any) -> None:
+    """The numbers that stand for them hash as Spark hashes them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = spark.range(-50, 200).select(F.hash(F.col("id").cast("int")).alias("hash"), "id")
+    assert all(row["hash"] == spark_hash(row["id"]) for row in rows.collect())
+    for groups, tasks in ((8, 2), (8, 4), (8, 8), (6, 3)):
+        placed = [spark_hash(number) % tasks for number in numbers_of_groups(groups)]
+        assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
 
 
 def test_the_page_tells_the_truth(spark: Any) -> None:

@@ -21,6 +21,7 @@ from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.runner import Plan
 from lowwater.engine.spark.letters import letters_to_arrow
+from lowwater.engine.spark.placing import numbers_of_groups
 from lowwater.engine.spark.signals import Signal, Signals
 from lowwater.engine.steps import Bundle
 from lowwater.errors import DataError
@@ -205,7 +206,7 @@ class Packer:
         carrier = partition % groups
         return pa.record_batch(
             {
-                "key_group": pa.array(range(groups), pa.int32()),
+                "key_group": pa.array(numbers_of_groups(groups), pa.int32()),
                 "partition": pa.array([partition] * groups, pa.int32()),
                 "sequence": pa.array([sequence] * groups, pa.int64()),
                 "events": pa.array(

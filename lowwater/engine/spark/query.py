@@ -39,7 +39,7 @@ Outputs: TypeAlias = Literal["panes", "all"]
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
 KEY_GROUPS = 8
-_MOST_GROUPS = 32_768
+_MOST_GROUPS = 4_096
 _NOW_STAMP = "now_stamp"
 
 
