@@ -22,7 +22,7 @@ demo: $(CORE) ## run the demonstration
 	$(PY) -m lowwater demo $(ARGS)
 
 test: $(DEV) ## run all tests
-	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(DEV) ## check format, lint and types
 	$(VENV)/bin/ruff format --check .

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline.readers_log import read_log as read_log
+    from lowwater.pipeline.readers_spark import from_spark as from_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -119,6 +120,7 @@ _PLACES = {
         "read_csv read_jsonl read_parquet"
     ),
     "lowwater.pipeline.readers_log": "read_log",
+    "lowwater.pipeline.readers_spark": "from_spark",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

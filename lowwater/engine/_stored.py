@@ -188,9 +188,7 @@ class StoredState:
     def _fill_cold(self, store: StateStore, record: dict[str, Any]) -> None:
         state, cold = self._state, self.cold
         cold.freezer.expect(record["cold"]["layouts"], record["cold"]["shown"])
-        facts = record["facts"]
-        before, _ = facts["advancing"] or (facts["watermark"], None)
-        for keys, places in cold.load(store, before):
+        for keys, places in cold.load(store, record["facts"]["advancing from"]):
             self._check_keys(keys, places, record["places"])
             state.count_keys(keys, places)
         if len(cold) != record["cold"]["windows"]:
@@ -295,11 +293,7 @@ def read_facts(store: StateStore, key: bytes) -> dict[str, Any] | None:
                 mend="Use the lowwater that wrote it, or reset the state",
             )
         facts = record["facts"]
-        facts = dict(facts)
-        advancing = facts.pop("advancing")
         numbers = {**facts, **record["limits"], "places": record["places"]}
-        if advancing is not None:
-            numbers["advancing from"], numbers["advancing until"] = advancing
         for name, number in numbers.items():
             if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
                 raise damaged("the stored state", f"{name} is {number!r}")

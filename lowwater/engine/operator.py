@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lowwater.engine._cold import ColdWindows
 from lowwater.engine._emission import Firing, emit
 from lowwater.engine._merging import place_merging, place_plain
+from lowwater.engine._snapshot import load_snapshot, take_snapshot
 from lowwater.engine._stored import StoredState
 from lowwater.engine._window_state import Mask, WindowState
 from lowwater.engine.aggregates import AggregateSpec
@@ -37,6 +38,7 @@ from lowwater.engine.steps import (
 )
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InternalError
+from lowwater.state.damage import decoding
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
@@ -102,6 +104,11 @@ class WindowOperator:
         return self._clock
 
     @property
+    def next_deadline(self) -> int:
+        """The clock at which a processing-time timer may be due next; the end of time for none."""
+        return self._clock_dues.first
+
+    @property
     def open_windows(self) -> int:
         """How many windows are open."""
         return self._state.open_windows + (0 if self._cold is None else self._cold.open_windows)
@@ -157,16 +164,7 @@ class WindowOperator:
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
-        facts = {
-            "advancing": None if self._advancing is None else list(self._advancing),
-            "watermark": self._watermark,
-            "clock": self._clock,
-            "arrived": self._arrived,
-            "output watermark": self._output_watermark,
-            "lateness": self._windowing.lateness_us,
-            "gone until": self._gone_until,
-        }
-        if self._kept().write(batch, self._from, facts, self._may_leave):
+        if self._kept().write(batch, self._from, self._facts(), self._may_leave):
             table = self._state.table
             self._dues.retain(lambda times, rows: table["due"][rows] == times)
             self._holds.retain(lambda times, rows: table["hold"][rows] == times)
@@ -182,14 +180,44 @@ class WindowOperator:
         facts = self._kept().load(store)
         if facts is None:
             return False
+        self._resume(facts)
+        return True
+
+    def snapshot(self) -> bytes:
+        """Return the whole state as bytes, columns as buffers. O(state)."""
+        return take_snapshot(self._state, self._facts())
+
+    def restore_snapshot(self, data: bytes) -> None:
+        """Take up what :meth:`snapshot` returned, before the first step.
+
+        Raises:
+            StateError: It is damaged, of another layout, or another pipeline's.
+        """
+        facts = load_snapshot(self._state, data)
+        with decoding("the snapshot of an operator"):
+            self._resume(facts)
+
+    def _facts(self) -> dict[str, int]:
+        return {
+            "watermark": self._watermark,
+            "clock": self._clock,
+            "arrived": self._arrived,
+            "output watermark": self._output_watermark,
+            "lateness": self._windowing.lateness_us,
+            "gone until": self._gone_until,
+            "advancing from": self._from,
+            "advancing until": START_OF_TIME if self._advancing is None else self._advancing[1],
+        }
+
+    def _resume(self, facts: Mapping[str, int]) -> None:
+        """Take up the scalars, and queue the rows of a state that was just filled."""
         self._watermark = facts["watermark"]
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
         self._gone_until = facts["gone until"]
-        if facts["advancing"] is not None:
-            before, upto = facts["advancing"]
-            self._advancing = before, upto
+        if facts["advancing from"] < self._watermark:
+            self._advancing = facts["advancing from"], facts["advancing until"]
         if facts["lateness"] != self._windowing.lateness_us:
             gone = saturating_add(self._watermark, -facts["lateness"])
             self._gone_until = max(self._gone_until, gone)
@@ -199,7 +227,6 @@ class WindowOperator:
             if name in table.columns:
                 table[name][rows] = END_OF_TIME
         self._wait_for(rows)
-        return True
 
     def thaw(self, store: StateStore, bundle: Bundle) -> None:
         """Bring back from the store what the bundle may touch; before the bundle's own step."""

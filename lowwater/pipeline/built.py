@@ -18,7 +18,7 @@ from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.progress import Progress, observer_for
 from lowwater.engine.runner import LocalRun, Plan
 from lowwater.engine.steps import PaneBatch
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink, Sink
@@ -132,6 +132,31 @@ class Pipeline:
                     mend="Use, say, lowwater.io.delivery.SqliteTable",
                 )
         return Delivering(self, sinks)
+
+    def to_spark(self, spark: Any, **options: Any) -> Any:
+        """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
+
+        See :class:`lowwater.engine.spark.SparkOptions` for the options, and ``docs/spark.md`` for
+        the columns.
+
+        Args:
+            spark: The Spark session.
+            **options: How to run there.
+
+        Raises:
+            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
+        """
+        try:
+            from lowwater.engine.spark.query import SparkOptions, panes_on_spark
+        except ImportError as error:
+            raise UnsupportedByRunner(
+                f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
+            ) from error
+        known = SparkOptions.__dataclass_fields__
+        for name in options:
+            if name not in known:
+                raise InvalidArgument(f"there is no option {name!r}", mend=nearest(name, known))
+        return panes_on_spark(spark, self._plan, SparkOptions(**options))
 
     def _outcomes(
         self, options: RunOptions, *, durable: bool = False, memory: int | None = None

@@ -1,0 +1,296 @@
+"""A stage as a Spark DataFrame of panes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
+
+from lowwater.engine.ingest import OnError
+from lowwater.engine.records import Records
+from lowwater.engine.runner import Plan, strictest_needs
+from lowwater.engine.spark.cell import CELL_DDL
+from lowwater.engine.spark.keepers import InlineKeeper, StateKeeper
+from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
+from lowwater.engine.spark.reading import frame_of_source
+from lowwater.engine.spark.signals import CarriedSignals, CarriedTime, EventTimes, Signals
+from lowwater.engine.spark.steps import native_steps
+from lowwater.engine.spark.types import arrow_schema, pane_schema, result_types, spark_schema
+from lowwater.errors import (
+    InternalError,
+    InvalidArgument,
+    UnsupportedByRunner,
+    describe,
+    nearest,
+)
+from lowwater.time import DurationLike, duration
+from lowwater.triggers._machine import Machine
+from lowwater.watermark import Ascending, BoundedDisorder
+
+Outputs: TypeAlias = Literal["panes", "all"]
+
+METRICS = "lowwater"
+"""The name of the observed metrics in a query's progress."""
+KEY_GROUPS = 8
+_MOST_GROUPS = 4_096
+_NOW_STAMP = "now_stamp"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """How a pipeline runs on Spark.
+
+    Args:
+        key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
+            It stays what it was for as long as a checkpoint is used.
+        state: Where state is kept: ``"inline"``, or a keeper.
+        outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
+        timers: Whether processing-time timers are judged in micro-batches that run anyway
+            (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
+        drain: Whether the input ends where ``availableNow`` does.
+        max_ahead: How far ahead of the micro-batch's time an event time may be.
+        on_error: What becomes of unusable records.
+        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
+        types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
+    """
+
+    key_groups: int = KEY_GROUPS
+    state: str | StateKeeper = "inline"
+    outputs: Outputs = "panes"
+    timers: Timers | None = None
+    drain: bool = False
+    max_ahead: DurationLike | None = None
+    on_error: OnError = "dead_letter"
+    files_per_batch: int | None = None
+    types: Mapping[str, str | pa.DataType] | None = None
+
+    def __post_init__(self) -> None:
+        groups = self.key_groups
+        if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+            raise InvalidArgument(
+                f"{describe('key_groups', groups)} must be an int of at least 1",
+                mend="Use a few for each core of the cluster",
+            )
+        if groups > _MOST_GROUPS:
+            raise InvalidArgument(
+                f"{describe('key_groups', groups)} is more than {_MOST_GROUPS}",
+                mend="Use a few for each core of the cluster",
+            )
+        _require_choice("outputs", self.outputs, ("panes", "all"))
+        _require_choice("timers", self.timers, (None, "batches", "clock"))
+        _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
+        if self.drain and self.timers == "clock":
+            raise InvalidArgument(
+                'drain=True and timers="clock" exclude each other: a query that the clock wakes '
+                "has no end",
+                mend="Leave one of them out",
+            )
+
+
+def panes_on_spark(spark: SparkSession, plan: Plan, options: SparkOptions) -> DataFrame:
+    """Return the panes of a stage as a DataFrame: streaming if the source is.
+
+    Raises:
+        UnsupportedByRunner: The stage does what cannot be done here.
+    """
+    _require_supported(plan)
+    frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
+    frame, schema, steps = native_steps(frame, plan.steps)
+    for at, key in enumerate(plan.keys):
+        if key not in schema.names:
+            raise UnsupportedByRunner(
+                f"the key {plan.key_names[at]!r} is made by a Python function, which Spark cannot "
+                "group by",
+                where="key_by",
+                mend="Make a column of it with with_columns, or on the DataFrame before from_spark",
+            )
+    columns = {field.name: field.type for field in schema}
+    given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
+    for name in given:
+        if name not in plan.aggregates:
+            raise InvalidArgument(
+                f"types= names {name!r}, which is no aggregate",
+                where="to_spark",
+                mend=nearest(name, plan.aggregates),
+            )
+    shown = pane_schema(
+        {name: columns[key] for name, key in zip(plan.key_names, plan.keys, strict=True)},
+        result_types(plan.aggregates, columns, given),
+        tagged=options.outputs == "all",
+    )
+    shipped = replace(plan, source=Elsewhere(), steps=steps)
+    packed = _packed(frame, shipped, options)
+    group = KeyGroup(
+        stage=uuid.uuid4().hex,
+        plan=shipped,
+        schema=shown,
+        key_groups=options.key_groups,
+        keeper=_keeper(options.state),
+        timers=_timers(plan, options),
+        ends=options.drain,
+    )
+    made = _streamed(packed, group) if frame.isStreaming else _at_once(packed, group)
+    return _counted(made).select("rows").mapInArrow(_unpack, spark_schema(shown))
+
+
+def _packed(frame: DataFrame, plan: Plan, options: SparkOptions) -> DataFrame:
+    ahead = None if options.max_ahead is None else duration(options.max_ahead, name="max_ahead")
+    keys = [F.col(f"`{key}`") for key in plan.keys]
+    group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
+    columns = [F.col(f"`{name}`") for name in _needed(frame, plan, options)]
+    columns.append(group.alias(GROUP))
+    if ahead is not None:
+        columns.append(F.unix_micros(F.current_timestamp()).alias(NOW))
+    packer = Packer(
+        plan=plan,
+        key_groups=options.key_groups,
+        on_error=options.on_error,
+        signals=_signals(plan),
+        keep_records=options.outputs == "all",
+        max_ahead_us=ahead,
+        partition=_partition,
+    )
+    return frame.select(*columns).mapInArrow(packer.__call__, PARCEL_DDL)
+
+
+def _needed(frame: DataFrame, plan: Plan, options: SparkOptions) -> list[str]:
+    """Return the columns that go on: Spark need not read the others."""
+    if plan.steps or options.outputs == "all" or options.on_error == "raise":
+        return list(frame.columns)
+    needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
+    needed |= strictest_needs(plan.aggregates).keys()
+    if isinstance(plan.watermark, CarriedTime):
+        needed |= {name for name in (plan.watermark.watermark, plan.watermark.clock) if name}
+    return [name for name in frame.columns if name in needed or name.startswith("__lw_")]
+
+
+def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
+    timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
+    if group.ends:
+        # Spark's own watermark follows the micro-batches' times, so that it moves in each, and one
+        # more without records comes at the end. The day's delay keeps rows from being late for it.
+        timeout = "EventTimeTimeout"
+        packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
+        packed = packed.withWatermark(_NOW_STAMP, "1 day")
+    return packed.groupBy("key_group").applyInPandasWithState(
+        group.__call__, GIVEN_DDL, CELL_DDL, "append", timeout
+    )
+
+
+def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
+    stamped = packed.withColumn(_NOW_STAMP, F.unix_micros(F.current_timestamp()))
+
+    def whole(table: pa.Table) -> pa.Table:
+        parcels = Parcels.of_table(table)
+        now = table.column(_NOW_STAMP)[0].as_py()
+        return group.once(parcels, now)
+
+    return stamped.groupBy("key_group").applyInArrow(whole, GIVEN_DDL)
+
+
+def _counted(given: DataFrame) -> DataFrame:
+    """Have Spark's progress tell what is counted of each micro-batch."""
+    if not given.isStreaming:
+        return given
+    most = ("watermark", "clock")
+    counts = [
+        F.max(name).alias(name) if name in most else F.sum(name).alias(name) for name in PARTS
+    ]
+    return given.observe(METRICS, *counts)
+
+
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for stream in batch.column(0):
+            yield from from_bytes(stream.as_buffer()).to_batches()
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _require_supported(plan: Plan) -> None:
+    if plan.deduplication is not None:
+        raise UnsupportedByRunner(
+            "deduplicate is not done by the Spark runner yet",
+            where="deduplicate",
+            mend="Let each id come once, or use a combiner that takes an id once",
+        )
+    watermark = plan.watermark
+    if watermark is not None and not isinstance(
+        watermark, (BoundedDisorder, Ascending, CarriedTime)
+    ):
+        raise UnsupportedByRunner(
+            f"the watermark {watermark!r} is guessed from every record in order, which no "
+            "partition of a micro-batch sees",
+            where="watermark=",
+            mend='Use BoundedDisorder("..."), Ascending() or CarriedTime("column")',
+        )
+
+
+def _signals(plan: Plan) -> Signals:
+    if isinstance(plan.watermark, CarriedTime):
+        return CarriedSignals(plan.watermark, plan.time)
+    return EventTimes()
+
+
+def _timers(plan: Plan, options: SparkOptions) -> Timers:
+    if options.timers is not None:
+        return options.timers
+    machine = Machine(plan.windowing.trigger, merging=plan.windowing.merging is not None)
+    return "clock" if machine.has_deadlines and not options.drain else "batches"
+
+
+def _keeper(state: str | StateKeeper) -> StateKeeper:
+    if isinstance(state, str):
+        if state == "inline":
+            return InlineKeeper()
+        raise InvalidArgument(
+            f"{describe('state', state)} is not known", mend='Use "inline", or a StateKeeper'
+        )
+    return state
+
+
+def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+
+    try:
+        return arrow_schema(StructType([StructField(name, _parse_datatype_string(kind))]))[0].type
+    except PySparkException:
+        raise InvalidArgument(
+            f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
+            mend='Use, say, "double", "bigint" or "array<string>"',
+        ) from None
+
+
+def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        raise InvalidArgument(
+            f"{describe(name, value)} is not known",
+            mend="Use one of: " + ", ".join(repr(choice) for choice in choices),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Stands for a source that stayed with the driver."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return None
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        raise InternalError("a worker was asked for the records of the source")

@@ -1,0 +1,105 @@
+"""A pipeline's source as a Spark DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lowwater.engine.sources import Source
+from lowwater.engine.spark.parcels import CORRUPT
+from lowwater.engine.spark.source import SparkSource
+from lowwater.engine.spark.types import spark_like, spark_schema
+from lowwater.errors import UnsupportedByRunner
+
+_ROWS = 1 << 17
+_FORMATS = {"ParquetSource": "parquet", "CsvSource": "csv", "JsonLinesSource": "json"}
+_IN_MEMORY = frozenset({"IterableSource", "ArrowSource", "ColumnsSource"})
+
+
+def frame_of_source(
+    spark: SparkSession, source: Source, keys: tuple[str, ...], files_per_batch: int | None
+) -> DataFrame:
+    """Return the DataFrame that reads what a source reads.
+
+    Folders of files are streams, with new files read as they come; what is in memory is static.
+
+    Args:
+        spark: The session.
+        source: The source.
+        keys: The key columns.
+        files_per_batch: How many files a micro-batch has at most; ``None``: Spark's own choice.
+
+    Raises:
+        UnsupportedByRunner: Spark cannot read it.
+    """
+    if isinstance(source, SparkSource):
+        frame: DataFrame = source.frame
+        return frame
+    kind = _FORMATS.get(type(source).__name__)
+    if kind is not None:
+        return _files(spark, source, kind, files_per_batch)
+    if type(source).__name__ in _IN_MEMORY:
+        return _in_memory(spark, source, keys)
+    raise UnsupportedByRunner(
+        f"{source!r} cannot be read by Spark",
+        where="to_spark",
+        mend="Read a folder of Parquet, CSV or JSON lines, or begin with from_spark",
+    )
+
+
+def _files(
+    spark: SparkSession, source: Source, kind: str, files_per_batch: int | None
+) -> DataFrame:
+    paths: Sequence[str] = source.paths  # type: ignore[attr-defined]  # all three have them
+    schema = source.schema
+    if schema is None:
+        raise UnsupportedByRunner(
+            "there is no file yet to take the schema from, and Spark must know it beforehand",
+            where="to_spark",
+            mend="Begin with from_spark(spark.readStream.schema(...))",
+        )
+    reader = spark.readStream
+    made = spark_schema(schema)
+    if kind != "parquet":
+        made = StructType([*made.fields, StructField(CORRUPT, StringType())])
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+    if kind == "csv":
+        delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
+        reader = reader.option("header", True).option("sep", delimiter)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.format(kind).schema(made).load(_as_one(paths))
+
+
+def _as_one(paths: Sequence[str]) -> str:
+    """Return paths as the one that a stream of files takes: a folder or a glob."""
+    whole = [str(Path(path).absolute()) for path in paths]
+    if len(whole) == 1:
+        return whole[0]
+    if any(set(path) & set("{},") for path in whole):
+        raise UnsupportedByRunner(
+            "several paths with braces or commas cannot be one stream of files",
+            where="to_spark",
+            mend="Read one folder or one glob",
+        )
+    return "{" + ",".join(whole) + "}"
+
+
+def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> DataFrame:
+    batches = [records.to_arrow(tuple(records.columns)) for records in source.batches(_ROWS, keys)]
+    tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    if not tables:
+        if source.schema is None:
+            raise UnsupportedByRunner(
+                "of a source without elements Spark cannot know the columns",
+                where="to_spark",
+                mend="Begin with from_arrow of an empty table, or with from_spark",
+            )
+        tables = [source.schema.empty_table()]
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    plain = pa.schema([field.with_type(spark_like(field.type)) for field in whole.schema])
+    return spark.createDataFrame(whole.cast(plain, safe=False))

@@ -1,0 +1,88 @@
+"""Steps on records: as Spark's columns where both mean the same, else as they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from lowwater.engine.records import HIDDEN, Records
+from lowwater.engine.spark.expressions import condition, translated
+from lowwater.engine.spark.types import arrow_schema
+from lowwater.engine.stateless import Filter, Select, Step, WithColumns
+from lowwater.errors import UnsupportedByRunner
+
+
+def native_steps(
+    frame: DataFrame, steps: tuple[Step, ...]
+) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
+    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+
+    Returns:
+        The DataFrame; the schema after all steps; the steps that are left for the workers.
+
+    Raises:
+        UnsupportedByRunner: A step gives records of which nothing is known beforehand.
+    """
+    schema = arrow_schema(frame.schema)
+    native = True
+    left: list[Step] = []
+    for step in steps:
+        after = _after(step, schema)
+        made = _native(frame, step, schema) if native else None
+        if made is None:
+            native = False  # the steps behind it see what it gives
+            left.append(step)
+        else:
+            frame = made
+        schema = after
+    return frame, schema, tuple(left)
+
+
+def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
+    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    types = {field.name: field.type for field in schema}
+    if isinstance(step, Filter):
+        if not step.vectorised:
+            return None
+        held = condition(step.condition, types)
+        return None if held is None else frame.filter(held)
+    if not isinstance(step, (WithColumns, Select)):
+        return None
+    made = [translated(one, types) for one in step.expressions.unnamed]
+    for name, one in step.expressions.named.items():
+        found = translated(one, types)
+        made.append(None if found is None else (name, found[1]))
+    columns = [one for one in made if one is not None]
+    if len(columns) < len(made) or len(dict(columns)) < len(columns):
+        return None
+    if isinstance(step, WithColumns):
+        return frame.withColumns(dict(columns))
+    given = dict(columns)
+    kept = [n for n in frame.columns if (n in step.keep or n.startswith(HIDDEN)) and n not in given]
+    return frame.select(
+        *(frame[f"`{name}`"] for name in kept),
+        *(column.alias(name) for name, column in columns),
+    )
+
+
+def _after(step: Step, schema: pa.Schema) -> pa.Schema:
+    if isinstance(step, Filter):
+        return schema
+    if isinstance(step, (WithColumns, Select)):
+        made = step.apply(_no_records(schema)).columns
+        return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+    name = type(step).__name__
+    called = {"Map": "map", "FlatMap": "flat_map", "MapBatches": "map_batches"}.get(name)
+    if called is None:
+        called = "group() of whole records" if name == "AddWhole" else "key_by(function)"
+        mend = "Name a column: group(column), or key_by(column) made with with_columns"
+    else:
+        mend = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    raise UnsupportedByRunner(
+        f"{called} makes columns of which Spark knows nothing beforehand", where=called, mend=mend
+    )
+
+
+def _no_records(schema: pa.Schema) -> Records:
+    arrays = [pa.array([], type=field.type) for field in schema]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))

@@ -1,0 +1,182 @@
+"""Arrow types and Spark's: what columns a stage reads, and what it gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from lowwater.engine._aggregation import Aggregation
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.columns import Column
+from lowwater.engine.pane_table import MICROS_UTC, PANE_FIELDS
+from lowwater.engine.runner import strictest_needs
+from lowwater.engine.steps import Bundle
+from lowwater.errors import UnsupportedByRunner
+from lowwater.state.table import Table
+
+SIDE_FIELDS = (
+    pa.field("output", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("detail", pa.string()),
+    pa.field("record", pa.string()),
+)
+"""What rows have beside the columns of panes where late records and dead letters are among them."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of what Spark hands to Python for a schema of its own."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's schema for an Arrow one; instants are cut to microseconds.
+
+    Raises:
+        UnsupportedByRunner: Spark has nothing like one of the types.
+    """
+    fields: list[StructField] = []
+    for field in schema:
+        kind = spark_like(field.type)
+        try:
+            made = from_arrow_schema(pa.schema([field.with_type(kind)]))
+        except Exception as error:
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {field.type}, which Spark has nothing like",
+                mend="Leave it out, or convert it before",
+            ) from error
+        fields += made.fields
+    return StructType(fields)
+
+
+def spark_like(kind: pa.DataType) -> pa.DataType:
+    """Return the nearest Arrow type that Spark takes from Python."""
+    if pa.types.is_dictionary(kind):
+        return spark_like(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(spark_like(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(spark_like(field.type)) for field in kind])
+    return kind
+
+
+def pane_schema(
+    keys: Mapping[str, pa.DataType], values: Mapping[str, pa.DataType], *, tagged: bool
+) -> pa.Schema:
+    """Return the schema of panes as Spark gives them.
+
+    Args:
+        keys: The key columns.
+        values: The aggregates.
+        tagged: Whether late records and dead letters are among them.
+    """
+    fields = [pa.field(name, spark_like(kind)) for name, kind in keys.items()]
+    fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
+    fields += [pa.field(name, spark_like(kind)) for name, kind in values.items()]
+    fields += [field.with_type(spark_like(field.type)) for field in PANE_FIELDS]
+    return pa.schema([*SIDE_FIELDS[:1], *fields, *SIDE_FIELDS[1:]] if tagged else fields)
+
+
+def result_types(
+    aggregates: Mapping[str, AggregateSpec],
+    columns: Mapping[str, pa.DataType],
+    given: Mapping[str, pa.DataType],
+) -> dict[str, pa.DataType]:
+    """Return the type of each aggregate's results, found by adding up one made-up record.
+
+    Args:
+        aggregates: The aggregates by name.
+        columns: The types of the columns that they read.
+        given: What the user says of those of which it cannot be known.
+
+    Raises:
+        UnsupportedByRunner: It cannot be known and was not said.
+    """
+    known: dict[str, pa.DataType] = {}
+    for name, spec in aggregates.items():
+        kind = given.get(name)
+        known[name] = _type_of_result(name, spec, columns) if kind is None else kind
+    return known
+
+
+def _type_of_result(
+    name: str, spec: AggregateSpec, columns: Mapping[str, pa.DataType]
+) -> pa.DataType:
+    if not hasattr(spec, "make") or spec.name == "combine" or _is_combiner(spec):
+        raise _unknown(name)
+    table = Table([])
+    aggregation = Aggregation({name: spec}, table)
+    values = {}
+    for column in strictest_needs({name: spec}):
+        kind = columns[column]
+        values[column] = Column.from_arrow(pa.array([_sample(kind)], kind))
+    rows = table.allocate(1)
+    zeros = np.zeros(1, dtype=np.int64)
+    aggregation.add(Bundle(zeros, (), values), None, rows, zeros)
+    found: pa.DataType = aggregation.results(rows)[name].to_arrow().type
+    return found
+
+
+def _is_combiner(spec: Any) -> bool:
+    return any(option == "combiner" for option, _ in getattr(spec, "options", ()))
+
+
+def _unknown(name: str) -> UnsupportedByRunner:
+    return UnsupportedByRunner(
+        f"the type of {name!r} is not known before the aggregate has run, but Spark must know it",
+        where="to_spark",
+        mend=f'Say it: to_spark(spark, types={{"{name}": "double"}})',
+    )
+
+
+def _sample(kind: pa.DataType) -> Any:
+    """Return some value of a type."""
+    if pa.types.is_dictionary(kind):
+        return _sample(kind.value_type)
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_integer(kind):
+        return 0
+    if pa.types.is_floating(kind):
+        return 0.0
+    if pa.types.is_decimal(kind):
+        return Decimal(0)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return b""
+    if pa.types.is_date(kind):
+        return dt.date(1970, 1, 1)
+    if pa.types.is_time(kind):
+        return dt.time()
+    if pa.types.is_duration(kind):
+        return dt.timedelta()
+    if pa.types.is_timestamp(kind):
+        return dt.datetime(1970, 1, 1, tzinfo=None if kind.tz is None else dt.UTC)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return []
+    if pa.types.is_struct(kind):
+        return {field.name: _sample(field.type) for field in kind}
+    return None

@@ -1,0 +1,211 @@
+"""Scenarios as what Spark reads: a micro-batch per step, time carried in the records.
+
+A row is an element or, without an event time, a heartbeat that says where the clock and the
+watermark are. What a scenario leaves open here is only how its columns are typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.pane_table import _FIRST, _LAST
+from lowwater.engine.panes import Pane
+from lowwater.engine.runner import Plan
+from lowwater.engine.spark import CarriedTime
+from lowwater.engine.spark.keepers import InlineKeeper, LiveOperators
+from lowwater.engine.spark.key_group import KeyGroup, Parcels
+from lowwater.engine.spark.parcels import GROUP, Packer, from_bytes
+from lowwater.engine.spark.query import Elsewhere
+from lowwater.engine.spark.signals import CarriedSignals
+from lowwater.engine.spark.types import pane_schema, result_types
+from lowwater.engine.windowing import Windowing
+from lowwater.testing import Scenario
+from lowwater.testing.scenario import Add, ClockMove, Element, WatermarkMove
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.windows import Window
+
+CARRIED = CarriedTime("at_watermark", clock="at_clock")
+INPUT = pa.schema(
+    [
+        ("time", pa.int64()),
+        ("key", pa.string()),
+        ("value", pa.int64()),
+        ("gap", pa.int64()),
+        ("at_clock", pa.int64()),
+        ("at_watermark", pa.int64()),
+        (GROUP, pa.int32()),
+    ]
+)
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """A windowing, a scenario for it, and what panes are to show."""
+
+    windowing: Windowing
+    scenario: Scenario
+    aggregates: Mapping[str, AggregateSpec]
+
+    def plan(self) -> Plan:
+        return Plan(
+            source=Elsewhere(),
+            steps=(),
+            time="time",
+            timezone=None,
+            keys=("key",),
+            key_names=("key",),
+            windowing=self.windowing,
+            aggregates=self.aggregates,
+            watermark=CARRIED,
+        )
+
+    def packer(self) -> Packer:
+        plan = self.plan()
+        return Packer(
+            plan=plan,
+            key_groups=1,
+            on_error="dead_letter",
+            signals=CarriedSignals(CARRIED, "time"),
+            keep_records=True,
+            max_ahead_us=None,
+            partition=lambda: 0,
+        )
+
+    def key_group(self) -> KeyGroup:
+        types = {field.name: field.type for field in self.input}
+        shown = pane_schema(
+            {"key": pa.string()}, result_types(self.aggregates, types, {}), tagged=True
+        )
+        return KeyGroup("stage", self.plan(), shown, 1, InlineKeeper(), "batches", ends=False)
+
+    def micro_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield what arrives in each step; the clock and the watermark go with it."""
+        clock, watermark = int(self.scenario.start), int(self.scenario.watermark_at_start)
+        yield self._batch([], clock, watermark)
+        for step in self.scenario.steps:
+            if step.at is not None:
+                clock = max(clock, int(step.at))
+            elements: tuple[Element, ...] = ()
+            match step:
+                case Add(elements):
+                    pass
+                case WatermarkMove(to):
+                    watermark = max(watermark, int(to))
+                case ClockMove():
+                    pass
+                case _:
+                    watermark = END_OF_TIME
+            yield self._batch(list(elements), clock, watermark)
+
+    @property
+    def input(self) -> pa.Schema:
+        """The columns of its records: those of one type have that of their values."""
+        values = [e.value for e in self.scenario.elements if e.value is not None]
+        kind = pa.array(values).type if values else pa.int64()
+        return INPUT.set(INPUT.get_field_index("value"), pa.field("value", kind))
+
+    def _batch(self, elements: list[Element], clock: int, watermark: int) -> pa.RecordBatch:
+        rows: list[dict[str, Any]] = [
+            {
+                "time": element.time if isinstance(element.time, Instant) else None,
+                "key": element.key,
+                "value": element.value,
+                "gap": element.columns.get("gap"),
+            }
+            for element in elements
+        ]
+        rows.append({})
+        for row in rows:
+            row |= {"at_clock": clock, GROUP: 0}
+        if watermark != START_OF_TIME:
+            rows[-1]["at_watermark"] = watermark
+        return pa.RecordBatch.from_pylist(rows, schema=self.input)
+
+
+def run_directly(case: Case) -> pa.Table:
+    """Run a case through packers and key groups, the state written and read again at each step."""
+    packer, group = case.packer(), case.key_group()
+    cell = None
+    tables = [group.schema.empty_table()]
+    for batch in case.micro_batches():
+        live = LiveOperators()
+        table = pa.Table.from_batches(list(packer(iter([batch]))))
+        given, cell, _ = group.step(0, cell, Parcels.of_table(table), 0, live=live)
+        tables.append(from_bytes(given.column("rows")[0].as_py()))
+    return pa.concat_tables(tables)
+
+
+def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:
+    """Return the panes among rows as Python values."""
+    rows = [row for row in _micros(table).to_pylist() if row["output"] == "pane"]
+    return [
+        Pane(
+            key=row["key"],
+            window=Window(Instant(row["window_start"]), Instant(row["window_end"])),
+            values={name: row[name] for name in names},
+            timing=row["timing"],
+            index=row["index"],
+            on_time_index=row["on_time_index"],
+            is_first=row["is_first"],
+            is_last=row["is_last"],
+            kind=row["kind"],
+            timestamp=Instant(row["timestamp"]),
+            emitted_at=Instant(row["emitted_at"]),
+            watermark=Instant(row["watermark"]),
+        )
+        for row in rows
+    ]
+
+
+def near(at: int) -> Instant:
+    """Return an instant as it comes through a column of timestamps: within the years 1 to 9999."""
+    return Instant(min(max(int(at), _FIRST), _LAST))
+
+
+def wanted_panes(panes: list[Pane]) -> list[Pane]:
+    """Return panes as they can come through a column of timestamps: not beyond year 9999."""
+    return [
+        Pane(
+            key=pane.key,
+            window=Window(near(pane.window.start), near(pane.window.end)),
+            values=pane.values,
+            timing=pane.timing,
+            index=pane.index,
+            on_time_index=pane.on_time_index,
+            is_first=pane.is_first,
+            is_last=pane.is_last,
+            kind=pane.kind,
+            timestamp=near(pane.timestamp),
+            emitted_at=near(pane.emitted_at),
+            watermark=near(pane.watermark),
+        )
+        for pane in panes
+    ]
+
+
+def late_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the late elements among rows: (record, key, window start, end, reason)."""
+    return [
+        (row["record"], row["key"], row["window_start"], row["window_end"], row["reason"])
+        for row in _micros(table).to_pylist()
+        if row["output"] == "late"
+    ]
+
+
+def letters_of(table: pa.Table) -> list[str]:
+    """Return the reasons of dead letters."""
+    return [row["reason"] for row in table.to_pylist() if row["output"] == "dead_letter"]
+
+
+def _micros(table: pa.Table) -> pa.Table:
+    fields = [
+        field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

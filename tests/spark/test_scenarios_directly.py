@@ -1,0 +1,83 @@
+"""The function of a key group gives what the engine gives; its state is read anew at each step.
+
+Spark itself is not here, so that there may be many cases: test_scenarios_on_spark has it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import lowwater as lw
+from lowwater.testing import Scenario
+from lowwater.testing._text import from_data
+from tests.conformance import test_goldens, test_scenarios
+from tests.property import strategies as own
+from tests.spark.cases import Case, late_of, near, panes_of, run_directly, wanted_panes
+
+GOLDENS = [pytest.param(case, id=case["name"]) for case in test_goldens.DATA["cases"]]
+
+
+def conformance_case(case: dict[str, Any]) -> Case:
+    spec, _ = test_scenarios.FUNCTIONS[case.get("aggregate", "collect")]
+    return Case(test_scenarios.windowing_of(case), from_data(case), {"value": spec})
+
+
+def golden_case(case: dict[str, Any]) -> Case:
+    windowing = lw.Windowing(
+        windows=lw.FixedWindows(test_goldens.DATA["window"]["fixed"]),
+        trigger=eval(case["trigger"], test_goldens.NAMESPACE),
+        accumulation=case["accumulation"],
+        allowed_lateness=case["allowed_lateness"],
+    )
+    marks = test_goldens.DATA["watermarks"].get(case["watermark"], [])
+    return Case(windowing, test_goldens.scenario(marks), {"value": lw.sum()})
+
+
+def check(case: Case, table: Any) -> None:
+    """Compare rows with what the engine gives for the same case, in every field and in order."""
+    wanted = case.scenario.run_windowing(case.windowing, aggregate=case.aggregates)
+    assert panes_of(table, tuple(case.aggregates)) == wanted_panes(wanted.panes)
+    late = [
+        (record["value"], key, start, end, reason)
+        for text, key, start, end, reason in late_of(table)
+        for record in [json.loads(text)]
+    ]
+    assert late == [
+        (
+            one.value["value"] if isinstance(one.value, dict) else one.value,
+            one.key,
+            None if one.window is None else near(one.window.start),
+            None if one.window is None else near(one.window.end),
+            one.reason,
+        )
+        for one in wanted.late
+    ]
+
+
+@pytest.mark.parametrize("case", test_scenarios.CASES)
+def test_conformance(case: dict[str, Any]) -> None:
+    made = conformance_case(case)
+    check(made, run_directly(made))
+
+
+@pytest.mark.parametrize("case", GOLDENS)
+def test_goldens_too(case: dict[str, Any]) -> None:
+    made = golden_case(case)
+    check(made, run_directly(made))
+
+
+AGGREGATES = {
+    "values": lw.collect(), "n": lw.count(), "total": lw.sum(), "least": lw.min(),
+    "last": lw.last(), "mean": lw.mean(), "spread": lw.std(), "kinds": lw.count_distinct(),
+}  # fmt: skip
+
+
+@given(own.cases())
+@settings(max_examples=max(150, settings().max_examples))
+def test_any_windowing(case: tuple[lw.Windowing, Scenario]) -> None:
+    made = Case(*case, AGGREGATES)
+    check(made, run_directly(made))

@@ -1,0 +1,54 @@
+"""The scenarios run on Spark: conformance, the goldens and a random sample, pane by pane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+import lowwater as lw
+from tests.conformance import test_goldens, test_scenarios
+from tests.property import strategies as own
+from tests.spark.cases import Case
+from tests.spark.many import run_many
+from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
+
+SAMPLE = 60
+
+
+def sample(size: int) -> list[Case]:
+    """Return random cases, the same ones each time."""
+    found: list[Case] = []
+
+    @seed(20)
+    @settings(
+        max_examples=size, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(own.cases())
+    def collect(case: Any) -> None:
+        windowing, scenario = case
+        found.append(Case(windowing, scenario, {"values": lw.collect(), "total": lw.sum()}))
+
+    collect()
+    return found
+
+
+CASES = [
+    *((f"conformance {at}", conformance_case(p.values[0])) for at, p in
+      enumerate(test_scenarios.CASES)),
+    *((f"golden {case['name']}", golden_case(case)) for case in test_goldens.DATA["cases"]),
+    *((f"random {at}", case) for at, case in enumerate(sample(SAMPLE))),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = tmp_path_factory.mktemp("many")
+    return run_many(spark, [case for _, case in CASES], folder)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[name for name, _ in CASES])
+def test_panes_are_equal(rows: Any, number: int) -> None:
+    check(CASES[number][1], rows[number])

@@ -1,0 +1,399 @@
+"""``to_spark`` gives what the embedded runner gives, from DataFrames, files and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater as lw
+from lowwater.engine.spark import METRICS, CarriedTime
+from lowwater.engine.spark.placing import numbers_of_groups, spark_hash
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from tests.docs.test_pages import _examples as page_examples
+
+SECOND = 1_000_000
+START = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
+Rows = list[dict[str, Any]]
+
+
+def table(rows: int, *, seed: int = 1, disorder: int = 5) -> pa.Table:
+    """Return records of some keys, a little out of order, with nulls among the values."""
+    random = np.random.default_rng(seed)
+    times = START + np.arange(rows) * SECOND // 4
+    times += random.integers(-disorder * SECOND, disorder * SECOND, rows)
+    values = random.integers(-100, 100, rows)
+    return pa.table(
+        {
+            "at": pa.array(times).cast(pa.timestamp("us", "UTC")),
+            "key": pa.array([f"key {n}" for n in random.integers(0, 20, rows)]),
+            "part": pa.array(random.integers(0, 3, rows), pa.int32()),
+            "value": pa.array(values, mask=random.random(rows) < 0.1),
+            "score": pa.array(random.random(rows), mask=random.random(rows) < 0.1),
+            "day": pa.array(values % 9).cast(pa.int32()).cast(pa.date32()),
+        }
+    )
+
+
+def write(folder: Path, *tables: pa.Table) -> Path:
+    """Write tables as files, which Spark reads one after the other."""
+    folder.mkdir(exist_ok=True)
+    first = len(list(folder.iterdir()))
+    for at, one in enumerate(tables, first):
+        path = folder / f"{at:03}.parquet"
+        pq.write_table(one, path)
+        os.utime(path, (1_000_000_000 + at, 1_000_000_000 + at))
+    return folder
+
+
+def cut(whole: pa.Table, size: int) -> list[pa.Table]:
+    return [whole.slice(at, size) for at in range(0, len(whole), size)]
+
+
+def stream(spark: Any, folder: Path) -> Any:
+    schema = spark.read.parquet(str(folder)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def run(frame: Any, checkpoint: Path) -> tuple[Rows, Any]:
+    """Run a streaming DataFrame to where its source ends; return its rows and its progress."""
+    rows: Rows = []
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    return rows, query.recentProgress
+
+
+NOT_COMPARED = ("emitted_at",)
+
+
+def plain(rows: Iterable[dict[str, Any]], *, but: tuple[str, ...] = NOT_COMPARED) -> list[str]:
+    """Return rows as sorted text, without what depends on the machine's clock."""
+    return sorted(
+        repr([(k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()
+              if k not in but])
+        for row in rows
+    )  # fmt: skip
+
+
+def embedded(pipeline: Any, **options: Any) -> Rows:
+    shown: Rows = pipeline.to_arrow(**options).to_pylist()
+    return shown
+
+
+class Range:
+    """A combiner: the least and the greatest value, one after the other as text."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add_input(self, accumulator: Any, value: int) -> Any:
+        low, high = accumulator or (value, value)
+        return (min(low, value), max(high, value))
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        held = [one for one in accumulators if one is not None]
+        return (min(low for low, _ in held), max(high for _, high in held)) if held else None
+
+    def extract_output(self, accumulator: Any) -> str:
+        return "" if accumulator is None else f"{accumulator[0]} to {accumulator[1]}"
+
+
+EVERY = {
+    "n": lw.count(), "values": lw.count("value"), "total": lw.sum("value"),
+    "mean": lw.mean("score"), "spread": lw.std("score"), "least": lw.min("value"),
+    "most": lw.max("score"), "earliest": lw.min("day"), "least_key": lw.min("key"),
+    "kinds": lw.count_distinct("day"), "reach": lw.combine(Range(), "value"),
+}  # fmt: skip
+
+
+def everything(begun: lw.Stream) -> lw.Pipeline:
+    return (
+        begun.key_by("key", "part")
+        .window(
+            lw.Sessions("2s"),
+            trigger=lw.AfterWatermark(early=lw.AfterCount(3), late=lw.AfterCount(1)),
+            accumulation="retracting",
+            allowed_lateness="1s",
+        )
+        .aggregate(**EVERY)
+    )
+
+
+TYPES = {"reach": "string"}
+
+
+def test_a_static_frame_gives_the_batch_answer(spark: Any) -> None:
+    data = table(2_000)
+    frame = spark.createDataFrame(data).repartition(3)
+    shown = everything(lw.from_spark(frame, time="at", watermark="10s")).to_spark(
+        spark, types=TYPES
+    )
+    assert not shown.isStreaming
+    wanted = embedded(everything(lw.from_arrow(data, time="at")), bundle_size=10_000)
+    assert plain(shown.toArrow().to_pylist()) == plain(wanted)
+
+
+def test_a_stream_gives_what_bundles_give(spark: Any, tmp_path: Path) -> None:
+    """A micro-batch is a bundle; and where it ends nothing is lost, drained as embedded."""
+    data = table(1_200)
+    folder = write(tmp_path / "in", *cut(data, 300))
+    begun = lw.from_spark(stream(spark, folder), time="at", watermark=lw.BoundedDisorder("1s"))
+    shown = everything(begun).to_spark(spark, types=TYPES, drain=True, key_groups=3)
+    assert shown.isStreaming
+    rows, progress = run(shown, tmp_path / "checkpoint")
+    begun = lw.from_arrow(data, time="at", watermark=lw.BoundedDisorder("1s"))
+    wanted = everything(begun).collect(bundle_size=300)
+    assert plain(rows) == plain(wanted.to_arrow().to_pylist())
+    seen = [one["observedMetrics"][METRICS] for one in progress if one["observedMetrics"]]
+    assert sum(one["events"] for one in seen) == 1_200
+    assert sum(one["expired"] for one in seen) == len(wanted.late) > 0
+    assert sum(one["on_time"] for one in seen) == wanted.metrics.panes["ON_TIME"]
+    assert seen[-1]["open_windows"] == 0
+
+
+def test_available_now_gives_all_that_the_final_watermark_allows(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Started again with more files, it goes on; without any, it gives nothing more."""
+    whole = table(1_000)
+    parts = cut(whole, 250)
+    folder = write(tmp_path / "in", *parts[:2])
+
+    def once(key_groups: int = 4) -> Rows:
+        begun = lw.from_spark(stream(spark, folder), time="at", watermark="6s")
+        pipeline = begun.key_by("key").window(lw.FixedWindows("10s")).aggregate(n=lw.count())
+        rows, _ = run(pipeline.to_spark(spark, key_groups=key_groups), tmp_path / "checkpoint")
+        return rows
+
+    def wanted(upto: int) -> Rows:
+        read = pa.concat_tables(parts[:upto])
+        begun = lw.from_arrow(read, time="at", watermark=lw.BoundedDisorder("6s"))
+        pipeline = begun.key_by("key").window(lw.FixedWindows("10s")).aggregate(n=lw.count())
+        shown = embedded(pipeline, bundle_size=250)
+        return [row for row in shown if row["watermark"].year < 9999]
+
+    rows = once()
+    assert plain(rows) == plain(wanted(2))
+    assert not once()
+    write(folder, *parts[2:])
+    rows += once()
+    assert plain(rows) == plain(wanted(4))
+    write(folder, parts[3])
+    with pytest.raises(Exception, match="in 4 key groups, not 5"):
+        once(key_groups=5)
+
+
+def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> None:
+    data = [
+        {"at": "2000-01-01T12:00:30Z", "key": "A", "value": 1},
+        {"at": "2000-01-01T12:00:01Z", "key": "A", "value": 2},
+        {"at": None, "key": "A", "value": 3},
+        {"at": "2000-01-01T12:00:31Z", "key": None, "value": 4},
+        {"at": "2999-01-01T00:00:00Z", "key": "B", "value": 5},
+        "{not json",
+    ]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for at, record in enumerate(data):
+        text = record if isinstance(record, str) else json.dumps(record)
+        path = folder / f"{at}.jsonl"
+        path.write_text(text + "\n")
+        os.utime(path, (1_000_000_000 + at, 1_000_000_000 + at))
+    pipeline = (
+        lw.read_jsonl(str(folder / "*.jsonl"), time="at", watermark=lw.Ascending())
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(total=lw.sum("value"))
+    )
+    shown = pipeline.to_spark(spark, outputs="all", max_ahead="1d", drain=True, files_per_batch=1)
+    rows, _ = run(shown, tmp_path / "checkpoint")
+    panes = [row for row in rows if row["output"] == "pane"]
+    assert [(row["key"], row["total"]) for row in panes] == [("A", 1)]
+    (late,) = [row for row in rows if row["output"] == "late"]
+    assert (late["reason"], late["key"]) == ("expired", "A")
+    assert json.loads(late["record"])["value"] == 2
+    letters = {row["reason"]: row["record"] for row in rows if row["output"] == "dead_letter"}
+    assert set(letters) == {"null_time", "null_key", "too_far_ahead", "malformed"}
+    assert json.loads(letters["null_key"])["value"] == 4
+    assert "not json" in letters["malformed"]
+
+
+def odd_seconds(time: int) -> list[tuple[int, int]]:
+    start = time // (3 * SECOND) * 3 * SECOND
+    return [(start, start + 3 * SECOND)]
+
+
+def test_custom_windows_and_memory_sources(spark: Any) -> None:
+    """Functions are shipped as Spark ships them, those that are no module's among them."""
+    double: Callable[[int], int] = lambda factor: factor * 2  # noqa: E731
+
+    def doubled(time: int) -> list[tuple[int, int]]:
+        return [(start, start + double(3 * SECOND)) for start, _ in odd_seconds(time)]
+
+    rides = [{"at": START + n * SECOND, "team": "AB"[n % 2], "points": n} for n in range(50)]
+    pipeline = (
+        lw.from_iterable(rides, time="at", key="team")
+        .window(lw.CustomWindows(doubled, name="doubled"))
+        .aggregate(points=lw.sum("points"), all=lw.collect_set("points"))
+    )
+    shown = pipeline.to_spark(spark).toArrow().to_pylist()
+    assert plain(shown) == plain(embedded(pipeline))
+
+
+def test_steps_are_taken_as_embedded(spark: Any) -> None:
+    data = table(500)
+
+    def steps(begun: lw.Stream) -> lw.Pipeline:
+        return (
+            begun.filter(lw.col("score") > 0.25)
+            .with_columns(twice=lw.col("value") * 2, ratio=lw.col("value") / lw.col("part"))
+            .filter(lambda record: record["part"] != 1)
+            .select("key", "twice", "ratio")
+            .key_by("key")
+            .window(lw.FixedWindows("20s"))
+            .aggregate(twice=lw.sum("twice"), most=lw.count("ratio"))
+        )
+
+    frame = spark.createDataFrame(data)
+    shown = steps(lw.from_spark(frame, time="at")).to_spark(spark).toArrow().to_pylist()
+    assert plain(shown) == plain(embedded(steps(lw.from_arrow(data, time="at"))))
+
+
+def test_time_may_be_carried_in_the_records(spark: Any, tmp_path: Path) -> None:
+    """A heartbeat moves the clock and the watermark; processing-time triggers see that clock."""
+
+    def record(**columns: Any) -> dict[str, Any]:
+        empty = {"at": None, "key": None, "value": None, "low": None, "clock": None}
+        return empty | columns
+
+    batches = [
+        [record(at=START, key="A", value=1, low=START, clock=START)],
+        [record(clock=START + 5 * SECOND)],
+        [record(low=START + 60 * SECOND, clock=START + 6 * SECOND)],
+    ]
+    schema = pa.schema(
+        [("at", pa.int64()), ("key", pa.string()), ("value", pa.int64()), ("low", pa.int64()),
+         ("clock", pa.int64())]
+    )  # fmt: skip
+    tables = [pa.Table.from_pylist(batch, schema=schema) for batch in batches]
+    folder = write(tmp_path / "in", *tables)
+    carried = CarriedTime("low", clock="clock")
+    pipeline = (
+        lw.from_spark(stream(spark, folder), time="at", watermark=carried)
+        .key_by("key")
+        .window(
+            lw.FixedWindows("1m"),
+            trigger=lw.AfterWatermark(early=lw.AfterProcessingTime("5s")),
+            accumulation="accumulating",
+        )
+        .aggregate(total=lw.sum("value"))
+    )
+    rows, _ = run(pipeline.to_spark(spark, timers="batches"), tmp_path / "checkpoint")
+    assert [(row["timing"], row["emitted_at"].second, row["is_last"]) for row in rows] == [
+        ("EARLY", 5, False),
+        ("ON_TIME", 6, True),
+    ]
+
+
+def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> None:
+    """With a processing-time trigger Spark goes on by itself: panes come though nothing arrives."""
+    folder = write(tmp_path / "in", table(40))
+    pipeline = (
+        lw.from_spark(stream(spark, folder), time="at", watermark="1h")
+        .key_by("part")
+        .window(
+            lw.FixedWindows("1d"),
+            trigger=lw.AfterWatermark(early=lw.AfterProcessingTime("100ms")),
+            accumulation="accumulating",
+        )
+        .aggregate(n=lw.count())
+    )
+    rows: Rows = []
+    all_came = threading.Event()
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+        if sum(row["n"] for row in rows) == 40:
+            all_came.set()
+
+    shown = pipeline.to_spark(spark, key_groups=2).writeStream.foreachBatch(keep)
+    query = shown.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        assert all_came.wait(120)
+    finally:
+        query.stop()
+    assert {row["timing"] for row in rows} == {"EARLY"}
+
+
+def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:
+    frame = spark.createDataFrame(table(5))
+    begun = lw.from_spark(frame, time="at", watermark="1s")
+
+    def counted(stream: lw.Stream, key: Any = "key", **options: Any) -> Any:
+        windowed = stream.key_by(key).window(lw.FixedWindows("1m"))
+        return windowed.aggregate(n=lw.count()).to_spark(spark, **options)
+
+    return {
+        "deduplicate": lambda: counted(begun.deduplicate(id="key", within="1m")),
+        "map makes columns": lambda: counted(begun.map(lambda record: record)),
+        "made by a Python function|key_by": lambda: counted(begun, lambda record: 1),
+        "ManualWatermark": lambda: counted(
+            lw.from_spark(frame, time="at", watermark=lw.ManualWatermark())
+        ),
+        "type of 'reach'": lambda: (
+            begun.key_by("key")
+            .window(lw.FixedWindows("1m"))
+            .aggregate(reach=lw.combine(Range(), "value"))
+            .to_spark(spark)
+        ),
+        "no option": lambda: counted(begun, key_group=3),
+        "key_groups": lambda: counted(begun, key_groups=0),
+        "is no aggregate": lambda: counted(begun, types={"m": "int"}),
+        "exclude each other": lambda: counted(begun, drain=True, timers="clock"),
+    }
+
+
+def test_key_groups_are_spread_evenly(spark: Any) -> None:
+    """The numbers that stand for them hash as Spark hashes them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = spark.range(-50, 200).select(F.hash(F.col("id").cast("int")).alias("hash"), "id")
+    assert all(row["hash"] == spark_hash(row["id"]) for row in rows.collect())
+    for groups, tasks in ((8, 2), (8, 4), (8, 8), (6, 3)):
+        placed = [spark_hash(number) % tasks for number in numbers_of_groups(groups)]
+        assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
+
+
+def test_the_page_tells_the_truth(spark: Any) -> None:
+    printed = io.StringIO()
+    ((code, shown),) = page_examples("docs/spark.md")
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/spark.md", "exec"), {})
+    assert printed.getvalue() == shown
+
+
+@pytest.mark.parametrize("at", range(9))
+def test_what_cannot_run_says_what_can(spark: Any, at: int) -> None:
+    match, attempt = list(pipelines(spark).items())[at]
+    with pytest.raises((UnsupportedByRunner, InvalidArgument), match=match) as caught:
+        attempt()
+    assert caught.value.mend
