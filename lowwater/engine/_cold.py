@@ -36,7 +36,7 @@ AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
 
 _TAIL = 24
-_GONE_BYTES = 120  # of a Python bytes object of 24 bytes in a set
+_GONE_BYTES = 250  # in a set, and to delete it
 _CHUNK = 1 << 16
 
 

@@ -86,13 +86,19 @@ class StoredState:
         )
 
     def write(
-        self, batch: Batch, watermark: int, facts: dict[str, Any], may_leave: MayLeave
+        self,
+        batch: Batch,
+        watermark: int,
+        expired: int,
+        facts: dict[str, Any],
+        may_leave: MayLeave,
     ) -> bool:
         """Add what changed since the last time to a batch, and the facts, whole.
 
         Args:
             batch: The batch.
-            watermark: The input watermark: all that expired at it is gone.
+            watermark: Windows that end after it are still to become complete.
+            expired: The watermark whose expired windows are gone.
             facts: The operator's own scalars.
             may_leave: Returns which rows nothing in memory needs before they are touched or due.
 
@@ -100,14 +106,14 @@ class StoredState:
             Whether rows left memory for the store.
         """
         state = self._state
-        self.cold.write(batch, saturating_add(watermark, -state.windowing.lateness_us))
+        self.cold.write(batch, saturating_add(expired, -state.windowing.lateness_us))
         leaving = self._leaving(may_leave)
         keys = state.table["key"][leaving]
         if leaving.size:
             self.cold.freeze(batch, leaving, watermark)
-        rows = self._windows.write(batch, watermark)
+        rows = self._windows.write(batch, expired)
         if self._shown is not None:
-            self._shown.write(batch, watermark)
+            self._shown.write(batch, expired)
         self._write_keys(batch, np.concatenate((keys, state.table["key"][rows])))
         record = {
             "layout": LAYOUT,

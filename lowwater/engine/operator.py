@@ -164,7 +164,10 @@ class WindowOperator:
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
-        if self._kept().write(batch, self._from, self._facts(), self._may_leave):
+        # All that expires until then is gone, in the midst of an advance too.
+        expired = self._watermark if self._advancing is None else self._advancing[1]
+        facts = self._facts()
+        if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
             table = self._state.table
             self._dues.retain(lambda times, rows: table["due"][rows] == times)
             self._holds.retain(lambda times, rows: table["hold"][rows] == times)
