@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from benchmarks import durability
+from benchmarks import durability, memory_limit
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
 
@@ -33,6 +33,10 @@ def main() -> None:
         "--states", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000],
         help="open windows, for commits",
     )  # fmt: skip
+    parser.add_argument(
+        "--many", type=int, default=22_000_000, help="events, for more windows than memory"
+    )
+    parser.add_argument("--limit", default="1GB", help="the memory limit of these")
     parser.add_argument("--only", nargs="+", choices=_TABLES, default=_TABLES, help="tables")
     args = parser.parse_args()
     print(_machine())
@@ -98,12 +102,30 @@ def _commits(args: argparse.Namespace) -> None:
         )
 
 
+def _memory(args: argparse.Namespace) -> None:
+    print("| windows | limit | most open | events/s | ratio | resident, GB | target |")
+    print("|---|---|---|---|---|---|---|")
+    for windows in ("fixed", "sessions"):
+        speeds = []
+        for limit in ("none", args.limit):
+            found = memory_limit.measure(args.many, windows, limit, _DATA)
+            speeds.append(found.events_per_second)
+            target = f"≥ {memory_limit.RATIO_TARGET}, ≤ {memory_limit.RSS_TARGET_GB} GB"
+            print(
+                f"| {windows} | {limit} | {found.open_windows:,} | {speeds[-1] / 1e6:.2f} M "
+                f"| {speeds[-1] / speeds[0]:.2f} | {found.resident_gb:.2f} "
+                f"| {'' if limit == 'none' else target} |",
+                flush=True,
+            )
+
+
 _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": _speed,
     "open": _open_windows,
     "durable": _durable,
     "latency": _latency,
     "commits": _commits,
+    "memory": _memory,
 }
 
 

@@ -222,7 +222,7 @@ class LocalRun:
             raise InvalidArgument(
                 f"{type(source).__name__} cannot be read again after a restart",
                 where="run(state=)",
-                mend="Read files: read_parquet, read_csv or read_jsonl",
+                mend="Read files or a log: read_parquet, read_csv, read_jsonl or read_log",
             )
         return source.batches_from(self._position, size, keys)
 
