@@ -182,10 +182,9 @@ class Journal:
         if not left.any():
             return
         keys = np.hstack((encode_int64(due[left]), encode_int64(rows[left])))
-        tails = [key.tobytes() for key in keys]
-        batch.delete([self._fixed + tail for tail in tails])
+        batch.delete_columns(self._fixed, keys)
         if self.loose.is_any():
-            batch.delete([self._loose + tail for tail in tails])
+            batch.delete_columns(self._loose, keys)
 
     def _write_loose(self, batch: Batch, rows: Int64Array, keys: NDArray[np.uint8]) -> None:
         if self.loose.is_any():

@@ -120,11 +120,7 @@ class Batch:
             raise InvalidArgument(f"{len(keys)} keys do not go with {len(values)} values")
         if not len(keys):
             return
-        whole = np.empty((len(keys), len(prefix) + keys.shape[1]), dtype=np.uint8)
-        whole[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
-        whole[:, len(prefix) :] = keys
-        if whole.shape[1] >= len(END) and (whole[:, : len(END)] == 0xFF).all(axis=1).any():
-            _refuse_reserved(prefix)
+        whole = _whole_keys(prefix, keys)
         self._changes.append(_Columns(whole, np.array(values, order="C")))
         self._size_bytes += whole.size + values.size
 
@@ -135,6 +131,18 @@ class Batch:
         if keys:
             self._changes.append(Delete(keys))
             self._size_bytes += sum(map(len, keys))
+
+    def delete_columns(self, prefix: bytes, keys: NDArray[np.uint8]) -> None:
+        """Delete rows whose keys are of fixed width; one that is not there is fine.
+
+        Args:
+            prefix: What every key begins with.
+            keys: The rest of the keys, uint8 of shape (n, width).
+        """
+        if len(keys):
+            whole = _whole_keys(prefix, keys)
+            self._changes.append(Delete(_as_bytes(whole)))
+            self._size_bytes += whole.size
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete all rows with ``start <= key < stop``, at a cost that does not grow with them."""
@@ -219,6 +227,15 @@ def _check_bytes(name: str, parts: list[bytes]) -> None:
 def _refuse_reserved(key: bytes) -> None:
     mend = f"Keys from {END!r} on are the store's own: use an operator number below 65535"
     raise InvalidArgument(describe("key", key), mend=mend)
+
+
+def _whole_keys(prefix: bytes, keys: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    whole = np.empty((len(keys), len(prefix) + keys.shape[1]), dtype=np.uint8)
+    whole[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
+    whole[:, len(prefix) :] = keys
+    if whole.shape[1] >= len(END) and (whole[:, : len(END)] == 0xFF).all(axis=1).any():
+        _refuse_reserved(prefix)
+    return whole
 
 
 def _order(keys: NDArray[np.uint8]) -> Int64Array:

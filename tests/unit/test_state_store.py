@@ -234,3 +234,14 @@ def test_rows_are_kept_as_they_are(tmp_path: Path) -> None:
     log = b"".join(path.read_bytes() for path in tmp_path.rglob("*.log"))
     store.close()
     assert b"the key\x16the value that was put" in log
+
+
+def test_rows_deleted_by_columns() -> None:
+    store = MemoryStore()
+    keys = np.arange(6, dtype=np.uint8).reshape(3, 2)
+    batch = Batch()
+    batch.put_columns(b"k", keys, np.zeros((3, 1), dtype=np.uint8))
+    batch.delete_columns(b"k", keys[1:])
+    batch.delete_columns(b"k", np.zeros((0, 2), dtype=np.uint8))
+    store.commit(batch)
+    assert [key for key, _ in store.scan(b"", b"z")] == [b"k\x00\x01"]
