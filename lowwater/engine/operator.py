@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine._cold import ColdWindows
+from lowwater.engine._dropped import Dropped
 from lowwater.engine._emission import Firing, emit
 from lowwater.engine._merging import place_merging, place_plain
 from lowwater.engine._snapshot import load_snapshot, take_snapshot
@@ -26,11 +27,9 @@ from lowwater.engine.steps import (
     EXPIRED,
     LATE,
     ON_TIME,
-    UNWINDOWED,
     Bundle,
     ClockAdvance,
     EndOfInput,
-    LateBatch,
     PaneBatch,
     StepInput,
     StepOutput,
@@ -236,7 +235,7 @@ class WindowOperator:
         cold = self._cold
         if cold is None or not len(cold) or not len(bundle):
             return
-        late = _Late(self._watermark)
+        late = Dropped(self._watermark)
         element, start, end = self._assign(bundle, late)
         keys = self._state.encode_keys(bundle.keys)
         rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
@@ -317,7 +316,7 @@ class WindowOperator:
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
-        late = _Late(self._watermark)
+        late = Dropped(self._watermark)
         element, start, end = self._assign(bundle, late)
         if not len(start):
             return StepOutput(None, late.batch())
@@ -342,7 +341,7 @@ class WindowOperator:
         return StepOutput(panes, late.batch())
 
     def _assign(
-        self, bundle: Bundle, late: _Late
+        self, bundle: Bundle, late: Dropped
     ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
         """Assign windows and judge lateness on them, before any merging (S-O3)."""
         windows = self._windowing.windows
@@ -603,45 +602,6 @@ class WindowOperator:
             rows, _ = self._state.scratch.unique(rows, self._state.table.capacity)
         column[rows] = END_OF_TIME
         return rows
-
-
-@final
-class _Late:
-    """The elements of one bundle that were dropped."""
-
-    def __init__(self, watermark: int) -> None:
-        self._watermark = watermark
-        self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
-
-    def add(
-        self,
-        dropped: Mask,
-        reason: int,
-        element: Int64Array | None,
-        start: Int64Array,
-        end: Int64Array,
-    ) -> None:
-        which = np.flatnonzero(dropped)
-        if which.size:
-            of = which if element is None else element[which]
-            self._parts.append((of, start[which], end[which], reason))
-
-    def add_unwindowed(self, element: Int64Array) -> None:
-        nothing = np.zeros(len(element), dtype=np.int64)
-        self._parts.append((element, nothing, nothing, UNWINDOWED))
-
-    def batch(self) -> LateBatch | None:
-        """Return them in order of element, then window."""
-        if not self._parts:
-            return None
-        element, start, end = (
-            np.concatenate([part[at] for part in self._parts]) for at in range(3)
-        )
-        reason = np.concatenate(
-            [np.full(len(part[0]), part[3], dtype=np.uint8) for part in self._parts]
-        )
-        order = np.lexsort((end, start, element))
-        return LateBatch(element[order], start[order], end[order], reason[order], self._watermark)
 
 
 @final
