@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 _GARBAGE = 1 << 16
 _OBJECT = 64  # a guess
-_FINDING = 48  # index, queues, journal: measured
+_FINDING = 64  # index, queues, journal
 _WINDOW = ("key", "start", "end")
 
 
@@ -293,7 +293,7 @@ def _row_bytes(table: Table) -> int:
         _OBJECT if np.dtype(f.dtype).kind == "O" else np.dtype(f.dtype).itemsize
         for f in table.fields
     )
-    return columns + columns // 4 + _FINDING
+    return columns + columns // 2 + _FINDING
 
 
 def _varies(column: Int64Array) -> bool:

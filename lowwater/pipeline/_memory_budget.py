@@ -39,8 +39,8 @@ class MemoryBudget:
     def of(cls, limit: MemoryLimit | None) -> MemoryBudget:
         """Return what ``memory_limit=`` stands for.
 
-        An eighth is for blocks of the store, another for rows on their way there, and the rest for
-        the state itself.
+        An eighth is for blocks of the store, another for rows on their way there, a third one for
+        what a commit takes while it is made, and the rest for the state itself.
 
         Raises:
             InvalidArgument: It is not a number of bytes or a size such as ``"512MB"``, or it is
@@ -56,7 +56,7 @@ class MemoryBudget:
             )
         cache = min(size // 8, _MOST_CACHE)
         memtable = min(size // 8 // _MEMTABLES, _MOST_MEMTABLE)
-        return cls(size - cache - _MEMTABLES * memtable, cache, memtable)
+        return cls(size - size // 8 - cache - _MEMTABLES * memtable, cache, memtable)
 
     def open(self, path: str) -> RocksStore:
         """Open the store of a state directory with its share."""

@@ -173,7 +173,7 @@ def test_a_limit_that_is_none(limit: Any) -> None:
 def test_limits() -> None:
     budget = MemoryBudget.of("1GB")
     assert budget.rows is not None
-    assert budget.rows + budget.cache + 2 * budget.memtable == 10**9
+    assert budget.rows + budget.cache + 2 * budget.memtable == 10**9 * 7 // 8
     assert MemoryBudget.of("1 GiB") == MemoryBudget.of(1 << 30)
 
 
