@@ -57,6 +57,7 @@ class ColdWindows:
         self._filter = WindowFilter()
         self._count = 0
         self._finished = 0
+        self._loose_parts = 0
         # Of each key, for windows that merge: how many there are, and the latest end.
         self._of_key: Int64Array = np.zeros(0, dtype=np.int64)
         self._latest: Int64Array = np.zeros(0, dtype=np.int64)
@@ -74,6 +75,11 @@ class ColdWindows:
     def open_windows(self) -> int:
         """How many of them are open."""
         return self._count - self._finished
+
+    @property
+    def loose_parts(self) -> int:
+        """How many of them have a loose part."""
+        return self._loose_parts
 
     @property
     def nbytes(self) -> int:
@@ -210,6 +216,11 @@ class ColdWindows:
             places, finished = self.freezer.peek([value for _, value in chunk])
             yield keys, places
             self._know(keys, start, end, finished, watermark)
+        self._loose_parts = sum(1 for _ in store.scan(*prefix_range(self._loose)))
+        if self._state.merging is not None:
+            indexed = sum(1 for _ in store.scan(*prefix_range(self._by_key)))
+            if indexed != len(self):
+                raise damaged("a stored window", f"keys have {indexed} windows of {len(self)}")
 
     def _know(
         self,
@@ -269,8 +280,11 @@ class ColdWindows:
                     local.end.tolist(), strict=True)  # fmt: skip
         for key, first, last in spans:
             of_key = self._by_key + _bytes(key)
-            upto = min(last + self._longest, END_OF_TIME - 1) + 1
-            rows = self._indexed(store, of_key + _bytes(first), of_key + _bytes(upto))
+            upto = last + self._longest
+            stop = prefix_range(of_key)[1]
+            if upto < END_OF_TIME:
+                stop = of_key + _bytes(upto + 1)
+            rows = self._indexed(store, of_key + _bytes(first), stop)
             found.extend(tail for tail in rows if _start(tail) <= last)
         return list(dict.fromkeys(found))
 
@@ -321,6 +335,7 @@ class ColdWindows:
         loose: Sequence[bytes | None] = []
         if self.freezer.may_be_loose():
             loose = store.get([self._loose + tail for tail in tails])
+            self._loose_parts -= sum(part is not None for part in loose)
         rows = state.table.allocate(len(tails))
         self.freezer.unpack(rows, values, loose)
         for name, column in (("key", keys), ("start", start), ("end", end)):
@@ -339,6 +354,7 @@ class ColdWindows:
         if records.loose is None:
             return
         some = [at for at, data in enumerate(records.loose) if data]
+        self._loose_parts += len(some)
         batch.put(
             [self._loose + tails[at].tobytes() for at in some],
             [records.loose[at] for at in some],

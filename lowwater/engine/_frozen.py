@@ -207,7 +207,8 @@ def _fill(table: Table, rows: Int64Array, packed: NDArray[np.void], layout: Layo
         column = table[name]
         if values.dtype != column.dtype:
             field = next(field for field in table.fields if field.name == name)
-            wider = values.astype(column.dtype)
+            with np.errstate(invalid="ignore"):  # what stands for nothing may not fit
+                wider = values.astype(column.dtype)
             if object not in (values.dtype, column.dtype) and field.fill != fill:
                 nothing = values == fill
                 seen = f"{name.rsplit(':', 1)[0]}:seen"

@@ -132,6 +132,7 @@ class StoredState:
                 "layouts": self.cold.freezer.layouts,
                 "shown": self.cold.freezer.shown_layouts,
                 "windows": len(self.cold),
+                "loose": self.cold.loose_parts,
             },
             "limits": {
                 "windows": state.table.capacity,
@@ -197,8 +198,10 @@ class StoredState:
         for keys, places in cold.load(store, record["facts"]["advancing from"]):
             self._check_keys(keys, places, record["places"])
             state.count_keys(keys, places)
-        if len(cold) != record["cold"]["windows"]:
-            raise damaged("the stored state", f"{len(cold)} windows of {record['cold']['windows']}")
+        for what, found in (("windows", len(cold)), ("loose", cold.loose_parts)):
+            if found != record["cold"][what]:
+                wanted = record["cold"][what]
+                raise damaged("the stored state", f"{found} of {wanted} {what} parts are there")
         if self._memory is None:
             for _ in cold.thaw_all(store):
                 pass

@@ -14,7 +14,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.columns import Column
 from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.windowing import Windowing
-from lowwater.state.arrays import Scratch, distinct, sort_by_key_and_time
+from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
@@ -24,7 +24,6 @@ from lowwater.triggers._machine import Machine
 Mask = NDArray[np.bool_]
 
 _GARBAGE = 1 << 16
-_OBJECT = 64  # a guess
 _FINDING = 64  # index, queues, journal
 _WINDOW = ("key", "start", "end")
 
@@ -289,11 +288,13 @@ class WindowState:
 
 def _row_bytes(table: Table) -> int:
     """Return what a row takes: its columns, room to grow, and what finds it."""
-    columns = sum(
-        _OBJECT if np.dtype(f.dtype).kind == "O" else np.dtype(f.dtype).itemsize
-        for f in table.fields
+    columns = sum(np.dtype(field.dtype).itemsize for field in table.fields)
+    objects = sum(
+        object_bytes(table[field.name][: table.top])
+        for field in table.fields
+        if np.dtype(field.dtype).kind == "O"
     )
-    return columns + columns // 2 + _FINDING
+    return columns + columns // 2 + int(objects) + _FINDING
 
 
 def _varies(column: Int64Array) -> bool:

@@ -187,6 +187,8 @@ class WindowOperator:
 
     def snapshot(self) -> bytes:
         """Return the whole state as bytes, columns as buffers. O(state)."""
+        if self.cold_rows:
+            raise InternalError("a snapshot has only what is in memory, and windows have left it")
         return take_snapshot(self._state, self._facts())
 
     def restore_snapshot(self, data: bytes) -> None:
@@ -300,6 +302,11 @@ class WindowOperator:
         Costs O(touched * log n), where n are the open windows and touched those that elements of
         the bundle fall in or that are due.
         """
+        if self._advancing is not None and not (
+            isinstance(step, EndOfInput)
+            or (isinstance(step, WatermarkAdvance) and step.to >= self._watermark)
+        ):
+            raise InternalError(f"{type(step).__name__} came in the midst of an advance")
         match step:
             case Bundle():
                 return self._take_bundle(step)
@@ -353,7 +360,8 @@ class WindowOperator:
         if self._watermark == START_OF_TIME or not len(end):
             return element, start, end
         first = int(end.min())
-        if first + self._windowing.lateness_us > self._watermark and first > self._gone_until:
+        expiry = saturating_add(first, self._windowing.lateness_us)
+        if expiry > self._watermark and first > self._gone_until:
             return element, start, end
         expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)
         late.add(expired, EXPIRED, element, start, end)

@@ -231,7 +231,9 @@ class LocalRun:
         began = time.perf_counter()
         if self._ended:
             return
-        for records, position in self._batches():
+        if self._operator.is_advancing:  # a run before this one was stopped in its midst
+            yield from self._move(self._operator.watermark)
+        for records, position in () if self.ending else self._batches():
             taken = self._taken + len(records) + len(records.unreadable)
             yield from self._read(records, began)
             self._taken = taken
@@ -239,11 +241,8 @@ class LocalRun:
             self._bundles_done = 0
             if self._durable:
                 yield Outcome(boundary=True)
-        for output in self._advance(END_OF_TIME):
-            yield from self._shown(output)
-            self._note(began)
-            if self._durable and self._operator.is_advancing:
-                yield Outcome(boundary=True)
+        yield from self._move(END_OF_TIME)
+        self._note(began)
         self._ended = True
         if self._deduplicator is not None:
             self._deduplicator.advance(END_OF_TIME)
@@ -278,11 +277,14 @@ class LocalRun:
                 continue
             yield from self._step(cut, _part(bundle, cut), records, admitted)
             self._taken += cut.stop - cut.start
+            if self._durable:
+                self._bundles_done = at + 1
+            if self._estimator is not None:
+                yield from self._move(self._estimator.current())
             self._note(began)
             if self._observer is not None:
                 self._observer(self.metrics)
             if self._durable:
-                self._bundles_done = at + 1
                 yield Outcome(boundary=True)
 
     def _beat(self, began: float) -> Iterator[Outcome]:
@@ -291,8 +293,7 @@ class LocalRun:
         if now is not None:
             yield from self._shown(self._operator.step(ClockAdvance(now)))
         if self._estimator is not None:
-            for output in self._advance(self._estimator.current()):
-                yield from self._shown(output)
+            yield from self._move(self._estimator.current())
         self._note(began)
         if self._observer is not None:
             self._observer(self.metrics)
@@ -319,16 +320,18 @@ class LocalRun:
             yield Outcome(output.panes, late)
         if estimator is not None:
             estimator.observe(bundle.times)
-            for output in self._advance(estimator.current()):
-                yield from self._shown(output)
 
-    def _advance(self, to: int) -> Iterator[StepOutput]:
-        """Move the watermark, in portions where much comes back from the store for it."""
+    def _move(self, to: int) -> Iterator[Outcome]:
+        """Move the watermark, in portions where much comes back from the store for it.
+
+        Between these a run can be stopped: the next one goes on with the advance.
+        """
         operator = self._operator
         if self._store is not None:
             while (bound := operator.thaw_due(self._store, to)) is not None:
-                yield operator.step(WatermarkAdvance(to, due=bound))
-        yield operator.step(WatermarkAdvance(to))
+                yield from self._shown(operator.step(WatermarkAdvance(to, due=bound)))
+                yield Outcome(boundary=True)
+        yield from self._shown(operator.step(WatermarkAdvance(to)))
 
     def _first_ones(self, cut: Cut, bundle: Bundle, admitted: Admitted) -> Int64Array | None:
         """Return which elements of a bundle are no duplicates; ``None`` if none is one."""

@@ -127,6 +127,16 @@ class StoredView:
         }
         if not loose.keys() <= set(tails):
             raise damaged("a stored window", "there are values for it, but no such window")
+        if len(loose) != self._record["cold"]["loose"]:
+            raise damaged("a stored window", "its values are missing")
+        by_key = self._prefix(COLD_BY_KEY)
+        indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
+        if indexed and indexed != {tail[8:16] + tail[:8] + tail[16:] for tail in tails}:
+            raise damaged("a stored window", "the index of its key says something else")
+        for parts in loose.values():
+            for packed, objects in parts.get("shown", ()):
+                unpacked([packed], self._record["cold"]["shown"])
+                check_parts(objects)
         end, ids, start = read_tails(tails)
         expires = saturating_add_array(end, self.facts["lateness"])
         layouts = self._record["cold"]["layouts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,21 @@ def object_array(values: Sequence[Any]) -> NDArray[Any]:
     (2,)
     """
     return np.fromiter(values, dtype=object, count=len(values))
+
+
+def object_bytes(values: NDArray[Any]) -> float:
+    """Return what an object of an array takes on average, in bytes, by a sample of 64.
+
+    What containers hold counts one level deep.
+    """
+    sample = values[:: max(1, len(values) // 64)][:64].tolist()
+    if not sample:
+        return 0.0
+    inner = (
+        sum(map(sys.getsizeof, value)) if isinstance(value, (list, tuple, set, dict)) else 0
+        for value in sample
+    )
+    return (sum(map(sys.getsizeof, sample)) + sum(inner)) / len(sample)
 
 
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:

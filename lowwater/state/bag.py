@@ -7,7 +7,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.state.arrays import NONE, expand_ranges, run_starts, sort_by_key_and_time
+from lowwater.state.arrays import (
+    NONE,
+    expand_ranges,
+    object_bytes,
+    run_starts,
+    sort_by_key_and_time,
+)
 from lowwater.time import Int64Array
 
 _NONE = -1
@@ -42,9 +48,11 @@ class Bag:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the values held take, about; of objects a guess."""
-        each = 64 if self.dtype.kind == "O" else self.dtype.itemsize
-        return 2 * (each + 8 + 24) * self._held
+        """Bytes that the values held take, about; of objects a sample is weighed."""
+        each: float = self.dtype.itemsize
+        if self.dtype.kind == "O":
+            each = 8 + object_bytes(self._values[: self._used])
+        return int((each + 2 * (8 + 24)) * self._held)
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -229,9 +229,7 @@ def _refuse_reserved(key: bytes) -> None:
     raise InvalidArgument(describe("key", key), mend=mend)
 
 
-def _whole_keys(
-    prefix: bytes, keys: NDArray[np.uint8] | NDArray[np.void]
-) -> NDArray[np.uint8]:
+def _whole_keys(prefix: bytes, keys: NDArray[np.uint8] | NDArray[np.void]) -> NDArray[np.uint8]:
     whole = np.empty((len(keys), len(prefix) + keys.shape[1]), dtype=np.uint8)
     whole[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
     whole[:, len(prefix) :] = keys

@@ -62,6 +62,11 @@ class Table:
         """Rows there is room for."""
         return self._capacity
 
+    @property
+    def top(self) -> int:
+        """One more than the highest row that was ever live."""
+        return self._top
+
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
@@ -132,7 +137,8 @@ class Table:
         for at, field in enumerate(self._fields):
             if field.name == name:
                 old = self.columns[name]
-                new = old.astype(dtype)
+                with np.errstate(invalid="ignore"):  # what stands for nothing may not fit
+                    new = old.astype(dtype)
                 if object not in (old.dtype, new.dtype):
                     new[old == field.fill] = fill
                 self.columns[name] = new
