@@ -171,7 +171,7 @@ class KeyGroup:
         stamp = uuid.uuid4().bytes
         live.put(self.stage, key_group, stamp, kept)
         cell = Cell(self.key_groups, self.keeper.name, stamp, latest, content)
-        given = stepped.given(kept.operator, parcels.events, len(content))
+        given = stepped.given(kept.operator, parcels.events, kept.stored_bytes)
         return given, cell, kept.operator.next_deadline
 
     def once(self, parcels: Parcels, now: int) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lowwater.engine.spark.reading import frame_of_source
 from lowwater.engine.spark.signals import CarriedSignals, CarriedTime, EventTimes, Signals
 from lowwater.engine.spark.steps import native_steps
 from lowwater.engine.spark.types import arrow_schema, pane_schema, result_types, spark_schema
+from lowwater.engine.spark.versioned import rocks_keeper
 from lowwater.errors import (
     InternalError,
     InvalidArgument,
@@ -51,7 +53,9 @@ class SparkOptions:
     Args:
         key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
             It stays what it was for as long as a checkpoint is used.
-        state: Where state is kept: ``"inline"``, or a keeper.
+        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
+        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
+            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
         outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
         timers: Whether processing-time timers are judged in micro-batches that run anyway
             (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
@@ -64,6 +68,7 @@ class SparkOptions:
 
     key_groups: int = KEY_GROUPS
     state: str | StateKeeper = "inline"
+    state_location: str | Path | None = None
     outputs: Outputs = "panes"
     timers: Timers | None = None
     drain: bool = False
@@ -133,7 +138,7 @@ def panes_on_spark(spark: SparkSession, plan: Plan, options: SparkOptions) -> Da
         plan=shipped,
         schema=shown,
         key_groups=options.key_groups,
-        keeper=_keeper(options.state),
+        keeper=_keeper(spark, options, streaming=frame.isStreaming),
         timers=_timers(plan, options),
         ends=options.drain,
     )
@@ -250,14 +255,24 @@ def _timers(plan: Plan, options: SparkOptions) -> Timers:
     return "clock" if machine.has_deadlines and not options.drain else "batches"
 
 
-def _keeper(state: str | StateKeeper) -> StateKeeper:
-    if isinstance(state, str):
-        if state == "inline":
-            return InlineKeeper()
+def _keeper(spark: SparkSession, options: SparkOptions, *, streaming: bool) -> StateKeeper:
+    state = options.state
+    if options.state_location is not None and state != "rocksdb":
         raise InvalidArgument(
-            f"{describe('state', state)} is not known", mend='Use "inline", or a StateKeeper'
+            "state_location= is for state in a store of its own",
+            where="to_spark",
+            mend='Say state="rocksdb" too, or leave it out',
         )
-    return state
+    if not isinstance(state, str):
+        return state
+    if state == "inline" or (state == "rocksdb" and not streaming):
+        return InlineKeeper()  # a batch's answer keeps nothing
+    if state == "rocksdb":
+        return rocks_keeper(spark, options.state_location)
+    raise InvalidArgument(
+        f"{describe('state', state)} is not known",
+        mend='Use "inline", "rocksdb" or a StateKeeper',
+    )
 
 
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
