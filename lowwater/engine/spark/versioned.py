@@ -19,7 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from lowwater.engine.operator import WindowOperator
-from lowwater.engine.spark.keepers import KeptOperator, MakeOperator
+from lowwater.engine.spark.keepers import (
+    InlineKeeper,
+    KeptOperator,
+    MakeOperator,
+    StateKeeper,
+)
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state._version_manifest import RESTART, number_of
 from lowwater.state.store import Batch
@@ -135,18 +140,40 @@ class _Versioned:
         return version.encode()
 
 
-def rocks_keeper(spark: SparkSession, location: str | Path | None) -> RocksKeeper:
-    """Return the keeper of ``to_spark(state="rocksdb", state_location=...)``.
+def keeper_of(
+    spark: SparkSession,
+    state: str | StateKeeper,
+    location: str | Path | None,
+    *,
+    streaming: bool,
+) -> StateKeeper:
+    """Return the keeper that options of ``to_spark`` ask for.
 
     Args:
         spark: The session, whose checkpoints lie where the location is not given.
-        location: Where to keep state.
+        state: ``"inline"``, ``"rocksdb"``, or a keeper.
+        location: Where to keep state with ``"rocksdb"``.
+        streaming: Whether there is state at all: a batch's answer keeps none.
 
     Raises:
-        InvalidArgument: No location is given, and there is none to take.
+        InvalidArgument: There is no such way; or no location is given, and none is to be taken.
     """
-    retained = spark.conf.get(_RETAINED, None)
-    retain = 100 if retained is None else int(retained)
+    if location is not None and state != "rocksdb":
+        raise InvalidArgument(
+            "state_location= is for state in a store of its own",
+            where="to_spark",
+            mend='Say state="rocksdb" too, or leave it out',
+        )
+    if not isinstance(state, str):
+        return state
+    if state not in {"inline", "rocksdb"}:
+        raise InvalidArgument(
+            f"{describe('state', state)} is not known",
+            mend='Use "inline", "rocksdb" or a StateKeeper',
+        )
+    if state == "inline" or not streaming:
+        return InlineKeeper()
+    retain = int(spark.conf.get(_RETAINED, None) or 100)
     if location is not None:
         return RocksKeeper(str(location), retain=retain)
     checkpoints = spark.conf.get(CHECKPOINTS, None)
