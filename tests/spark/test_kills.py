@@ -25,7 +25,7 @@ from tests.spark.workers import ROOT
 
 KILLS = int(os.environ.get("LOWWATER_SPARK_KILLS", "10"))
 STATES = ("inline", "rocksdb")
-_FILES, _ROWS = 7, 60
+_FILES, _ROWS = 5, 80
 _START = 1_700_000_000_000_000
 
 
