@@ -28,6 +28,7 @@ HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).with_name("spark_job.py")
 SECONDS = 60
+BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # what lives for a minute is not optimized
 
 
 def main() -> None:
@@ -68,6 +69,8 @@ def submit(master: str, archive: Path, folder: Path) -> str:
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": BRIEFLY,
+        "spark.executor.extraJavaOptions": BRIEFLY,
         # Two executors are wanted before the first task runs, so that both get some.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS}s",
@@ -133,7 +136,13 @@ def daemon(folder: Path, *command: str) -> Iterator[None]:
 def environment() -> dict[str, str]:
     """Return the environment of all processes: this Python, and lowwater not on its path."""
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**own, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}
+    return {
+        **own,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_DAEMON_JAVA_OPTS": BRIEFLY,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONWARNINGS": "ignore::FutureWarning",  # pyspark's, in each worker
+    }
 
 
 def free_port() -> int:

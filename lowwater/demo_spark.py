@@ -55,9 +55,7 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
         folder = Path(place)
         files = _write_files(flights, folder / "flights")
         _say(out, f"{len(flights):,} flights that left New York in 2013, or were meant to, in the")
-        _say(
-            out, f"order of landing: {weeks} files, one for each week, and a micro-batch for each."
-        )
+        _say(out, f"order of landing: {files} files of four weeks, with a micro-batch for each.")
         _say(out, "")
         with _session(spark, folder) as session:
             rows = [
