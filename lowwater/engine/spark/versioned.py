@@ -25,7 +25,7 @@ from lowwater.engine.spark.keepers import (
     MakeOperator,
     StateKeeper,
 )
-from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.errors import InvalidArgument, StateError, UnsupportedByRunner, describe
 from lowwater.state._version_manifest import RESTART, number_of
 from lowwater.state.store import Batch
 from lowwater.state.versions import Versions
@@ -157,6 +157,7 @@ def keeper_of(
 
     Raises:
         InvalidArgument: There is no such way; or no location is given, and none is to be taken.
+        UnsupportedByRunner: None is given, and over Spark Connect none can be taken.
     """
     if location is not None and state != "rocksdb":
         raise InvalidArgument(
@@ -189,6 +190,12 @@ def keeper_of(
 
 def _qualified(spark: SparkSession, place: str) -> str:
     """Return a path as Spark understands it: without a scheme, it is on Hadoop's own default."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedByRunner(
+            f"over Spark Connect it is not known what filesystem {CHECKPOINTS} is on",
+            where="to_spark(state_location=)",
+            mend="Name a folder or URI that all tasks reach: state_location=...",
+        )
     context: Any = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(place)
     whole = path.getFileSystem(context._jsc.hadoopConfiguration()).makeQualified(path).toString()
