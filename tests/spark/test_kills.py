@@ -144,7 +144,7 @@ def _run(folder: Path, state: str, how: str, *, seconds: float | None = None) ->
             driver.stdout.readline()
             began = time.perf_counter()
             try:
-                driver.wait(120 if seconds is None else seconds)
+                driver.wait(300 if seconds is None else seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(driver.pid, signal.SIGKILL)
                 driver.wait()
