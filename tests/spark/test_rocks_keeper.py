@@ -75,6 +75,7 @@ def test_a_lost_cache_is_rebuilt(keeper: RocksKeeper, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cache")
     given, _, _ = group.step(0, cell, parcels(2), 0, live=LiveOperators())
     assert shown(given) == shown(wanted) != []
+    assert given.column("state_bytes")[0].as_py() > 1_000  # all of it, not the version's name
 
 
 def test_old_versions_are_collected(keeper: RocksKeeper, tmp_path: Path) -> None:
