@@ -4,6 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 CORE   := $(VENV)/.stamp-core
+SPARK  := $(VENV)/.stamp-spark
 DEV    := $(VENV)/.stamp-dev
 # Tests run in this many processes; `make test WORKERS=0` runs them in one.
 WORKERS ?= 2
@@ -13,13 +14,16 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench nightly crash fuzz clean
+.PHONY: help demo demo-spark test check format bench nightly crash fuzz clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 demo: $(CORE) ## run the demonstration
 	$(PY) -m lowwater demo $(ARGS)
+
+demo-spark: $(SPARK) ## run it on Spark, and compare (needs Java)
+	$(PY) -m lowwater demo --spark $(ARGS)
 
 test: $(DEV) ## run all tests
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
@@ -39,8 +43,9 @@ bench: $(DEV) ## measure speed
 nightly: $(DEV) ## run the property tests with many examples
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
 
-crash: $(DEV) ## kill durable runs 500 times, and compare what they give
-	LOWWATER_KILLS=500 $(PY) -m pytest tests/crash $(ARGS)
+crash: $(DEV) ## kill durable runs 500 times, queries on Spark 60 times; compare what they give
+	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=60 \
+	  $(PY) -m pytest tests/crash tests/spark/test_kills.py $(ARGS)
 
 fuzz: $(DEV) ## feed bytes that were never written to everything that reads stored bytes
 	LOWWATER_FUZZ=5000 $(PY) -m pytest -n $(WORKERS) tests/property/test_decoders.py $(ARGS)
@@ -60,6 +65,10 @@ $(CORE): pyproject.toml | $(PY)
 	$(PIP) install -e '.[examples]'
 	@touch $@
 
+$(SPARK): pyproject.toml | $(PY)
+	$(PIP) install -e '.[examples,spark]'
+	@touch $(CORE) $@
+
 $(DEV): pyproject.toml | $(PY)
 	$(PIP) install -e '.[dev]'
-	@touch $(CORE) $@
+	@touch $(CORE) $(SPARK) $@

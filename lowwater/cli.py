@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
+        if options.command == "demo" and options.spark:
+            from lowwater.demo_spark import demo_spark
+
+            return 0 if demo_spark(sys.stdout) else 1
         if options.command == "demo":
             from lowwater.demo import demo
 
@@ -70,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Departures and delays by hour, aircraft duty sessions, and a check of the "
         "results; under a minute.",
     )
-    demo.add_argument(
+    where = demo.add_mutually_exclusive_group()
+    where.add_argument(
+        "--spark",
+        action="store_true",
+        help="run on Spark, as a stream of files, and compare with the embedded runner",
+    )
+    where.add_argument(
         "--state",
         metavar="DIR",
         help="keep state and output in DIR: interrupted with Ctrl-C, or killed, the same command "

@@ -93,7 +93,7 @@ def demo(out: TextIO, state: str | None = None) -> bool:
     return good
 
 
-def departures(flights: pa.Table | Path) -> Pipeline:
+def departures(flights: pa.Table | Path, lateness: str = LATENESS) -> Pipeline:
     """Departures and mean delay per origin and hour, with early, on-time and late panes."""
     return (
         _stream(flights, lw.BoundedDisorder(DISORDER), lw.ArrivalClock("landed", tick="30m"))
@@ -104,7 +104,7 @@ def departures(flights: pa.Table | Path) -> Pipeline:
                 early=lw.AfterProcessingTime("30m", align="30m"), late=lw.AfterCount(1)
             ),
             accumulation="accumulating",
-            allowed_lateness=LATENESS,
+            allowed_lateness=lateness,
         )
         .aggregate(departures=lw.count(), delay=lw.mean("dep_delay"))
     )

@@ -156,7 +156,7 @@ class Pipeline:
         for name in options:
             if name not in known:
                 raise InvalidArgument(f"there is no option {name!r}", mend=nearest(name, known))
-        return panes_on_spark(spark, self._plan, SparkOptions(**options))
+        return panes_on_spark(spark, self._plan, SparkOptions(**options), self._clock)
 
     def _outcomes(
         self, options: RunOptions, *, durable: bool = False, memory: int | None = None

@@ -189,11 +189,12 @@ class StateStore(Protocol):
         Commits made while the rows are read do not change them. ``scan(b"", END)`` is everything.
         """
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> object:
         """Make all changes of a batch, or none: they are durable when this returns.
 
-        After an error the outcome of this one commit is open until the store is opened again:
-        it is there whole, or not at all. Further commits raise ``StateError`` until then.
+        What it returns, if anything, is the store's own. After an error the outcome of this one
+        commit is open until the store is opened again: it is there whole, or not at all. Further
+        commits raise ``StateError`` until then.
         """
 
     def close(self) -> None:

@@ -124,6 +124,12 @@ class GroupStore:
         manifest = self._opened().manifest
         return None if manifest is None else manifest.version
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tables of this version, of which it may share most with earlier ones."""
+        manifest = self._opened().manifest
+        return 0 if manifest is None else sum(table.size for table in manifest.tables)
+
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         database = self._readable()
         wanted = check_readable(keys)

@@ -314,6 +314,56 @@ def test_time_may_be_carried_in_the_records(spark: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_an_arrival_clock_goes_along(spark: Any, tmp_path: Path) -> None:
+    """A micro-batch is at the end of its last arrival's tick; and at the end it stays there."""
+    arrivals = [[1, 3], [7, 8], [19]]
+    tables = [
+        pa.table({"at": [START] * len(some), "key": ["A"] * len(some),
+                  "arrived": [START + at * SECOND for at in some]})
+        for some in arrivals
+    ]  # fmt: skip
+    folder = write(tmp_path / "in", *tables)
+
+    def pipeline(begun: lw.Stream) -> lw.Pipeline:
+        return (
+            begun.key_by("key")
+            .window(
+                lw.FixedWindows("1d"),
+                trigger=lw.AfterWatermark(early=lw.AfterProcessingTime("5s")),
+                accumulation="accumulating",
+            )
+            .aggregate(n=lw.count())
+        )
+
+    clock = lw.ArrivalClock("arrived", tick="10s")
+    reading = lw.read_parquet(
+        str(folder), time="at", watermark=lw.BoundedDisorder("1h"), clock=clock
+    )
+    shown = pipeline(reading).to_spark(spark, files_per_batch=1, drain=True)
+    rows, _ = run(shown, tmp_path / "checkpoint")
+    emitted = [(row["timing"], row["n"], row["emitted_at"].second) for row in rows]
+    assert emitted == [("EARLY", 4, 15), ("ON_TIME", 5, 20)]
+    assert plain(rows) == plain(embedded(pipeline(reading)))
+
+
+def test_clocks_that_tasks_cannot_ask_are_refused(spark: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", table(4))
+
+    def made(clock: Any, watermark: Any = None, **options: Any) -> Any:
+        watermark = watermark or lw.BoundedDisorder("1s")
+        begun = lw.read_parquet(str(folder), time="at", watermark=watermark, clock=clock)
+        windowed = begun.key_by("key").window(lw.FixedWindows("1m"))
+        return windowed.aggregate(n=lw.count()).to_spark(spark, **options)
+
+    assert made(lw.WallClock()).isStreaming
+    with pytest.raises(UnsupportedByRunner, match="an object of this process"):
+        made(lw.ManualClock())
+    with pytest.raises(UnsupportedByRunner, match=r"CarriedTime\(watermark='at', clock='day'\)"):
+        made(lw.ArrivalClock("day"), CarriedTime("at"))
+    with pytest.raises(InvalidArgument, match="the records carry time"):
+        made(lw.ArrivalClock("day"), timers="clock")
+
+
 def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> None:
     """With a processing-time trigger Spark goes on by itself: panes come though nothing arrives."""
     folder = write(tmp_path / "in", table(40))

@@ -8,3 +8,4 @@ from lowwater.engine.spark.query import SparkOptions as SparkOptions
 from lowwater.engine.spark.settings import configure as configure
 from lowwater.engine.spark.settings import recommended as recommended
 from lowwater.engine.spark.signals import CarriedTime as CarriedTime
+from lowwater.engine.spark.versioned import RocksKeeper as RocksKeeper

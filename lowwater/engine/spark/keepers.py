@@ -26,6 +26,11 @@ class KeptOperator(Protocol):
         """The operator, with the state it was opened with and whatever steps it took since."""
         ...
 
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes all of its state had at the last save."""
+        ...
+
     def save(self) -> bytes:
         """Keep what it has come to; return what :meth:`StateKeeper.open` will find it by."""
         ...
@@ -65,13 +70,20 @@ class InlineKeeper:
 class _Inline:
     def __init__(self, operator: WindowOperator) -> None:
         self._operator = operator
+        self._bytes = 0
 
     @property
     def operator(self) -> WindowOperator:
         return self._operator
 
+    @property
+    def stored_bytes(self) -> int:
+        return self._bytes
+
     def save(self) -> bytes:
-        return self._operator.snapshot()
+        snapshot = self._operator.snapshot()
+        self._bytes = len(snapshot)
+        return snapshot
 
 
 @final

@@ -109,7 +109,7 @@ class KeyGroup:
         keeper: Where state is kept.
         timers: Whether the clock alone may wake a group.
         ends: Whether a micro-batch without records is the end of the input.
-        live: The operators that this process still has.
+        carries_clock: Whether records carry the clock: it stands still without them.
     """
 
     stage: str
@@ -119,6 +119,7 @@ class KeyGroup:
     keeper: StateKeeper
     timers: Timers
     ends: bool
+    carries_clock: bool = False
 
     def __call__(
         self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
@@ -171,7 +172,7 @@ class KeyGroup:
         stamp = uuid.uuid4().bytes
         live.put(self.stage, key_group, stamp, kept)
         cell = Cell(self.key_groups, self.keeper.name, stamp, latest, content)
-        given = stepped.given(kept.operator, parcels.events, len(content))
+        given = stepped.given(kept.operator, parcels.events, kept.stored_bytes)
         return given, cell, kept.operator.next_deadline
 
     def once(self, parcels: Parcels, now: int) -> pa.Table:
@@ -198,7 +199,9 @@ class KeyGroup:
         for letters in parcels.letters:
             stepped.letters += rows.add_letters(from_bytes(letters))
         elements = unpacked(parcels.elements, len(self.plan.keys))
-        inputs: list[StepInput] = [ClockAdvance(now if parcels.clock is None else parcels.clock)]
+        inputs: list[StepInput] = []
+        if parcels.clock is not None or not self.carries_clock:
+            inputs.append(ClockAdvance(now if parcels.clock is None else parcels.clock))
         if elements is not None:
             inputs.append(elements.bundle)
         inputs.append(WatermarkAdvance(self._watermark(parcels, latest)))

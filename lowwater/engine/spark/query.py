@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 import pyarrow as pa
@@ -12,17 +13,20 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
+from lowwater.engine.clocks import ClockLike
 from lowwater.engine.ingest import OnError
 from lowwater.engine.records import Records
 from lowwater.engine.runner import Plan, strictest_needs
 from lowwater.engine.spark.cell import CELL_DDL
-from lowwater.engine.spark.keepers import InlineKeeper, StateKeeper
+from lowwater.engine.spark.clocks import signals_of, time_columns
+from lowwater.engine.spark.keepers import StateKeeper
 from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
 from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
 from lowwater.engine.spark.reading import frame_of_source
-from lowwater.engine.spark.signals import CarriedSignals, CarriedTime, EventTimes, Signals
+from lowwater.engine.spark.signals import CarriedTime, Signals
 from lowwater.engine.spark.steps import native_steps
 from lowwater.engine.spark.types import arrow_schema, pane_schema, result_types, spark_schema
+from lowwater.engine.spark.versioned import keeper_of
 from lowwater.errors import (
     InternalError,
     InvalidArgument,
@@ -51,7 +55,9 @@ class SparkOptions:
     Args:
         key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
             It stays what it was for as long as a checkpoint is used.
-        state: Where state is kept: ``"inline"``, or a keeper.
+        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
+        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
+            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
         outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
         timers: Whether processing-time timers are judged in micro-batches that run anyway
             (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
@@ -64,6 +70,7 @@ class SparkOptions:
 
     key_groups: int = KEY_GROUPS
     state: str | StateKeeper = "inline"
+    state_location: str | Path | None = None
     outputs: Outputs = "panes"
     timers: Timers | None = None
     drain: bool = False
@@ -95,13 +102,22 @@ class SparkOptions:
             )
 
 
-def panes_on_spark(spark: SparkSession, plan: Plan, options: SparkOptions) -> DataFrame:
+def panes_on_spark(
+    spark: SparkSession, plan: Plan, options: SparkOptions, clock: ClockLike | None = None
+) -> DataFrame:
     """Return the panes of a stage as a DataFrame: streaming if the source is.
+
+    Args:
+        spark: The session.
+        plan: The stage.
+        options: How to run it.
+        clock: What its source was given as ``clock=``.
 
     Raises:
         UnsupportedByRunner: The stage does what cannot be done here.
     """
     _require_supported(plan)
+    signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
     for at, key in enumerate(plan.keys):
@@ -126,26 +142,28 @@ def panes_on_spark(spark: SparkSession, plan: Plan, options: SparkOptions) -> Da
         result_types(plan.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
+    keeper = keeper_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = replace(plan, source=Elsewhere(), steps=steps)
-    packed = _packed(frame, shipped, options)
+    packed = _packed(frame, shipped, options, signals)
     group = KeyGroup(
         stage=uuid.uuid4().hex,
         plan=shipped,
         schema=shown,
         key_groups=options.key_groups,
-        keeper=_keeper(options.state),
-        timers=_timers(plan, options),
+        keeper=keeper,
+        timers=_timers(plan, options, carries_clock=carries_clock),
         ends=options.drain,
+        carries_clock=carries_clock,
     )
     made = _streamed(packed, group) if frame.isStreaming else _at_once(packed, group)
     return _counted(made).select("rows").mapInArrow(_unpack, spark_schema(shown))
 
 
-def _packed(frame: DataFrame, plan: Plan, options: SparkOptions) -> DataFrame:
+def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> DataFrame:
     ahead = None if options.max_ahead is None else duration(options.max_ahead, name="max_ahead")
     keys = [F.col(f"`{key}`") for key in plan.keys]
     group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
-    columns = [F.col(f"`{name}`") for name in _needed(frame, plan, options)]
+    columns = [F.col(f"`{name}`") for name in _needed(frame, plan, options, signals)]
     columns.append(group.alias(GROUP))
     if ahead is not None:
         columns.append(F.unix_micros(F.current_timestamp()).alias(NOW))
@@ -153,7 +171,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions) -> DataFrame:
         plan=plan,
         key_groups=options.key_groups,
         on_error=options.on_error,
-        signals=_signals(plan),
+        signals=signals,
         keep_records=options.outputs == "all",
         max_ahead_us=ahead,
         partition=_partition,
@@ -161,14 +179,12 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions) -> DataFrame:
     return frame.select(*columns).mapInArrow(packer.__call__, PARCEL_DDL)
 
 
-def _needed(frame: DataFrame, plan: Plan, options: SparkOptions) -> list[str]:
+def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
     """Return the columns that go on: Spark need not read the others."""
     if plan.steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
     needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
-    needed |= strictest_needs(plan.aggregates).keys()
-    if isinstance(plan.watermark, CarriedTime):
-        needed |= {name for name in (plan.watermark.watermark, plan.watermark.clock) if name}
+    needed |= strictest_needs(plan.aggregates).keys() | time_columns(signals)
     return [name for name in frame.columns if name in needed or name.startswith("__lw_")]
 
 
@@ -237,27 +253,19 @@ def _require_supported(plan: Plan) -> None:
         )
 
 
-def _signals(plan: Plan) -> Signals:
-    if isinstance(plan.watermark, CarriedTime):
-        return CarriedSignals(plan.watermark, plan.time)
-    return EventTimes()
-
-
-def _timers(plan: Plan, options: SparkOptions) -> Timers:
+def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers:
+    if carries_clock:
+        if options.timers == "clock":
+            raise InvalidArgument(
+                'timers="clock" has Spark wait by its own clock, but here the records carry time',
+                where="to_spark",
+                mend="Leave it out: timers are judged as records move the clock",
+            )
+        return "batches"
     if options.timers is not None:
         return options.timers
     machine = Machine(plan.windowing.trigger, merging=plan.windowing.merging is not None)
     return "clock" if machine.has_deadlines and not options.drain else "batches"
-
-
-def _keeper(state: str | StateKeeper) -> StateKeeper:
-    if isinstance(state, str):
-        if state == "inline":
-            return InlineKeeper()
-        raise InvalidArgument(
-            f"{describe('state', state)} is not known", mend='Use "inline", or a StateKeeper'
-        )
-    return state
 
 
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:

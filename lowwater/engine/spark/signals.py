@@ -90,14 +90,19 @@ class CarriedSignals:
 
     def split(self, records: Records) -> tuple[Signal, Records]:
         carried = self.carried
-        clock = None if carried.clock is None else _largest(records, carried.clock)
-        signal = Signal(clock=clock, watermark=_largest(records, carried.watermark))
+        clock = None if carried.clock is None else largest(records, carried.clock)
+        signal = Signal(clock=clock, watermark=largest(records, carried.watermark))
         present = _column(records, self.time).to_arrow().is_valid()
         kept = present.to_numpy(zero_copy_only=False)
         return signal, records if kept.all() else records.take(np.flatnonzero(kept))
 
 
-def _largest(records: Records, name: str) -> int | None:
+def largest(records: Records, name: str) -> int | None:
+    """Return the latest instant in a column, int microseconds; ``None`` if it has none.
+
+    Raises:
+        InvalidArgument: There is no such column.
+    """
     column = _column(records, name)
     problems = Problems()
     times = event_times(column, name, None, problems)

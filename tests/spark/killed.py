@@ -1,0 +1,182 @@
+"""The query that is killed: a driver of its own, told who is to die and when.
+
+``python -m tests.spark.killed FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb`` and HOW
+is ``none``, ``before:N`` or ``after:N`` (the driver dies around the N-th time that state is saved),
+``worker:N`` (a Python worker dies in the user's function as it is called for the N-th time) or
+``raise:N`` (that function fails). It says ``started`` when the query runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import lowwater as lw
+from lowwater.engine.spark import InlineKeeper, RocksKeeper, StateKeeper, configure
+from lowwater.engine.spark.keepers import KeptOperator, MakeOperator
+
+FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Counts calls over processes and tasks, in the length of a file."""
+
+    path: Path
+
+    def is_at(self, number: int) -> bool:
+        """Count one call, and say whether it is the N-th."""
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, b".")
+            return os.lseek(file, 0, os.SEEK_CUR) == number
+        finally:
+            os.close(file)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A keeper at whose N-th save the driver dies; the worker is left to write as it likes."""
+
+    inner: StateKeeper
+    counter: Counter
+    when: str
+    number: int
+    driver: int
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
+        return _Deadly(self, self.inner.open(make, key_group, content))
+
+
+@dataclass
+class _Deadly:
+    keeper: Deadly
+    kept: KeptOperator
+
+    @property
+    def operator(self) -> Any:
+        return self.kept.operator
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.kept.stored_bytes
+
+    def save(self) -> bytes:
+        keeper = self.keeper
+        now = keeper.counter.is_at(keeper.number)
+        if now and keeper.when == "before":
+            os.killpg(keeper.driver, signal.SIGKILL)
+        saved = self.kept.save()
+        if now and keeper.when == "after":
+            os.killpg(keeper.driver, signal.SIGKILL)
+        return saved
+
+
+@dataclass(frozen=True)
+class Tripping:
+    """A user's combiner: counts, and comes to grief when it is told to."""
+
+    counter: Counter
+    how: str
+    number: int
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        if self.how in {"worker", "raise"} and self.counter.is_at(self.number):
+            if self.how == "worker":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("once only")
+        return accumulator + 1
+
+    def merge_accumulators(self, accumulators: Iterable[int]) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def main() -> None:
+    """Run the query over what is in a folder, until the end or until death."""
+    folder, state, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    kind, _, number = how.partition(":")
+    count = int(number or 0)
+    counter = Counter(folder / f"{kind}-{count}")
+    keeper: StateKeeper = InlineKeeper()
+    if state == "rocksdb":
+        keeper = RocksKeeper(
+            str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
+        )
+    if kind in {"before", "after"}:
+        keeper = Deadly(keeper, counter, kind, count, os.getpgid(0))
+    pipeline = (
+        lw.read_parquet(
+            str(folder / "in"),
+            time="at",
+            watermark=lw.BoundedDisorder("5s"),
+            clock=lw.ArrivalClock("arrived", tick="5s"),
+        )
+        .key_by("key")
+        .window(
+            lw.Sessions("8s"),
+            trigger=lw.AfterWatermark(
+                early=lw.AfterAny(lw.AfterCount(3), lw.AfterProcessingTime("4s")),
+                late=lw.AfterCount(1),
+            ),
+            accumulation="retracting",
+            allowed_lateness="6s",
+        )
+        .aggregate(
+            total=lw.sum("value"),
+            values=lw.collect("value"),
+            last=lw.last("name"),
+            called=lw.combine(Tripping(counter, kind, count), "value"),
+        )
+    )
+    panes = pipeline.to_spark(
+        _session(folder), state=keeper, key_groups=2, files_per_batch=1, drain=True,
+        outputs="all", types={"called": "bigint"},
+    )  # fmt: skip
+    query = (
+        panes.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    print("started", flush=True)
+    query.awaitTermination()
+
+
+def _session(folder: Path) -> SparkSession:
+    builder = (
+        SparkSession.builder.master("local[2,4]")  # a task may fail three times
+        .appName("lowwater kills")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "700m")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", FAST)
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+    )
+    configure(builder, partitions=2)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+if __name__ == "__main__":
+    main()
