@@ -21,25 +21,20 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from lowwater.engine.spark import recommended
+
 _DELAY = "10 seconds"
 _MINUTE_US = 60_000_000
 _PANES = "key string, start timestamp, total long"
 _STATE = "ends array<long>, totals array<long>"
+# All queries run with what is recommended for this library's.
 _CONFIGURATION = {
     "spark.master": "local[2]",
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # Files of some megabytes are read in one task otherwise, and one core waits for the other.
-    "spark.sql.files.openCostInBytes": "65536",
+    **recommended(partitions=2),
 }
 
 

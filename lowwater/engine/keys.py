@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from itertools import repeat
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.columns import Column
 from lowwater.errors import InternalError
-from lowwater.state.arrays import distinct
+from lowwater.state.arrays import distinct, object_array
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
@@ -238,11 +239,13 @@ class _ObjectCodes:
     def __init__(self, type: pa.DataType | None, codes: dict[Hashable, int] | None = None) -> None:
         self._type = _plain(type)
         self._codes = codes or {}
-        self._top = max(self._codes.values(), default=-1) + 1
-        self._free: list[int] = sorted(set(range(self._top)) - set(self._codes.values()))
+        given = self._given()
+        self._top = int(given.max()) + 1 if len(given) else 0
         self._values: NDArray[Any] = np.empty(max(64, 2 * self._top), dtype=object)
-        for value, code in self._codes.items():
-            self._values[code] = value
+        self._values[given] = object_array(list(self._codes))
+        taken = np.zeros(self._top, dtype=np.bool_)
+        taken[given] = True
+        self._free: list[int] = np.flatnonzero(~taken).tolist()
         self._known: dict[tuple[int, ...], _KnownDictionary] = {}
 
     def __len__(self) -> int:
@@ -288,39 +291,53 @@ class _ObjectCodes:
         return Column(self._values[codes], type=self._type)
 
     def retain(self, live: NDArray[np.bool_]) -> None:
-        dead = [value for value, code in self._codes.items() if not _is_live(live, code)]
+        given = self._given()
+        kept = _among(live, given)
+        dead = given[~kept]
+        if 2 * len(dead) > len(given):
+            given = given[kept]
+            self._codes = dict(zip(self._values[given].tolist(), given.tolist(), strict=True))
+        else:
+            for value in self._values[dead].tolist():
+                del self._codes[value]
+        self._values[dead] = None
+        self._free += dead.tolist()
         gone = np.zeros(self._top, dtype=np.bool_)
-        for value in dead:
-            code = self._codes.pop(value)
-            self._values[code] = None
-            gone[code] = True
-            self._free.append(code)
+        gone[dead] = True
         for known in self._known.values():
             known.codes[(known.codes >= 0) & gone[known.codes]] = -1
 
-    def _look_up(self, values: Iterable[Any]) -> Int64Array:
-        codes = self._codes
-        found = [codes.get(value, -1) for value in values]
-        result = np.array(found, dtype=np.int64)
-        if -1 in found:
-            for at, (code, value) in enumerate(zip(found, values, strict=True)):
-                if code < 0:
-                    result[at] = self._code_of(value)
-        return result
+    def _given(self) -> Int64Array:
+        return np.fromiter(self._codes.values(), dtype=np.int64, count=len(self._codes))
 
-    def _code_of(self, value: Any) -> int:
-        code = self._codes.get(value)
-        if code is None:
-            if self._free:
-                code = self._free.pop()
-            else:
-                code = self._top
-                self._top += 1
-                if code == len(self._values):
-                    self._values = np.concatenate((self._values, np.empty(code, dtype=object)))
-            self._codes[value] = code
-            self._values[code] = value
-        return code
+    def _look_up(self, values: list[Any]) -> Int64Array:
+        # Loops run inside map and dict: a key costs a fraction of what it costs in a loop here.
+        found = self._found(values)
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
+            unknown = [values[at] for at in missing.tolist()]
+            self._add(list(dict.fromkeys(unknown)))
+            found[missing] = self._found(unknown)
+        return found
+
+    def _found(self, values: list[Any]) -> Int64Array:
+        codes = map(self._codes.get, values, repeat(-1))
+        return np.fromiter(codes, dtype=np.int64, count=len(values))
+
+    def _add(self, values: list[Any]) -> None:
+        """Give new values codes, those of forgotten ones first."""
+        reused = len(self._free) - min(len(self._free), len(values))
+        codes = self._free[reused:][::-1]
+        del self._free[reused:]
+        top = self._top + len(values) - len(codes)
+        codes += range(self._top, top)
+        self._top = top
+        if top > len(self._values):
+            room = np.empty(max(top, 2 * len(self._values)), dtype=object)
+            room[: len(self._values)] = self._values
+            self._values = room
+        self._values[codes] = object_array(values)
+        self._codes.update(zip(values, codes, strict=True))
 
     def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
         """Return the codes of an Arrow dictionary, which many bundles in a row may share."""
@@ -357,7 +374,3 @@ def _among(live: NDArray[np.bool_], rows: Int64Array) -> NDArray[np.bool_]:
     inside = rows < len(live)
     kept[inside] = live[rows[inside]]
     return kept
-
-
-def _is_live(live: NDArray[np.bool_], code: int) -> bool:
-    return code < len(live) and bool(live[code])

@@ -152,7 +152,8 @@ class Packer:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        order = np.argsort(group, kind="stable")
+        # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
+        order = np.argsort(group.astype(np.uint16), kind="stable")
         if near is not None:
             order = order[near[order]]
             group = group[near]
