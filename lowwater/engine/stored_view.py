@@ -133,8 +133,8 @@ class StoredView:
         indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
         if indexed and indexed != {tail[8:16] + tail[:8] + tail[16:] for tail in tails}:
             raise damaged("a stored window", "the index of its key says something else")
-        for parts in loose.values():
-            for packed, objects in parts.get("shown", ()):
+        for each in loose.values():
+            for packed, objects in each.get("shown", ()):
                 unpacked([packed], self._record["cold"]["shown"])
                 check_parts(objects)
         end, ids, start = read_tails(tails)
