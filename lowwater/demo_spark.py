@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from lowwater.io.terminal import table
 from lowwater.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from lowwater.engine.spark.local import SparkSession
 
 # Nobody is that late, however long a micro-batch is: so the end does not hang on where they end.
 LATENESS = "1d"
@@ -155,32 +154,13 @@ def _session(given: SparkSession | None, folder: Path) -> Iterator[SparkSession]
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise UnsupportedByRunner("Spark needs Java", mend="Install Java 17 or 21: a JRE will do")
     try:
-        from pyspark.sql import SparkSession
-
-        from lowwater.engine.spark import configure
+        from lowwater.engine.spark.local import local_session
     except ImportError as error:
         raise UnsupportedByRunner(
             f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
         ) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # pyspark's, in each worker
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("lowwater demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    )
-    configure(builder, partitions=2)
-    session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    try:
+    with local_session("lowwater demo", folder) as session:
         yield session
-    finally:
-        session.stop()
 
 
 def _say(out: TextIO, line: str) -> None:
