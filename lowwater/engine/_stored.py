@@ -133,6 +133,7 @@ class StoredState:
                 "shown": self.cold.freezer.shown_layouts,
                 "windows": len(self.cold),
                 "loose": self.cold.loose_parts,
+                "by key": 0 if state.merging is None else len(self.cold),
             },
             "limits": {
                 "windows": state.table.capacity,

@@ -131,7 +131,8 @@ class StoredView:
             raise damaged("a stored window", "its values are missing")
         by_key = self._prefix(COLD_BY_KEY)
         indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
-        if indexed and indexed != {tail[8:16] + tail[:8] + tail[16:] for tail in tails}:
+        wanted = {tail[8:16] + tail[:8] + tail[16:] for tail in tails}
+        if indexed != (wanted if self._record["cold"]["by key"] else set()):
             raise damaged("a stored window", "the index of its key says something else")
         for each in loose.values():
             for packed, objects in each.get("shown", ()):

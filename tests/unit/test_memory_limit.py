@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,17 +14,21 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine import _cold
-from lowwater.engine._stored import FACTS, KEYS
+from lowwater.engine._stored import COLD, COLD_BY_KEY, COLD_LOOSE, FACTS, KEYS
 from lowwater.engine.columns import Column
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.steps import Bundle, WatermarkAdvance
+from lowwater.engine.stored_view import StoredView
 from lowwater.engine.windowing import Windowing
+from lowwater.errors import StateError
 from lowwater.io.delivery import ParquetFolder
 from lowwater.pipeline import _memory_budget
 from lowwater.pipeline._memory_budget import MemoryBudget
 from lowwater.pipeline.state_tools import state_info, verify_state
+from lowwater.state.key_layout import prefix_range, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
+from lowwater.time import END_OF_TIME
 from tests.unit.durable_runs import Stopped, stopping
 
 SECOND = 1_000_000
@@ -255,3 +260,64 @@ def test_runs_that_are_stopped_and_go_on_with_other_limits(tmp_path: Path, windo
             state=state, memory_limit=100_000, **options
         )
     assert rows(cold) == rows(plain)
+
+
+def test_sessions_that_end_with_time_are_found_again() -> None:
+    sessions = Windowing(windows=lw.Sessions("5s"))
+    driven = Driven(sessions, memory=0)
+    last = END_OF_TIME // SECOND
+    driven.take([1], [last - 3])
+    driven.save()
+    driven.take([1], [last - 2])
+    assert driven.operator.open_windows == 1
+
+
+@pytest.mark.parametrize("table", [COLD, COLD_LOOSE, COLD_BY_KEY])
+def test_parts_that_are_missing_are_told(table: int) -> None:
+    def made() -> WindowOperator:
+        operator = WindowOperator(
+            Windowing(windows=lw.Sessions("5s")), {"seen": lw.collect("value")}
+        )
+        operator.keep_in_store(1, memory=0)
+        return operator
+
+    driven = Driven(FIXED, memory=0)
+    driven.operator = made()
+    driven.take([1, 2], [10, 50])
+    driven.save()
+    assert made().restore(driven.store)
+    batch = Batch()
+    batch.delete_range(*prefix_range(table_prefix(1, 0, table)))
+    driven.store.commit(batch)
+    with pytest.raises(StateError, match="damaged"):
+        made().restore(driven.store)
+    with pytest.raises(StateError, match="damaged"):
+        StoredView(driven.store, 1).verify()
+
+
+def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    records(tmp_path)
+    source = tmp_path / "in.parquet"
+    shutil.copy(source, folder / "a.parquet")
+    pipeline = (
+        lw.read_parquet(str(folder), time="time", watermark=lw.BoundedDisorder("2h"))
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(n=lw.count())
+    )
+    options: Any = {"state": tmp_path / "state", "memory_limit": 4096, **QUIET}
+    with (
+        mock.patch.object(_memory_budget, "_LEAST", 0),
+        mock.patch.object(_cold, "AT_ONCE", 50),
+    ):
+        with stopping("before forgetting", 5), pytest.raises(Stopped):
+            pipeline.write_to().run(bundle_size=1000, commit_every="bundle", **options)
+        shutil.copy(source, folder / "b.parquet")
+        with pytest.raises(StateError, match="there is more to read"):
+            pipeline.write_to().run(bundle_size=1000, **options)
+        (folder / "b.parquet").unlink()
+        metrics = pipeline.write_to().run(bundle_size=1000, **options)
+    plain = pipeline.collect(**QUIET)
+    assert metrics.panes == plain.metrics.panes
