@@ -46,6 +46,16 @@ if TYPE_CHECKING:
     from lowwater.engine.panes import ErrorRecord as ErrorRecord
     from lowwater.engine.panes import LateRecord as LateRecord
     from lowwater.engine.panes import Pane as Pane
+    from lowwater.engine.process import ProcessContext as ProcessContext
+    from lowwater.engine.process import ProcessOperator as ProcessOperator
+    from lowwater.engine.process import combining_cell as combining_cell
+    from lowwater.engine.process import list_cell as list_cell
+    from lowwater.engine.process import map_cell as map_cell
+    from lowwater.engine.process import ordered_cell as ordered_cell
+    from lowwater.engine.process import output as output
+    from lowwater.engine.process import set_cell as set_cell
+    from lowwater.engine.process import timer as timer
+    from lowwater.engine.process import value_cell as value_cell
     from lowwater.engine.steps import PaneBatch as PaneBatch
     from lowwater.engine.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
@@ -109,6 +119,10 @@ _PLACES = {
     "lowwater.engine.clocks": "ArrivalClock ManualClock WallClock",
     "lowwater.engine.metrics": "Metrics",
     "lowwater.engine.panes": "ErrorRecord LateRecord Pane",
+    "lowwater.engine.process": (
+        "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
+        "set_cell timer value_cell"
+    ),
     "lowwater.engine.steps": "PaneBatch",
     "lowwater.engine.windowing": "Windowing",
     "lowwater.errors": (

@@ -1,0 +1,494 @@
+"""The cells of a process as its hooks see them: each shows what the current key holds.
+
+A cell keeps what all keys hold in one dictionary, by scope: the number of a key, or of a key and
+window. Values may be changed in place within the hook that read them; what is read and could be
+changed counts as changed when state is saved.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from functools import reduce
+from operator import itemgetter
+from typing import Any, ClassVar, final
+from uuid import UUID
+
+from sortedcontainers import SortedKeyList
+
+from lowwater.engine.process.declarations import Cell, CellKind, checked
+from lowwater.errors import InvalidArgument, StateError, describe, user_code
+from lowwater.state.codec import encode
+from lowwater.state.damage import damaged
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, InstantLike, instant
+
+_FIXED = frozenset(
+    {
+        type(None), bool, int, float, str, bytes, Instant, Decimal, UUID,
+        dt.date, dt.time, dt.datetime, dt.timedelta,
+    }
+)  # fmt: skip
+_time_of = itemgetter(0)
+
+
+@final
+class Cursor:
+    """Which scope the cells and timers show."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self) -> None:
+        self.scope = -1
+
+
+class HeldCell:
+    """What all cells share: where they keep things, what changed, and how it is stored.
+
+    Args:
+        name: What the process calls it.
+        declared: The declaration.
+        cursor: Whose state it shows.
+    """
+
+    __slots__ = ("_cursor", "changed", "declared", "held", "name")
+
+    kind: ClassVar[CellKind]
+
+    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+        self.name = name
+        self.declared = declared
+        self.held: dict[int, Any] = {}
+        self.changed: set[int] = set()
+        self._cursor = cursor
+
+    def clear(self) -> None:
+        """Forget what the key holds here."""
+        self.drop(self._cursor.scope)
+
+    def drop(self, scope: int) -> None:
+        """Forget what a scope holds here."""
+        if self.held.pop(scope, self) is not self:
+            self.changed.add(scope)
+
+    def merge(self, into: int, sources: list[int]) -> None:
+        """Move what scopes hold, in the order of their windows, to one (which may be of them)."""
+        parts = [self.held.pop(scope) for scope in sources if scope in self.held]
+        if parts:
+            self.changed.update((into, *sources))
+            with user_code(f"merge of the cell {self.name!r}"):
+                self.held[into] = parts[0] if len(parts) == 1 else reduce(self._merged, parts)
+
+    def encoded(self, scope: int) -> bytes | None:
+        """Return what a scope holds as bytes; ``None`` for nothing.
+
+        Raises:
+            StateError: It cannot be stored.
+        """
+        return encode(self._stored(self.held[scope])) if scope in self.held else None
+
+    def load(self, scope: int, value: Any) -> None:
+        """Take up what :meth:`encoded` gave, decoded.
+
+        Raises:
+            StateError: It is something else.
+        """
+        self.held[scope] = self._loaded(value)
+
+    def _stored(self, held: Any) -> Any:
+        return held
+
+    def _loaded(self, value: Any) -> Any:
+        return value
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        raise NotImplementedError
+
+    def _filled(self, value: Any, kind: type) -> Any:
+        """Return a decoded value that must be of a type and hold something."""
+        if type(value) is not kind or not value:
+            raise damaged(f"the cell {self.name!r}", f"it holds a {type(value).__name__}")
+        return value
+
+
+@final
+class ValueState(HeldCell):
+    """One value."""
+
+    __slots__ = ("_default", "_dtype", "_merge")
+
+    kind = "value"
+
+    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+        super().__init__(name, declared, cursor)
+        self._default = declared.default
+        self._dtype = declared.dtype
+        self._merge = declared.merge
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a value was set, and not cleared since."""
+        return self._cursor.scope in self.held
+
+    def get(self) -> Any:
+        """Return the value, or the default where there is none."""
+        scope = self._cursor.scope
+        value = self.held.get(scope, self._default)
+        if type(value) not in _FIXED and scope in self.held:
+            self.changed.add(scope)  # it may be about to change in place
+        return value
+
+    def set(self, value: Any) -> None:
+        """Hold a value; ``None`` is one too.
+
+        Raises:
+            InvalidArgument: It does not fit the cell's dtype.
+        """
+        if self._dtype is not None:
+            value = checked(value, self._dtype, "value", f"cell {self.name!r}")
+        scope = self._cursor.scope
+        self.held[scope] = value
+        self.changed.add(scope)
+
+    def _loaded(self, value: Any) -> Any:
+        if self._dtype is None:
+            return value
+        try:
+            return checked(value, self._dtype, "value", f"cell {self.name!r}")
+        except InvalidArgument as error:
+            raise damaged(f"the cell {self.name!r}", error.what) from None
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        assert self._merge is not None, "definitions see to it"
+        merged = self._merge(left, right)
+        return merged if self._dtype is None else checked(merged, self._dtype, "merged", self.name)
+
+
+@final
+class ListState(HeldCell):
+    """A list."""
+
+    __slots__ = ()
+
+    kind = "list"
+
+    def append(self, value: Any) -> None:
+        """Add a value at the end."""
+        self._own().append(value)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add values at the end."""
+        added = list(values)
+        if added:
+            self._own().extend(added)
+
+    def get(self) -> list[Any]:
+        """Return the values, as a list of its own. O(n)."""
+        held = self.held.get(self._cursor.scope)
+        if held is None:
+            return []
+        self.changed.add(self._cursor.scope)  # values in it may be about to change in place
+        return list(held)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self.held.get(self._cursor.scope, ()))
+
+    def _own(self) -> list[Any]:
+        scope = self._cursor.scope
+        self.changed.add(scope)
+        held: list[Any] = self.held.setdefault(scope, [])
+        return held
+
+    def _loaded(self, value: Any) -> Any:
+        return self._filled(value, list)
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        return left + right
+
+
+@final
+class MapState(HeldCell):
+    """A mapping."""
+
+    __slots__ = ()
+
+    kind = "map"
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._seen()[key]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a key of the mapping, or the default."""
+        return self._seen().get(key, default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        scope = self._cursor.scope
+        self.changed.add(scope)
+        self.held.setdefault(scope, {})[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._seen()[key]
+        if not self.held[self._cursor.scope]:
+            self.clear()
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Take a key out and return its value, or the default."""
+        if key not in self:
+            return default
+        value = self[key]
+        del self[key]
+        return value
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return keys and values, in order of first setting. O(n)."""
+        return list(self._seen().items())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._seen()))
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.held.get(self._cursor.scope, ())
+
+    def __len__(self) -> int:
+        return len(self.held.get(self._cursor.scope, ()))
+
+    def _seen(self) -> dict[Any, Any]:
+        scope = self._cursor.scope
+        held: dict[Any, Any] | None = self.held.get(scope)
+        if held is None:
+            return {}
+        self.changed.add(scope)
+        return held
+
+    def _loaded(self, value: Any) -> Any:
+        return self._filled(value, dict)
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        merge = self.declared.merge
+        assert merge is not None, "definitions see to it"
+        both = {k: merge(left[k], v) if k in left else v for k, v in right.items()}
+        return {**left, **both}
+
+
+@final
+class SetState(HeldCell):
+    """A set. Its order of iteration is that of adding."""
+
+    __slots__ = ()
+
+    kind = "set"
+
+    # A dictionary of nulls: the order of a set of text would change from process to process.
+
+    def add(self, value: Any) -> bool:
+        """Add a value; return whether it is new."""
+        scope = self._cursor.scope
+        held = self.held.setdefault(scope, {})
+        if value in held:
+            return False
+        held[value] = None
+        self.changed.add(scope)
+        return True
+
+    def discard(self, value: Any) -> None:
+        """Take a value out, if it is there."""
+        scope = self._cursor.scope
+        held = self.held.get(scope)
+        if held is None or value not in held:
+            return
+        del held[value]
+        self.changed.add(scope)
+        if not held:
+            del self.held[scope]
+
+    def get(self) -> set[Any]:
+        """Return the values, as a set of its own. O(n)."""
+        return set(self.held.get(self._cursor.scope, ()))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self.held.get(self._cursor.scope, ())))
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.held.get(self._cursor.scope, ())
+
+    def __len__(self) -> int:
+        return len(self.held.get(self._cursor.scope, ()))
+
+    def _stored(self, held: Any) -> Any:
+        return list(held)
+
+    def _loaded(self, value: Any) -> Any:
+        return dict.fromkeys(self._filled(value, list))
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        return {**left, **right}
+
+
+@final
+class CombiningState(HeldCell):
+    """A value that others are added to."""
+
+    __slots__ = ("_combiner",)
+
+    kind = "combining"
+
+    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+        super().__init__(name, declared, cursor)
+        assert declared.combiner is not None
+        self._combiner = declared.combiner
+
+    def add(self, value: Any) -> None:
+        """Add a value."""
+        scope, combiner = self._cursor.scope, self._combiner
+        held = self.held.get(scope, self)
+        if held is self:
+            held = combiner.create_accumulator()
+        self.held[scope] = combiner.add_input(held, value)
+        self.changed.add(scope)
+
+    def get(self) -> Any:
+        """Return what the values added come to; where there are none, what nothing does."""
+        held = self.held.get(self._cursor.scope, self)
+        if held is self:
+            held = self._combiner.create_accumulator()
+        return own(self._combiner.extract_output(held))
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything was added, and not cleared since."""
+        return self._cursor.scope in self.held
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        return self._combiner.merge_accumulators([left, right])
+
+
+@final
+class OrderedState(HeldCell):
+    """Values by event time; of one time, in order of adding."""
+
+    __slots__ = ()
+
+    kind = "ordered"
+
+    def add(self, time: InstantLike, value: Any) -> None:
+        """Add a value at a time. O(log n)."""
+        scope = self._cursor.scope
+        at = time if type(time) is int else int(instant(time, name="time"))
+        held = self.held.get(scope)
+        if held is None:
+            held = self.held[scope] = SortedKeyList(key=_time_of)
+        held.add((at, value))
+        self.changed.add(scope)
+
+    def range(
+        self, start: InstantLike | None = None, stop: InstantLike | None = None
+    ) -> list[tuple[int, Any]]:
+        """Return the (time, value) pairs with ``start <= time < stop``; ``None`` for no bound.
+
+        O(log n + what it returns).
+        """
+        held = self.held.get(self._cursor.scope)
+        if held is None:
+            return []
+        self.changed.add(self._cursor.scope)  # values may be about to change in place
+        first, last = _bounds(held, start, stop)
+        return list(held[first:last])
+
+    def count(self, start: InstantLike | None = None, stop: InstantLike | None = None) -> int:
+        """Return how many there are with ``start <= time < stop``. O(log n)."""
+        held = self.held.get(self._cursor.scope)
+        if held is None:
+            return 0
+        first, last = _bounds(held, start, stop)
+        return max(0, last - first)
+
+    def delete(self, start: InstantLike | None = None, stop: InstantLike | None = None) -> int:
+        """Delete those with ``start <= time < stop``; return how many there were."""
+        scope = self._cursor.scope
+        held = self.held.get(scope)
+        if held is None:
+            return 0
+        first, last = _bounds(held, start, stop)
+        if last <= first:
+            return 0
+        del held[first:last]
+        self.changed.add(scope)
+        if not held:
+            del self.held[scope]
+        return last - first
+
+    def first(self) -> tuple[int, Any] | None:
+        """Return the earliest (time, value), or ``None``. O(log n)."""
+        return self._end(0)
+
+    def last(self) -> tuple[int, Any] | None:
+        """Return the latest (time, value), or ``None``. O(log n)."""
+        return self._end(-1)
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return iter(self.range())
+
+    def __len__(self) -> int:
+        return len(self.held.get(self._cursor.scope, ()))
+
+    def _end(self, at: int) -> tuple[int, Any] | None:
+        held = self.held.get(self._cursor.scope)
+        if held is None:
+            return None
+        self.changed.add(self._cursor.scope)
+        found: tuple[int, Any] = held[at]
+        return found
+
+    def _stored(self, held: Any) -> Any:
+        return [[at, value] for at, value in held]
+
+    def _loaded(self, value: Any) -> Any:
+        for entry in self._filled(value, list):
+            if not (
+                isinstance(entry, list)
+                and len(entry) == 2
+                and type(entry[0]) is int
+                and START_OF_TIME <= entry[0] <= END_OF_TIME
+            ):
+                raise damaged(f"the cell {self.name!r}", f"it holds {entry!r}")
+        return SortedKeyList([(at, each) for at, each in value], key=_time_of)
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        return SortedKeyList([*left, *right], key=_time_of)
+
+
+CELLS: dict[CellKind, type[HeldCell]] = {
+    made.kind: made
+    for made in (ValueState, ListState, MapState, SetState, CombiningState, OrderedState)
+}
+
+
+def own(value: Any) -> Any:
+    """Return a value that shares no part with a cell: what was emitted must not change (S-K5)."""
+    kind = type(value)
+    if kind in _FIXED:
+        return value
+    if kind is dict:
+        return {k: v if type(v) in _FIXED else own(v) for k, v in value.items()}
+    if kind is list:
+        return [own(each) for each in value]
+    return copy.deepcopy(value)
+
+
+def refused(error: StateError, cell: str, key: object, process: str) -> StateError:
+    """Return the error for a value that cannot be stored, with the cell and the key."""
+    return StateError(
+        f"the cell {cell!r} of {describe('key', key)} cannot be stored: {error.what}",
+        where=process,
+        mend=error.mend,
+    )
+
+
+def _bounds(held: Any, start: InstantLike | None, stop: InstantLike | None) -> tuple[int, int]:
+    first = 0 if start is None else held.bisect_key_left(int(instant(start, name="start")))
+    last = len(held) if stop is None else held.bisect_key_left(int(instant(stop, name="stop")))
+    return first, last

@@ -1,0 +1,164 @@
+"""What a process declares, read from the user's object and checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from lowwater.engine.process.context import ProcessContext
+from lowwater.engine.process.declarations import Cell, Output, Timer
+from lowwater.engine.process.output import MAIN
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument, describe
+from lowwater.triggers import Default
+
+_HOOKS = {
+    False: ("on_record", "on_timer", "on_window_expired", "on_end"),
+    True: ("on_records", "on_timers", "on_windows_expired", "on_keys_end"),
+}
+_RESERVED = frozenset(
+    name for name in dir(ProcessContext) if not name.startswith("_")
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A process, taken apart.
+
+    Args:
+        process: The user's object.
+        name: What messages call it.
+        vectorised: Whether it takes bundles as columns.
+        cells, timers: The declarations by name, in order.
+        outputs: The tags it may emit to, the main one first.
+    """
+
+    process: Any
+    name: str
+    vectorised: bool
+    cells: dict[str, Cell]
+    timers: dict[str, Timer]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, process: object, windowing: Windowing | None) -> Definition:
+        """Return what an object declares.
+
+        Raises:
+            InvalidArgument: It is no process, or not one for these windows.
+        """
+        if isinstance(process, type):
+            raise InvalidArgument(
+                f"{describe('process', process)} is a class", mend=f"Use {process.__name__}()"
+            )
+        name = f"process({type(process).__name__})"
+        vectorised = _has(process, "on_records")
+        if vectorised == _has(process, "on_record"):
+            both = "both on_record and on_records" if vectorised else "no method on_record"
+            raise InvalidArgument(
+                f"{describe('process', process)} has {both}",
+                mend="Give it on_record(record, ctx), or on_records(batch, ctx) for columns",
+            )
+        found: dict[str, Any] = {}
+        for base in reversed(type(process).__mro__):
+            found.update(vars(base))
+        declared = {n: v for n, v in found.items() if isinstance(v, (Cell, Timer, Output))}
+        definition = cls(
+            process,
+            name,
+            vectorised,
+            {n: v for n, v in declared.items() if isinstance(v, Cell)},
+            {n: v for n, v in declared.items() if isinstance(v, Timer)},
+            (MAIN, *(n for n, v in declared.items() if isinstance(v, Output))),
+        )
+        definition._check_names(declared)
+        definition._check_hooks(windowing)
+        if vectorised:
+            definition._check_columns()
+        if windowing is not None:
+            definition._check_windowing(windowing)
+        return definition
+
+    def hook(self, name: str) -> Any:
+        """Return a method of the process, ``None`` if it has none of that name."""
+        return getattr(self.process, name) if _has(self.process, name) else None
+
+    def _check_names(self, declared: dict[str, Any]) -> None:
+        for name in declared:
+            if name in _RESERVED or name.startswith("_") or name == MAIN:
+                raise InvalidArgument(
+                    f"{name!r} cannot be the name of a cell, timer or output: it means something "
+                    "else in a context",
+                    where=self.name,
+                    mend="Choose another name",
+                )
+
+    def _check_hooks(self, windowing: Windowing | None) -> None:
+        mine, others = _HOOKS[self.vectorised], _HOOKS[not self.vectorised]
+        for name, other in zip(mine, others, strict=True):
+            if _has(self.process, other):
+                raise InvalidArgument(
+                    f"it has {other} beside {mine[0]}, and {other} would never be called",
+                    where=self.name,
+                    mend=f"Call it {name}",
+                )
+        _, on_timer, expired, end = mine
+        if self.timers and not _has(self.process, on_timer):
+            raise InvalidArgument(
+                f"it declares the timer {next(iter(self.timers))!r}, but has no method {on_timer}",
+                where=self.name,
+                mend=f"Give it {on_timer}, or leave the timer out",
+            )
+        if windowing is None and _has(self.process, expired):
+            raise InvalidArgument(
+                f"it has {expired}, but no windows",
+                where=self.name,
+                mend=f"Put it into windows, or use {end}",
+            )
+        if windowing is not None and _has(self.process, end):
+            raise InvalidArgument(
+                f"it has {end}, but in windows, all of which expire before the end",
+                where=self.name,
+                mend=f"Use {expired}",
+            )
+
+    def _check_columns(self) -> None:
+        for name, cell in self.cells.items():
+            if cell.kind != "value" or cell.dtype is None:
+                raise InvalidArgument(
+                    f"the cell {name!r} is no column: a vectorised process takes value cells with "
+                    "a dtype",
+                    where=self.name,
+                    mend=f'Write {name} = lw.value_cell(dtype="int64"), or use on_record',
+                )
+
+    def _check_windowing(self, windowing: Windowing) -> None:
+        if windowing.trigger != Default():
+            raise InvalidArgument(
+                f"{describe('trigger', windowing.trigger)} has no meaning for a process, which "
+                "decides by itself when to emit",
+                where=self.name,
+                mend="Leave the trigger out, and use timers",
+            )
+        if windowing.merging is None:
+            return
+        if self.vectorised:
+            raise InvalidArgument(
+                f"the windows of {windowing.windows!r} merge, and a vectorised process has no way "
+                "to merge its cells",
+                where=self.name,
+                mend="Use on_record, or windows that do not merge",
+            )
+        for name, cell in self.cells.items():
+            if cell.kind in ("value", "map") and cell.merge is None:
+                raise InvalidArgument(
+                    f"the windows of {windowing.windows!r} merge, and nothing says how two of the "
+                    f"cell {name!r} become one",
+                    where=self.name,
+                    mend=f"Write {name} = lw.{cell.kind}_cell(merge=...), a function of two values",
+                )
+
+
+def _has(process: object, name: str) -> bool:
+    return callable(getattr(process, name, None))

@@ -1,0 +1,145 @@
+"""The operator of a keyed computation: hooks of the user's own over state and timers per key."""
+
+from __future__ import annotations
+
+from typing import final
+
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.output import ProcessOutput
+from lowwater.engine.process.records import RecordProcess
+from lowwater.engine.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    StepInput,
+    WatermarkAdvance,
+)
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import START_OF_TIME
+
+
+@final
+class ProcessOperator:
+    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
+
+    A step does no I/O, reads no clock and starts no thread; what the user's hooks do is theirs.
+
+    Args:
+        process: The user's object (see ``docs/process.md``).
+        windowing: The windows and their lateness; ``None`` for a process without windows.
+        columns: The columns that records have; ``None`` for all that come.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+
+    Raises:
+        InvalidArgument: The object is no process, or not one for these windows.
+    """
+
+    def __init__(
+        self,
+        process: object,
+        *,
+        windowing: Windowing | None = None,
+        columns: tuple[str, ...] | None = None,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+    ) -> None:
+        self.definition = Definition.of(process, windowing)
+        self._engine = RecordProcess(
+            self.definition, windowing, columns, int(watermark), int(clock)
+        )
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tags the process may emit to, the main one first."""
+        return self.definition.outputs
+
+    @property
+    def watermark(self) -> int:
+        """The input watermark, int microseconds."""
+        return self._engine.watermark
+
+    @property
+    def output_watermark(self) -> int:
+        """The low watermark behind this operator: the input's, or an earlier timer's output time.
+
+        It never goes back (S-H3, S-K6).
+        """
+        return self._engine.output_watermark
+
+    @property
+    def clock(self) -> int:
+        """The clock, int microseconds."""
+        return self._engine.clock
+
+    @property
+    def next_deadline(self) -> int:
+        """The clock at which a processing-time timer is due next; the end of time for none."""
+        return self._engine.next_deadline
+
+    @property
+    def open_windows(self) -> int:
+        """How many keys (in windows: keys and windows) have state."""
+        return len(self._engine)
+
+    @property
+    def state_rows(self) -> int:
+        """The same: nothing is kept of a key that has neither a cell nor a timer (S-K2)."""
+        return len(self._engine)
+
+    def holder(self) -> str:
+        """Return what holds the output watermark, in words: the input, or a key and its timer."""
+        return self._engine.holder()
+
+    def step(self, step: StepInput) -> ProcessOutput:
+        """Take one input and return what it gives (S-O1).
+
+        Costs O(elements + timers due * log timers), and whatever the hooks do.
+
+        Raises:
+            DataError: A hook failed, or timers set each other without end.
+            InvalidArgument: A hook asked for what there is not, or emitted below the output
+                watermark.
+        """
+        engine = self._engine
+        match step:
+            case Bundle():
+                return engine.take(step)
+            case WatermarkAdvance(to=to, due=None):
+                return engine.advance_watermark(int(to))
+            case WatermarkAdvance():
+                raise InvalidArgument(
+                    "a process takes an advance of the watermark whole, not in portions",
+                    mend="Leave due out",
+                )
+            case ClockAdvance(to=to):
+                return engine.advance_clock(int(to))
+            case EndOfInput():
+                return engine.end()
+
+    def keep_in_store(self, operator: int, group: int = 0) -> None:
+        """Have changes noted, so that :meth:`save` can write them; before the first step.
+
+        Args:
+            operator: Number of the operator in its pipeline: its place in the store.
+            group: Number of the key group.
+        """
+        self._engine.keep_in_store(operator, group)
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch of a store. O(changed).
+
+        Raises:
+            StateError: A cell holds what cannot be stored; the message names cell and key.
+        """
+        self._engine.save(batch)
+
+    def restore(self, store: StateStore) -> bool:
+        """Take up what was saved in a store, before the first step; say whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, of another layout, or another process's.
+        """
+        return self._engine.restore(store)

@@ -1,0 +1,324 @@
+"""The durable form of a per-record process: rows by key, window, cell and timer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine._stored import read_keys
+from lowwater.engine._types import type_to_bytes
+from lowwater.engine.keys import KeyDictionary
+from lowwater.engine.process.cells import HeldCell, refused
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.placing import Placing
+from lowwater.engine.process.scopes import Scopes
+from lowwater.engine.process.timers import Setting, Slot, Timers
+from lowwater.engine.steps import key_values
+from lowwater.errors import StateError
+from lowwater.state.codec import decode, encode
+from lowwater.state.damage import damaged, decoding
+from lowwater.state.key_layout import decode_int64, prefix_range, table_prefix
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME
+
+LAYOUT = 1
+FACTS, KEYS, SCOPES, CELLS, TIMERS = range(5)
+_WHAT = "the stored state of a process"
+_WIDTH = 8
+_BIAS = 1 << 63
+
+
+@final
+class StoredProcess:
+    """Writes what changed, and reads it all.
+
+    Args:
+        definition: What the process declares.
+        scopes, cells, timers: Its state, with nothing in it yet.
+        operator: Number of the operator in its pipeline.
+        group: Number of the key group.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        scopes: Scopes,
+        cells: Sequence[HeldCell],
+        timers: Timers,
+        operator: int,
+        group: int,
+    ) -> None:
+        self._definition = definition
+        self._scopes = scopes
+        self._cells = cells
+        self._timers = timers
+        self._names = list(definition.timers)
+        self._facts, self._keys, self._places, cell_rows, self._settings = (
+            table_prefix(operator, group, table) for table in range(5)
+        )
+        # By name, so that others may be declared before and after it.
+        self._cell_rows = [cell_rows + cell.name.encode() + b"\0" for cell in cells]
+        self._written: set[int] = set()
+        self._dead: set[int] = set()
+        scopes.on_forgetting = self._forget
+
+    def write(self, batch: Batch, facts: dict[str, int], placing: Placing | None) -> None:
+        """Add what changed since the last time to a batch, and the facts.
+
+        Raises:
+            StateError: A cell holds what cannot be stored.
+        """
+        self._write_keys(batch)
+        self._write_cells(batch)
+        self._write_timers(batch)
+        keys = self._scopes.keys
+        record = {
+            "layout": LAYOUT,
+            "facts": {
+                **facts,
+                "turn": self._timers.turn,
+                "births": self._scopes.births,
+                "lateness": 0 if placing is None else placing.windowing.lateness_us,
+                "gone until": START_OF_TIME if placing is None else placing.gone_until,
+                "keys": 0 if keys is None else keys.capacity,
+                "top": self._scopes.top,
+            },
+            "declared": _declared(self._definition),
+            "windows": None if placing is None else repr(placing.windowing.windows),
+            "keys": None
+            if keys is None
+            else [(None if kind is None else type_to_bytes(kind), d) for kind, d in keys.kinds()],
+            "counts": [len(self._scopes), *(len(cell.held) for cell in self._cells)],
+            "timers": self._timers.count,
+        }
+        batch.put([self._facts], [encode(record)])
+
+    def load(self, store: StateStore, placing: Placing | None) -> dict[str, int] | None:
+        """Fill the state from a store, and return the facts; ``None`` if there is nothing.
+
+        Raises:
+            StateError: What is stored is damaged, or another process's.
+        """
+        (data,) = store.get([self._facts])
+        if data is None:
+            return None
+        with decoding(_WHAT):
+            record = decode(data)
+            check_record(record, self._definition, placing)
+            facts: dict[str, int] = record["facts"]
+            self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
+            if record["keys"] is not None:
+                self._load_keys(store, record["keys"], facts["keys"])
+            self._load_scopes(store, facts)
+            self._load_cells(store, record)
+            self._load_timers(store, facts["turn"])
+            found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
+            known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
+            was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
+            if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
+                raise damaged(_WHAT, "parts of it are missing")
+            if placing is not None:
+                placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
+                for scope, born in self._scopes.born.items():
+                    end = self._scopes.place(scope)[2]
+                    self._timers.expire_at(placing.expires(end), born, scope)
+            return facts
+
+    def _write_keys(self, batch: Batch) -> None:
+        scopes = self._scopes
+        gone = {k for k in scopes.left if k in self._written and not scopes.has_key(k)}
+        self._written -= gone
+        batch.delete([self._keys + _number(key) for key in sorted(gone | self._dead)])
+        self._dead, scopes.left = set(), set()
+        changed = sorted(scopes.changed)
+        scopes.changed = set()
+        live = [scope for scope in changed if scope in scopes.born]
+        batch.delete([self._places + _number(s) for s in changed if s not in scopes.born])
+        batch.put(
+            [self._places + _number(scope) for scope in live],
+            [encode([*scopes.place(scope), scopes.born[scope]]) for scope in live],
+        )
+        ids = sorted({scopes.key_id(scope) for scope in live} - self._written)
+        if not ids or scopes.keys is None:
+            return
+        self._written.update(ids)
+        columns = scopes.keys.decode(np.array(ids, dtype=np.int64))
+        parts = zip(*(column.to_list() for column in columns), strict=True)
+        batch.put(
+            [self._keys + _number(key) for key in ids], [encode(list(values)) for values in parts]
+        )
+
+    def _write_cells(self, batch: Batch) -> None:
+        for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            gone: list[bytes] = []
+            for scope in sorted(cell.changed):
+                try:
+                    value = cell.encoded(scope)
+                except StateError as error:
+                    key = self._scopes.key(scope)
+                    raise refused(error, cell.name, key, self._definition.name) from error
+                if value is None:
+                    gone.append(prefix + _number(scope))
+                else:
+                    keys.append(prefix + _number(scope))
+                    values.append(value)
+            batch.delete(gone)
+            batch.put(keys, values)
+            cell.changed.clear()
+
+    def _write_timers(self, batch: Batch) -> None:
+        rows: dict[bytes, bytes] = {}
+        gone: list[bytes] = []
+        for scope, slot in self._timers.changed:
+            setting = self._timers.held.get(scope, {}).get(slot)
+            name = self._names[slot[0]]
+            try:
+                row = self._settings + name.encode() + b"\0" + _number(scope) + encode(slot[1])
+            except StateError as error:
+                raise StateError(
+                    f"a tag of the timer {name!r} cannot be stored: {error.what}",
+                    where=self._definition.name,
+                    mend=error.mend,
+                ) from error
+            if setting is None:
+                gone.append(row)
+            else:
+                rows[row] = encode(list(setting))
+        batch.delete(sorted(gone))
+        batch.put(sorted(rows), [rows[row] for row in sorted(rows)])
+        self._timers.changed = set()
+
+    def _load_keys(self, store: StateStore, kinds: list[Any], limit: int) -> None:
+        ids, columns = read_keys(store, self._keys, kinds, limit)
+        keys = KeyDictionary(len(kinds))
+        if len(ids):
+            keys.restore(ids, columns)
+            if len(keys) != len(ids):
+                raise damaged("a stored key", "it is stored twice")
+        self._scopes.keys = keys
+        self._written = set(ids.tolist())
+        self._values = dict(zip(ids.tolist(), key_values(columns), strict=True))
+
+    def _load_scopes(self, store: StateStore, facts: dict[str, int]) -> None:
+        scopes = self._scopes
+        seen: set[int] = set()
+        for tail, data in _rows(store, self._places):
+            scope, place = _scope(tail), decode(data)
+            if not (isinstance(place, list) and [type(each) for each in place] == [int] * 4):
+                raise damaged(_WHAT, f"a key has the place {place!r}")
+            key, start, end, born = place
+            if key not in self._written or not 0 <= born < facts["births"] or born in seen:
+                raise damaged(_WHAT, f"there is a place of no key: {place!r}")
+            sound = (
+                0 <= scope < facts["top"]
+                and START_OF_TIME <= start < end <= END_OF_TIME
+                and scopes.find(key, start, end) is None
+                if scopes.windowed
+                else (key, start, end) == (scope, 0, 0)
+            )
+            if not sound:
+                raise damaged(_WHAT, f"there is no such window: {place!r}")
+            seen.add(born)
+            scopes.restore(scope, (key, start, end), born, self._values[key])
+        if any(not scopes.has_key(key) for key in self._written):
+            raise damaged(_WHAT, "there is a key without state")
+        scopes.top = max(scopes.top, facts["top"])
+        self._values = {}
+
+    def _load_cells(self, store: StateStore, record: dict[str, Any]) -> None:
+        for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
+            for tail, data in _rows(store, prefix):
+                scope = _scope(tail)
+                if scope not in self._scopes.born:
+                    raise damaged(_WHAT, f"the cell {cell.name!r} has a value of no key")
+                cell.load(scope, decode(data))
+
+    def _load_timers(self, store: StateStore, turns: int) -> None:
+        seen: set[int] = set()
+        for number, name in enumerate(self._names):
+            for tail, data in _rows(store, self._settings + name.encode() + b"\0"):
+                scope, tag = _scope(tail[:_WIDTH]), decode(tail[_WIDTH:])
+                setting = _setting(decode(data), turns)
+                if scope not in self._scopes.born or setting.turn in seen:
+                    raise damaged(_WHAT, f"the timer {name!r} is set for no key")
+                seen.add(setting.turn)
+                slot: Slot = (number, tag)
+                self._timers.put(scope, slot, setting)
+
+    def _forget(self, kept: NDArray[np.bool_]) -> None:
+        """Note that the dictionary is about to take back the ids that are not kept."""
+        gone = {key for key in self._written if key >= len(kept) or not kept[key]}
+        self._dead |= gone
+        self._written -= gone
+
+
+def check_record(record: Any, definition: Definition, placing: Placing | None) -> None:
+    """Check the stored facts of a process against the process that is to go on.
+
+    Raises:
+        StateError: They are damaged, of another layout, or of a process with other cells, timers
+            or windows.
+    """
+    if record["layout"] != LAYOUT:
+        raise StateError(
+            f"{_WHAT} has layout {record['layout']}, this lowwater writes {LAYOUT}",
+            mend="Use the lowwater that wrote it, or reset the state",
+        )
+    for name, number in record["facts"].items():
+        if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
+            raise damaged(_WHAT, f"{name} is {number!r}")
+    now = _declared(definition)
+    for each in record["declared"]:
+        if each not in now:
+            raise StateError(
+                f"the stored state has the {each[0]} {each[1]!r} ({each[2]}), and the process no "
+                "longer does",
+                where=definition.name,
+                mend="Declare it as it was, or reset the state",
+            )
+    windows = None if placing is None else repr(placing.windowing.windows)
+    if record["windows"] != windows:
+        raise StateError(
+            f"the stored state is of windows={record['windows']}, the process has {windows}",
+            where=definition.name,
+            mend="Use the windows as they were, or reset the state",
+        )
+
+
+def _declared(definition: Definition) -> list[list[Any]]:
+    cells = [["cell", name, cell.kind, cell.dtype] for name, cell in definition.cells.items()]
+    timers = [["timer", name, each.domain] for name, each in definition.timers.items()]
+    return cells + timers
+
+
+def _rows(store: StateStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in store.scan(*prefix_range(prefix)):
+        yield key[len(prefix) :], value
+
+
+def _number(scope: int) -> bytes:
+    return (scope + _BIAS).to_bytes(_WIDTH)  # as encode_int64 has it
+
+
+def _scope(tail: bytes) -> int:
+    if len(tail) != _WIDTH:
+        raise damaged(_WHAT, "a number is not of the right width")
+    return int(decode_int64(np.frombuffer(tail, dtype=np.uint8))[0])
+
+
+def _setting(parts: Any, turns: int) -> Setting:
+    if not (
+        isinstance(parts, list)
+        and len(parts) == 3
+        and type(parts[0]) is type(parts[1]) is int
+        and (parts[2] is None or type(parts[2]) is int)
+        and all(START_OF_TIME <= each <= END_OF_TIME for each in parts if each is not None)
+        and 0 <= parts[1] < turns
+    ):
+        raise damaged(_WHAT, f"a timer is set to {parts!r}")
+    return Setting(*parts)

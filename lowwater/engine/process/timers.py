@@ -1,0 +1,286 @@
+"""Timers of a process: set and cleared per key, due in time order, each with its own hold."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple, TypeAlias, final
+
+from lowwater.engine.process.cells import Cursor
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    Instant,
+    InstantLike,
+    format_instant,
+    instant,
+)
+
+Slot: TypeAlias = tuple[int, Any]
+"""Number of the timer among those declared, and the tag."""
+
+_TIMER, _EXPIRY = range(2)
+_FEW = 64
+
+
+class Setting(NamedTuple):
+    """A timer that is set: when it fires, its place among all that were ever set, its hold."""
+
+    time: int
+    turn: int
+    output_time: int | None
+
+
+class Due(NamedTuple):
+    """An entry of a queue; those that no longer hold are found out when they come up.
+
+    Entries of one time come in order of setting, windows that expire then after all of them.
+    """
+
+    time: int
+    rank: int
+    turn: int
+    scope: int
+    slot: Slot | None
+
+
+@final
+class Timers:
+    """The timers that are set, of all scopes.
+
+    Setting and firing one is O(log n), amortised; clearing O(1).
+
+    Args:
+        domains: Of each declared timer, whether it is one of event time.
+    """
+
+    def __init__(self, domains: list[bool]) -> None:
+        self._domains = domains
+        self.held: dict[int, dict[Slot, Setting]] = {}
+        self.changed: set[tuple[int, Slot]] = set()
+        self.turn = 0
+        self.count = 0
+        self._event = _Queue()
+        self._clock = _Queue()
+        self._holds = _Queue()
+
+    def is_event(self, number: int) -> bool:
+        """Return whether a declared timer is one of event time."""
+        return self._domains[number]
+
+    def set(self, scope: int, slot: Slot, time: int, output_time: int | None) -> None:
+        """Set a timer; one that is set already is moved."""
+        setting = Setting(time, self.turn, output_time)
+        self.turn += 1
+        self.put(scope, slot, setting)
+        self.changed.add((scope, slot))
+
+    def put(self, scope: int, slot: Slot, setting: Setting) -> None:
+        """Hold a timer as it was set before."""
+        held = self.held.setdefault(scope, {})
+        self.count += slot not in held
+        held[slot] = setting
+        due = Due(setting.time, _TIMER, setting.turn, scope, slot)
+        self._push(self._event if self._domains[slot[0]] else self._clock, due)
+        if setting.output_time is not None:
+            self._push(self._holds, due._replace(time=setting.output_time))
+
+    def clear(self, scope: int, slot: Slot) -> None:
+        """Clear a timer, if it is set."""
+        held = self.held.get(scope)
+        if held is None or held.pop(slot, None) is None:
+            return
+        self.count -= 1
+        self.changed.add((scope, slot))
+        if not held:
+            del self.held[scope]
+
+    def take(self, due: Due) -> Setting | None:
+        """Return the setting an entry stands for, which is set no longer; None for a window."""
+        if due.slot is None:
+            return None
+        setting = self.held[due.scope][due.slot]
+        self.clear(due.scope, due.slot)
+        return setting
+
+    def drop(self, scope: int) -> None:
+        """Clear all timers of a scope."""
+        held = self.held.pop(scope, {})
+        self.count -= len(held)
+        self.changed.update((scope, slot) for slot in held)
+
+    def merge(self, into: int, sources: list[int]) -> None:
+        """Move timers to one scope; of one name and tag the one that was set last stays."""
+        for scope in sources:
+            if scope == into:
+                continue
+            moved = self.held.get(scope, {})
+            self.drop(scope)
+            for slot, setting in moved.items():
+                there = self.held.get(into, {}).get(slot)
+                if there is None or there.turn < setting.turn:
+                    self.put(into, slot, setting)
+                    self.changed.add((into, slot))
+
+    def expire_at(self, time: int, turn: int, scope: int) -> None:
+        """Have a window come up when the watermark reaches a time, after the timers due then."""
+        self._push(self._event, Due(time, _EXPIRY, turn, scope, None))
+
+    def pop_event(self, upto: int) -> Due | None:
+        """Take out the next timer, or expiring window, that is due at or before a watermark."""
+        return self._pop(self._event, upto)
+
+    def pop_clock(self, upto: int) -> Due | None:
+        """Take out the next timer that is due at or before a clock."""
+        return self._pop(self._clock, upto)
+
+    def event_due(self, upto: int) -> bool:
+        """Return whether something may be due at or before a watermark. O(1)."""
+        entries = self._event.entries
+        return bool(entries) and entries[0].time <= upto
+
+    def clock_due(self, upto: int) -> bool:
+        """Return whether something may be due at or before a clock. O(1)."""
+        entries = self._clock.entries
+        return bool(entries) and entries[0].time <= upto
+
+    @property
+    def next_clock(self) -> Due | None:
+        """The timer of processing time that is due next."""
+        return self._first(self._clock)
+
+    @property
+    def hold(self) -> Due | None:
+        """The timer with the earliest output time, which is its ``time`` here."""
+        return self._first(self._holds)
+
+    def _pop(self, queue: _Queue, upto: int) -> Due | None:
+        entries = queue.entries
+        while entries and entries[0].time <= upto:
+            due = heapq.heappop(entries)
+            if self._is_set(due):
+                return due
+        return None
+
+    def _first(self, queue: _Queue) -> Due | None:
+        entries = queue.entries
+        while entries and not self._is_set(entries[0]):
+            heapq.heappop(entries)
+        return entries[0] if entries else None
+
+    def _is_set(self, due: Due) -> bool:
+        if due.slot is None:
+            return True  # whether the window is still there, those who have it know
+        held = self.held.get(due.scope)
+        setting = None if held is None else held.get(due.slot)
+        return setting is not None and setting.turn == due.turn
+
+    def _push(self, queue: _Queue, due: Due) -> None:
+        heapq.heappush(queue.entries, due)
+        if len(queue.entries) > queue.room:
+            queue.entries = [each for each in queue.entries if self._is_set(each)]
+            heapq.heapify(queue.entries)
+            queue.room = 2 * len(queue.entries) + _FEW
+
+
+@final
+class _Queue:
+    """A heap, and how long it may grow before entries that no longer hold are looked for."""
+
+    __slots__ = ("entries", "room")
+
+    def __init__(self) -> None:
+        self.entries: list[Due] = []
+        self.room = _FEW
+
+
+@final
+class TimerState:
+    """One declared timer as hooks see it: that of the current key.
+
+    Args:
+        name: What the process calls it.
+        number: Its number among those declared.
+        timers: All timers.
+        cursor: Whose timer it is.
+        moment: What bounds it.
+    """
+
+    __slots__ = ("_bounded", "_cursor", "_moment", "_number", "_timers", "name")
+
+    def __init__(
+        self, name: str, number: int, timers: Timers, cursor: Cursor, moment: Moment
+    ) -> None:
+        self._bounded = timers.is_event(number)
+        self.name = name
+        self._number = number
+        self._timers = timers
+        self._cursor = cursor
+        self._moment = moment
+
+    def set(
+        self, time: InstantLike, *, output_time: InstantLike | None = None, tag: Any = None
+    ) -> None:
+        """Have ``on_timer`` called once at a time; if it is set already, then instead of before.
+
+        Args:
+            time: When; at or below the watermark (or clock): as soon as the hook has returned.
+            output_time: Event time of what it will emit: until it has fired or is cleared, the
+                output watermark does not pass it. Without one, nothing is held.
+            tag: Sets several timers of one name apart; plain values that are hashable.
+
+        Raises:
+            InvalidArgument: A time or an output time that it may not have (S-K4, S-K6).
+        """
+        at = micros(time, "time")
+        held = None if output_time is None else micros(output_time, "output_time")
+        moment = self._moment
+        if held is not None and held < moment.floor:
+            raise InvalidArgument(
+                f"{describe('output_time', Instant(held))} is earlier than "
+                f"{format_instant(moment.floor)}, below which the output watermark may have gone",
+                where=f"the timer {self.name!r} of {moment.place}",
+                mend="Use ctx.time or later",
+            )
+        if self._bounded and moment.expiry is not None and at > moment.expiry:
+            raise InvalidArgument(
+                f"{describe('time', Instant(at))} is after the expiry of its window, "
+                f"{format_instant(moment.expiry)}: it would never fire",
+                where=f"the timer {self.name!r} of {moment.place}",
+                mend="Use on_window_expired, or min(time, ctx.window.end)",
+            )
+        self._timers.set(self._cursor.scope, (self._number, tag), at, held)
+
+    def clear(self, *, tag: Any = None) -> None:
+        """Clear it, if it is set; its hold is let go of."""
+        self._timers.clear(self._cursor.scope, (self._number, tag))
+
+    def get(self, *, tag: Any = None) -> int | None:
+        """Return when it fires, or ``None`` if it is not set."""
+        held = self._timers.held.get(self._cursor.scope)
+        setting = None if held is None else held.get((self._number, tag))
+        return None if setting is None else setting.time
+
+
+@final
+class Moment:
+    """What bounds times in the hook that is running.
+
+    ``floor``: no output may be earlier (S-K6). ``expiry``: of the current window; ``None`` without
+    windows. ``place``: the process,
+    in words.
+    """
+
+    __slots__ = ("expiry", "floor", "place")
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.floor = 0
+        self.expiry: int | None = None
+
+
+def micros(value: InstantLike, name: str) -> int:
+    """Return an instant as a plain int; ints, which most are, without detours."""
+    if type(value) is int and START_OF_TIME <= value <= END_OF_TIME:
+        return value
+    return int(instant(value, name=name))
