@@ -63,6 +63,7 @@ class StoredProcess:
         self._cell_rows = [cell_rows + cell.name.encode() + b"\0" for cell in cells]
         self._written: set[int] = set()
         self._dead: set[int] = set()
+        self._values: dict[int, Any] = {}
         scopes.on_forgetting = self._forget
 
     def write(self, batch: Batch, facts: dict[str, int], placing: Placing | None) -> None:
@@ -195,11 +196,12 @@ class StoredProcess:
 
     def _load_keys(self, store: StateStore, kinds: list[Any], limit: int) -> None:
         ids, columns = read_keys(store, self._keys, kinds, limit)
+        if not len(ids):
+            return  # the next bundle begins a dictionary anew
         keys = KeyDictionary(len(kinds))
-        if len(ids):
-            keys.restore(ids, columns)
-            if len(keys) != len(ids):
-                raise damaged("a stored key", "it is stored twice")
+        keys.restore(ids, columns)
+        if len(keys) != len(ids):
+            raise damaged("a stored key", "it is stored twice")
         self._scopes.keys = keys
         self._written = set(ids.tolist())
         self._values = dict(zip(ids.tolist(), key_values(columns), strict=True))

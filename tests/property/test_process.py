@@ -1,0 +1,107 @@
+"""Keyed computations equal a scalar model, whatever the bundles, and restored anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.engine.process import ProcessOperator
+from lowwater.engine.windowing import Windowing
+from lowwater.state.key_layout import END
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+from lowwater.time import END_OF_TIME
+from tests.property import process_model as model
+
+EXAMPLES = max(300, settings().max_examples)
+WINDOWS = Windowing(
+    windows=lw.FixedWindows(f"{model.SIZE}us"),
+    allowed_lateness=model.LATENESS,
+    accumulation="discarding",
+)
+
+
+def made(windowed: bool) -> ProcessOperator:
+    if windowed:
+        return ProcessOperator(model.ScriptedInWindows(), windowing=WINDOWS, watermark=0, clock=0)
+    return ProcessOperator(model.ScriptedToTheEnd(), watermark=0, clock=0)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@settings(max_examples=EXAMPLES)
+@given(
+    acts=model.ACTS,
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    survives=st.lists(st.booleans(), min_size=1, max_size=5),
+)
+def test_as_the_model_says(
+    windowed: bool, acts: list[model.Act], sizes: list[int], survives: list[bool]
+) -> None:
+    """S-K1 to S-K7: exactly once, in time order, held and released, saved and restored."""
+    wanted = model.Model(windowed)
+    store = MemoryStore(MemoryContents())
+    operator = made(windowed)
+    operator.keep_in_store(3)
+    turn, late = 0, 0
+    before = operator.output_watermark
+    for act in [part for act in [*acts, "end"] for part in model.cut(act, sizes)]:
+        already = len(wanted.given)
+        wanted.act(act)
+        output = operator.step(model.step(act))
+        found = model.given_by(output)
+        late += 0 if output.late is None else len(output.late)
+        turn += 1
+        if not survives[turn % len(survives)]:
+            operator = reborn(operator, store, windowed)
+        for tag in ("told", "main"):
+            assert [g for g in found if g[0] == tag] == [
+                g for g in wanted.given[already:] if g[0] == tag
+            ]
+        assert operator.state_rows == len(wanted.scopes)
+        assert late == len(wanted.late)
+        # MillWheel's low watermark: monotone, and at most every hold that was not late itself.
+        assert operator.output_watermark == wanted.output_watermark >= before
+        low = min([END_OF_TIME, *(hold for hold in wanted.holds() if hold >= before)])
+        assert operator.output_watermark <= max(low, before)
+        assert ("input watermark" in operator.holder()) == (
+            min([END_OF_TIME, *wanted.holds()]) >= operator.watermark
+        )
+        before = operator.output_watermark
+    assert operator.state_rows == 0
+    assert operator.output_watermark == END_OF_TIME
+    reborn(operator, store, windowed)
+    assert len(list(store.scan(b"", END))) == 1  # the facts
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@settings(max_examples=EXAMPLES)
+@given(acts=model.ACTS, sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3))
+def test_bundles_change_nothing(windowed: bool, acts: list[model.Act], sizes: list[int]) -> None:
+    """S-K1: but for the time of what a timer of processing time emits without an output time."""
+
+    def told(sizes: list[int]) -> list[Any]:
+        operator = made(windowed)
+        every: list[Any] = []
+        for act in [part for act in [*acts, "end"] for part in model.cut(act, sizes)]:
+            every += model.given_by(operator.step(model.step(act)))
+        return [
+            [(key, at if value[0] not in ("wall", "expired", "end") else None, value)
+             for tag, key, at, value in every if tag == wanted]
+            for wanted in ("told", "main")
+        ]  # fmt: skip
+
+    assert told(sizes) == told([1])
+
+
+def reborn(operator: ProcessOperator, store: MemoryStore, windowed: bool) -> ProcessOperator:
+    batch = Batch()
+    operator.save(batch)
+    store.commit(batch)
+    again = made(windowed)
+    again.keep_in_store(3)
+    assert again.restore(store)
+    return again
