@@ -22,6 +22,7 @@ SIZE = 10
 LATENESS = 5
 NAMES = ("once", "again", "wall")
 
+_Due = tuple[int, int, int, tuple[str, int], tuple[str, Any] | None]
 Record = tuple[str, int, tuple[tuple[Any, ...], ...]]
 Act = list[Record] | tuple[str, int] | str
 
@@ -206,7 +207,7 @@ class Model:
 
     def _drain(self) -> None:
         while True:
-            event = [
+            event: list[_Due] = [
                 (time, 0, turn, place, slot)
                 for place, scope in self.scopes.items()
                 for slot, (time, turn, _) in scope.timers.items()
@@ -217,7 +218,7 @@ class Model:
                 for place, scope in self.scopes.items()
                 if self.windowed and scope.end + LATENESS <= self.watermark
             ]
-            wall = [
+            wall: list[_Due] = [
                 (time, 0, turn, place, slot)
                 for place, scope in self.scopes.items()
                 for slot, (time, turn, _) in scope.timers.items()
@@ -276,6 +277,11 @@ ACTS: st.SearchStrategy[list[Act]] = st.lists(
     ),
     max_size=12,
 )
+
+
+def all_cut(acts: Sequence[Act], sizes: Sequence[int]) -> list[Act]:
+    """Return acts with their records cut into bundles, and the end."""
+    return [part for act in [*acts, "end"] for part in cut(act, sizes)]
 
 
 def cut(act: Act, sizes: Sequence[int]) -> list[Act]:

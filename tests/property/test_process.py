@@ -46,15 +46,14 @@ def test_as_the_model_says(
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
     operator.keep_in_store(3)
-    turn, late = 0, 0
+    late = 0
     before = operator.output_watermark
-    for act in [part for act in [*acts, "end"] for part in model.cut(act, sizes)]:
+    for turn, act in enumerate(model.all_cut(acts, sizes)):
         already = len(wanted.given)
         wanted.act(act)
         output = operator.step(model.step(act))
         found = model.given_by(output)
         late += 0 if output.late is None else len(output.late)
-        turn += 1
         if not survives[turn % len(survives)]:
             operator = reborn(operator, store, windowed)
         for tag in ("told", "main"):
@@ -86,7 +85,7 @@ def test_bundles_change_nothing(windowed: bool, acts: list[model.Act], sizes: li
     def told(sizes: list[int]) -> list[Any]:
         operator = made(windowed)
         every: list[Any] = []
-        for act in [part for act in [*acts, "end"] for part in model.cut(act, sizes)]:
+        for act in model.all_cut(acts, sizes):
             every += model.given_by(operator.step(model.step(act)))
         return [
             [(key, at if value[0] not in ("wall", "expired", "end") else None, value)

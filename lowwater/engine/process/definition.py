@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.engine.process.column_context import ColumnContext
 from lowwater.engine.process.context import ProcessContext
 from lowwater.engine.process.declarations import Cell, Output, Timer
 from lowwater.engine.process.output import MAIN
@@ -17,8 +18,8 @@ _HOOKS = {
     True: ("on_records", "on_timers", "on_windows_expired", "on_keys_end"),
 }
 _RESERVED = frozenset(
-    name for name in dir(ProcessContext) if not name.startswith("_")
-)  # fmt: skip
+    name for name in (*dir(ProcessContext), *dir(ColumnContext)) if not name.startswith("_")
+)
 
 
 @final

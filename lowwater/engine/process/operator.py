@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+from lowwater.engine.process.columns import ColumnProcess
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import ProcessOutput
 from lowwater.engine.process.records import RecordProcess
@@ -47,7 +48,8 @@ class ProcessOperator:
         clock: int = START_OF_TIME,
     ) -> None:
         self.definition = Definition.of(process, windowing)
-        self._engine = RecordProcess(
+        made = ColumnProcess if self.definition.vectorised else RecordProcess
+        self._engine: ColumnProcess | RecordProcess = made(
             self.definition, windowing, columns, int(watermark), int(clock)
         )
 

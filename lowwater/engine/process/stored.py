@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lowwater.engine._stored import read_keys
-from lowwater.engine._types import type_to_bytes
-from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.process.cells import HeldCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.placing import Placing
 from lowwater.engine.process.scopes import Scopes
+from lowwater.engine.process.stored_keys import StoredKeys, declared, kinds_of, number
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.steps import key_values
 from lowwater.errors import StateError
@@ -28,7 +25,6 @@ LAYOUT = 1
 FACTS, KEYS, SCOPES, CELLS, TIMERS = range(5)
 _WHAT = "the stored state of a process"
 _WIDTH = 8
-_BIAS = 1 << 63
 
 
 @final
@@ -56,15 +52,13 @@ class StoredProcess:
         self._cells = cells
         self._timers = timers
         self._names = list(definition.timers)
-        self._facts, self._keys, self._places, cell_rows, self._settings = (
+        self._facts, key_rows, self._places, cell_rows, self._settings = (
             table_prefix(operator, group, table) for table in range(5)
         )
         # By name, so that others may be declared before and after it.
         self._cell_rows = [cell_rows + cell.name.encode() + b"\0" for cell in cells]
-        self._written: set[int] = set()
-        self._dead: set[int] = set()
-        self._values: dict[int, Any] = {}
-        scopes.on_forgetting = self._forget
+        self._keys = StoredKeys(key_rows)
+        scopes.on_forgetting = self._keys.forget
 
     def write(self, batch: Batch, facts: dict[str, int], placing: Placing | None) -> None:
         """Add what changed since the last time to a batch, and the facts.
@@ -87,11 +81,9 @@ class StoredProcess:
                 "keys": 0 if keys is None else keys.capacity,
                 "top": self._scopes.top,
             },
-            "declared": _declared(self._definition),
+            "declared": declared(self._definition.cells, self._definition.timers),
             "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": None
-            if keys is None
-            else [(None if kind is None else type_to_bytes(kind), d) for kind, d in keys.kinds()],
+            "keys": kinds_of(keys),
             "counts": [len(self._scopes), *(len(cell.held) for cell in self._cells)],
             "timers": self._timers.count,
         }
@@ -111,9 +103,7 @@ class StoredProcess:
             check_record(record, self._definition, placing)
             facts: dict[str, int] = record["facts"]
             self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
-            if record["keys"] is not None:
-                self._load_keys(store, record["keys"], facts["keys"])
-            self._load_scopes(store, facts)
+            self._load_scopes(store, record)
             self._load_cells(store, record)
             self._load_timers(store, facts["turn"])
             found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
@@ -130,27 +120,16 @@ class StoredProcess:
 
     def _write_keys(self, batch: Batch) -> None:
         scopes = self._scopes
-        gone = {k for k in scopes.left if k in self._written and not scopes.has_key(k)}
-        self._written -= gone
-        batch.delete([self._keys + _number(key) for key in sorted(gone | self._dead)])
-        self._dead, scopes.left = set(), set()
         changed = sorted(scopes.changed)
-        scopes.changed = set()
         live = [scope for scope in changed if scope in scopes.born]
-        batch.delete([self._places + _number(s) for s in changed if s not in scopes.born])
+        gone = [key for key in scopes.left if not scopes.has_key(key)]
+        self._keys.write(batch, scopes.keys, map(scopes.key_id, live), gone)
+        batch.delete([self._places + number(s) for s in changed if s not in scopes.born])
         batch.put(
-            [self._places + _number(scope) for scope in live],
+            [self._places + number(scope) for scope in live],
             [encode([*scopes.place(scope), scopes.born[scope]]) for scope in live],
         )
-        ids = sorted({scopes.key_id(scope) for scope in live} - self._written)
-        if not ids or scopes.keys is None:
-            return
-        self._written.update(ids)
-        columns = scopes.keys.decode(np.array(ids, dtype=np.int64))
-        parts = zip(*(column.to_list() for column in columns), strict=True)
-        batch.put(
-            [self._keys + _number(key) for key in ids], [encode(list(values)) for values in parts]
-        )
+        scopes.changed, scopes.left = set(), set()
 
     def _write_cells(self, batch: Batch) -> None:
         for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
@@ -164,9 +143,9 @@ class StoredProcess:
                     key = self._scopes.key(scope)
                     raise refused(error, cell.name, key, self._definition.name) from error
                 if value is None:
-                    gone.append(prefix + _number(scope))
+                    gone.append(prefix + number(scope))
                 else:
-                    keys.append(prefix + _number(scope))
+                    keys.append(prefix + number(scope))
                     values.append(value)
             batch.delete(gone)
             batch.put(keys, values)
@@ -179,7 +158,7 @@ class StoredProcess:
             setting = self._timers.held.get(scope, {}).get(slot)
             name = self._names[slot[0]]
             try:
-                row = self._settings + name.encode() + b"\0" + _number(scope) + encode(slot[1])
+                row = self._settings + name.encode() + b"\0" + number(scope) + encode(slot[1])
             except StateError as error:
                 raise StateError(
                     f"a tag of the timer {name!r} cannot be stored: {error.what}",
@@ -194,27 +173,17 @@ class StoredProcess:
         batch.put(sorted(rows), [rows[row] for row in sorted(rows)])
         self._timers.changed = set()
 
-    def _load_keys(self, store: StateStore, kinds: list[Any], limit: int) -> None:
-        ids, columns = read_keys(store, self._keys, kinds, limit)
-        if not len(ids):
-            return  # the next bundle begins a dictionary anew
-        keys = KeyDictionary(len(kinds))
-        keys.restore(ids, columns)
-        if len(keys) != len(ids):
-            raise damaged("a stored key", "it is stored twice")
-        self._scopes.keys = keys
-        self._written = set(ids.tolist())
-        self._values = dict(zip(ids.tolist(), key_values(columns), strict=True))
-
-    def _load_scopes(self, store: StateStore, facts: dict[str, int]) -> None:
-        scopes = self._scopes
+    def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
+        scopes, facts = self._scopes, record["facts"]
+        scopes.keys, ids, columns = self._keys.load(store, record["keys"], facts["keys"])
+        values = dict(zip(ids.tolist(), key_values(columns), strict=True)) if len(ids) else {}
         seen: set[int] = set()
         for tail, data in _rows(store, self._places):
             scope, place = _scope(tail), decode(data)
             if not (isinstance(place, list) and [type(each) for each in place] == [int] * 4):
                 raise damaged(_WHAT, f"a key has the place {place!r}")
             key, start, end, born = place
-            if key not in self._written or not 0 <= born < facts["births"] or born in seen:
+            if key not in values or not 0 <= born < facts["births"] or born in seen:
                 raise damaged(_WHAT, f"there is a place of no key: {place!r}")
             sound = (
                 0 <= scope < facts["top"]
@@ -226,11 +195,10 @@ class StoredProcess:
             if not sound:
                 raise damaged(_WHAT, f"there is no such window: {place!r}")
             seen.add(born)
-            scopes.restore(scope, (key, start, end), born, self._values[key])
-        if any(not scopes.has_key(key) for key in self._written):
+            scopes.restore(scope, (key, start, end), born, values[key])
+        if any(not scopes.has_key(key) for key in values):
             raise damaged(_WHAT, "there is a key without state")
         scopes.top = max(scopes.top, facts["top"])
-        self._values = {}
 
     def _load_cells(self, store: StateStore, record: dict[str, Any]) -> None:
         for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
@@ -242,21 +210,15 @@ class StoredProcess:
 
     def _load_timers(self, store: StateStore, turns: int) -> None:
         seen: set[int] = set()
-        for number, name in enumerate(self._names):
+        for at, name in enumerate(self._names):
             for tail, data in _rows(store, self._settings + name.encode() + b"\0"):
                 scope, tag = _scope(tail[:_WIDTH]), decode(tail[_WIDTH:])
                 setting = _setting(decode(data), turns)
                 if scope not in self._scopes.born or setting.turn in seen:
                     raise damaged(_WHAT, f"the timer {name!r} is set for no key")
                 seen.add(setting.turn)
-                slot: Slot = (number, tag)
+                slot: Slot = (at, tag)
                 self._timers.put(scope, slot, setting)
-
-    def _forget(self, kept: NDArray[np.bool_]) -> None:
-        """Note that the dictionary is about to take back the ids that are not kept."""
-        gone = {key for key in self._written if key >= len(kept) or not kept[key]}
-        self._dead |= gone
-        self._written -= gone
 
 
 def check_record(record: Any, definition: Definition, placing: Placing | None) -> None:
@@ -271,10 +233,10 @@ def check_record(record: Any, definition: Definition, placing: Placing | None) -
             f"{_WHAT} has layout {record['layout']}, this lowwater writes {LAYOUT}",
             mend="Use the lowwater that wrote it, or reset the state",
         )
-    for name, number in record["facts"].items():
-        if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
-            raise damaged(_WHAT, f"{name} is {number!r}")
-    now = _declared(definition)
+    for name, fact in record["facts"].items():
+        if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
+            raise damaged(_WHAT, f"{name} is {fact!r}")
+    now = declared(definition.cells, definition.timers)
     for each in record["declared"]:
         if each not in now:
             raise StateError(
@@ -292,19 +254,9 @@ def check_record(record: Any, definition: Definition, placing: Placing | None) -
         )
 
 
-def _declared(definition: Definition) -> list[list[Any]]:
-    cells = [["cell", name, cell.kind, cell.dtype] for name, cell in definition.cells.items()]
-    timers = [["timer", name, each.domain] for name, each in definition.timers.items()]
-    return cells + timers
-
-
 def _rows(store: StateStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     for key, value in store.scan(*prefix_range(prefix)):
         yield key[len(prefix) :], value
-
-
-def _number(scope: int) -> bytes:
-    return (scope + _BIAS).to_bytes(_WIDTH)  # as encode_int64 has it
 
 
 def _scope(tail: bytes) -> int:

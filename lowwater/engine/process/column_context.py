@@ -1,0 +1,216 @@
+"""What the hooks of a vectorised process are given: batches of keys, and a context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lowwater.engine.columns import Column
+from lowwater.engine.process.column_cells import Bounds, instants
+from lowwater.engine.process.column_state import ColumnState
+from lowwater.engine.process.output import MAIN, Emitted
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """Records, fired timers or ending keys as columns of length n.
+
+    Args:
+        ids: A number for each one's key (in windows: key and window), int64; good for indexing
+            cells and timers within the hook.
+        times: Event times of records, the output times of timers or else their own, the last
+            instants of windows; int64 microseconds.
+        due: When timers were set for, int64; otherwise ``times``.
+        name: Which timer; ``None`` for all else.
+        columns: The columns of records by name.
+    """
+
+    ids: Int64Array
+    times: Int64Array
+    due: Int64Array
+    name: str | None
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return the values of a column as numpy has them; where it is null, anything.
+
+        Raises:
+            InvalidArgument: There is no such column.
+        """
+        return self.column(name).data
+
+    def column(self, name: str) -> Column:
+        """Return a column with its type and its nulls.
+
+        Raises:
+            InvalidArgument: There is no such column.
+        """
+        found = self.columns.get(name)
+        if found is None:
+            raise InvalidArgument(
+                f"there is no column {name!r}", mend=nearest(str(name), self.columns)
+            )
+        return found
+
+
+class ColumnContext:
+    """The state of all keys: cells and timers are attributes, by name.
+
+    Attributes:
+        watermark: The input watermark, int microseconds.
+        clock: The clock, int microseconds.
+    """
+
+    __slots__ = ("_bounds", "_emitted", "_state", "clock", "watermark")
+
+    watermark: int
+    clock: int
+
+    def __init__(self, state: ColumnState, bounds: Bounds, tags: tuple[str, ...]) -> None:
+        self._state = state
+        self._bounds = bounds
+        self._emitted: dict[str, list[_Part]] = {tag: [] for tag in tags}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the input has ended: timers that are set now fire at once, at any time."""
+        return self.watermark == END_OF_TIME
+
+    def starts(self, ids: Int64Array) -> Int64Array:
+        """Return where the windows of ids start; 0 without windows."""
+        return self._state.table["start"][self._state.check(ids)]
+
+    def ends(self, ids: Int64Array) -> Int64Array:
+        """Return where the windows of ids end; 0 without windows."""
+        return self._state.table["end"][self._state.check(ids)]
+
+    def keys(self, ids: Int64Array) -> tuple[Column, ...]:
+        """Return the key columns of ids."""
+        return self._state.decode(self._state.table["key"][self._state.check(ids)])
+
+    def emit(
+        self,
+        columns: Mapping[str, ArrayLike | Column],
+        *,
+        ids: Int64Array,
+        times: ArrayLike,
+        tag: str = MAIN,
+    ) -> None:
+        """Give records to an output.
+
+        Args:
+            columns: The columns by name, each of length n.
+            ids: Whose they are, int64, shape (n,).
+            times: Their event times, int64 microseconds, shape (n,) or one for all.
+            tag: Which output.
+
+        Raises:
+            InvalidArgument: The output is not declared, lengths differ, or a time is earlier than
+                it may be (S-K6).
+        """
+        parts = self._emitted.get(tag)
+        if parts is None:
+            raise InvalidArgument(
+                f"{describe('tag', tag)} is no output that is declared",
+                mend=nearest(str(tag), self._emitted),
+            )
+        rows = self._state.check(ids)
+        at = np.array(np.broadcast_to(instants(times, "times"), rows.shape))
+        self._bounds.check(at, "emit", "times")
+        for bad, why in ((at > LAST_EVENT_TIME, "beyond"), (at == START_OF_TIME, "before")):
+            if bad.any():
+                raise InvalidArgument(
+                    f"times has {format_instant(int(at[bad][0]))}, {why} all event times",
+                    mend="Give each record the event time it stands for",
+                )
+        made = {name: _column(name, values) for name, values in columns.items()}
+        for name, column in made.items():
+            if len(column) != len(rows):
+                raise InvalidArgument(
+                    f"the column {name!r} has {len(column)} values for {len(rows)} ids",
+                    mend="Give as many values as ids",
+                )
+        if parts and set(parts[0].columns) != set(made):
+            raise InvalidArgument(
+                f"columns={sorted(made)} differ from those emitted before, "
+                f"{sorted(parts[0].columns)}",
+                mend="Emit the same columns to an output each time, or declare another output",
+            )
+        if len(rows):
+            table = self._state.table
+            key, start, end = (table[name][rows] for name in ("key", "start", "end"))
+            parts.append(_Part(at, key, start, end, made))
+
+    def drain(self) -> dict[str, Emitted]:
+        """Return what was emitted since the last time, by output."""
+        given: dict[str, Emitted] = {}
+        for tag, parts in self._emitted.items():
+            if not parts:
+                continue
+            times, key, start, end = (
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("times", "key", "start", "end")
+            )
+            names = parts[0].columns
+            given[tag] = Emitted(
+                times,
+                self._state.decode(key),
+                {name: Column.concat([part.columns[name] for part in parts]) for name in names},
+                start if self._state.windowed else None,
+                end if self._state.windowed else None,
+            )
+            self._emitted[tag] = []
+        return given
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one call emitted."""
+
+    times: Int64Array
+    key: Int64Array
+    start: Int64Array
+    end: Int64Array
+    columns: Mapping[str, Column]
+
+
+def column_context_type(names: list[str]) -> type[ColumnContext]:
+    """Return the type of a context with these cells and timers."""
+    return type("ColumnContext", (ColumnContext,), {"__slots__": tuple(names)})
+
+
+def _column(name: str, values: ArrayLike | Column) -> Column:
+    if isinstance(values, Column):
+        return values
+    given = np.asarray(values)
+    if given.ndim != 1:
+        raise InvalidArgument(
+            f"the column {name!r} has the shape {given.shape}", mend="Give one value per id"
+        )
+    if given.dtype.kind == "b":
+        return Column(given.copy())
+    if given.dtype.kind in "iu" and (given.dtype != np.uint64 or not (given >= 2**63).any()):
+        return Column(given.astype(np.int64))
+    if given.dtype.kind == "f":
+        return Column(given.astype(np.float64))
+    if given.dtype.kind in "OUS":
+        return Column.of_objects(given.tolist())
+    raise InvalidArgument(
+        f"the column {name!r} has dtype {given.dtype}",
+        mend="Use int64, float64, bool or objects, or a Column with an Arrow type",
+    )
