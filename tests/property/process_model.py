@@ -59,11 +59,13 @@ class Scripted:
                 ctx.by_name[rest[0]] = ctx.time
                 ctx.least.add(rest[0])
                 ctx.ordered.add(ctx.time, rest[0])
-            else:
+            elif act == "forget":
                 ctx.ordered.delete(None, ctx.time)
                 for cell in (ctx.total, ctx.seen, ctx.names, ctx.by_name, ctx.least):
                     cell.clear()
-        ctx.emit(["record", *told(ctx)], tag="told")
+        # What is read counts as changed, so that most records must not.
+        all_told = told(ctx) if ("tell",) in [tuple(act) for act in record["acts"]] else []
+        ctx.emit(["record", ctx.total.get(), *all_told], tag="told")
 
     def on_timer(self, name: str, ctx: Any) -> None:
         left = ctx.total.get()
@@ -191,10 +193,11 @@ class Model:
                 scope.seen.append(rest[0])
                 scope.by_name[rest[0]] = at
                 scope.ordered.append([at, rest[0]])
-            else:
+            elif act == "forget":
                 scope.ordered = [pair for pair in scope.ordered if pair[0] >= at]
                 scope.total, scope.seen, scope.by_name = None, [], {}
-        self.given.append(("told", key, at, ["record", *scope.told()]))
+        told = scope.told() if ("tell",) in acts else []
+        self.given.append(("told", key, at, ["record", scope.total or 0, *told]))
         self._settle(place, scope)
 
     def _settle(self, place: tuple[str, int], scope: Scope) -> None:
@@ -265,6 +268,7 @@ _ACTS = st.one_of(
     st.tuples(st.just("clear"), st.sampled_from(NAMES), _TAGS),
     st.tuples(st.just("add"), st.integers(0, 3)),
     st.tuples(st.just("forget")),
+    st.tuples(st.just("tell")),
 )
 _RECORDS = st.tuples(
     st.sampled_from("abc"), st.integers(1, 60), st.lists(_ACTS, max_size=3).map(tuple)
