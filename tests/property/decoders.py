@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +26,7 @@ import lowwater as lw
 from lowwater.engine._types import type_from_bytes, type_to_bytes
 from lowwater.engine.delivery import Delivery
 from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.process import ProcessOperator
 from lowwater.engine.stored_view import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
@@ -40,6 +42,7 @@ from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from lowwater.time import Instant
+from tests.property import process_columns_model, process_model
 from tests.unit.deliveries import with_everything
 from tests.unit.durable_runs import Stopped, stopping, write_files
 
@@ -255,6 +258,53 @@ def _look_into(store: MemoryStore, which: int) -> None:
         view.windows(["key", "value"][: 2 - which % 2])
 
 
+def _processed(vectorised: bool, windowed: bool) -> Decoder:
+    """Return what reads the state of a process."""
+
+    def made() -> ProcessOperator:
+        process: Any = (
+            process_model.Scripted() if not vectorised else process_columns_model.Scripted()
+        )
+        windowing = process_columns_model.WINDOWS if windowed else None
+        return ProcessOperator(process, windowing=windowing, watermark=0, clock=0)
+
+    operator = made()
+    operator.keep_in_store(0)
+    if vectorised:
+        process: Any = operator.definition.process
+        process.windowed = windowed
+        operator.step(process_columns_model.step([("a", 1, 2, 0, 20, 1), ("b", 12, 1, 2, 30, -1)]))
+    else:
+        acts: Any = (("add", 1), ("set", "once", 5, 1, (2, "x")), ("set", "wall", 9, None, None))
+        operator.step(process_model.bundle([("a", 1, acts), ("b", 12, acts[:2])]))
+    store = MemoryStore()
+    batch = Batch()
+    operator.save(batch)
+    store.commit(batch)
+    rows = list(store.scan(b"", END))
+    samples = [part for row in rows for part in row]
+
+    def check(sample: int, data: bytes) -> None:
+        changed = dict(rows)
+        key, value = rows[sample // 2]
+        del changed[key]
+        if sample % 2:
+            changed[key] = data
+        elif data < END:
+            changed[data] = value
+        other, batch = MemoryStore(), Batch()
+        batch.put(list(changed), list(changed.values()))
+        other.commit(batch)
+        again = made()
+        again.keep_in_store(0)
+        if again.restore(other):
+            again.holder()
+            again.save(Batch())
+
+    name = f"process{', columns' * vectorised}{', windows' * windowed}"
+    return Decoder(name, samples, check)
+
+
 def decoders() -> list[Decoder]:
     """Return all of them, with samples that are read without complaint."""
     return [
@@ -269,6 +319,7 @@ def decoders() -> list[Decoder]:
         _state(1),
         _state(2),
         _state(3),
+        *(_processed(*each) for each in product((False, True), repeat=2)),
     ]
 
 

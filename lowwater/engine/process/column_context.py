@@ -44,10 +44,15 @@ class KeyedBatch:
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return the values of a column as numpy has them; where it is null, anything.
 
+        Python ints, floats and bools become int64, float64 and bool.
+
         Raises:
             InvalidArgument: There is no such column.
         """
-        return self.column(name).data
+        column = self.column(name)
+        if column.data.dtype == object and column.type is None:
+            return _inferred(column.data)
+        return column.data
 
     def column(self, name: str) -> Column:
         """Return a column with its type and its nulls.
@@ -192,6 +197,22 @@ class _Part:
 def column_context_type(names: list[str]) -> type[ColumnContext]:
     """Return the type of a context with these cells and timers."""
     return type("ColumnContext", (ColumnContext,), {"__slots__": tuple(names)})
+
+
+def _inferred(values: NDArray[Any]) -> NDArray[Any]:
+    """Return Python values as numbers or bools, if that is what they are, all of one kind."""
+    items = values.tolist()
+    kinds = set(map(type, items)) - {type(None)}
+    dtype = _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if dtype is None:
+        return values
+    try:
+        return np.array([0 if item is None else item for item in items], dtype=dtype)
+    except OverflowError:  # ints beyond 64 bits
+        return values
+
+
+_DTYPES: Mapping[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 def _column(name: str, values: ArrayLike | Column) -> Column:

@@ -31,7 +31,7 @@ class ProcessContext:
         time: Event time, int microseconds: of the record; of a timer its output time, else its
             own (of one in processing time: the output watermark); of an expiring window its last
             instant, and at the end the output watermark, but never less than that.
-        due: When the timer that fires was set for, int microseconds; ``None`` in other hooks.
+        due: When the timer that fires was set for, int microseconds; in other hooks ``time``.
         tag: Its tag.
         watermark: The input watermark, int microseconds.
         clock: The clock, int microseconds.
@@ -44,7 +44,7 @@ class ProcessContext:
 
     key: Any
     tag: Any
-    due: int | None
+    due: int
     time: int
     watermark: int
     clock: int

@@ -65,7 +65,7 @@ class RecordProcess:
         self._context = context_type(list(bound))(self._cursor, self._moment, self._sinks)
         for name, each in bound.items():
             setattr(self._context, name, each)
-        self._context.tag = self._context.due = self._context.window = None
+        self._context.tag = self._context.window = None
         self._on_record = definition.hook("on_record")
         self._on_timer = definition.hook("on_timer")
         self._on_window_expired = definition.hook("on_window_expired")
@@ -134,7 +134,7 @@ class RecordProcess:
         for scope in self._scopes.in_order():
             if self._on_end is not None and scope in self._scopes.born:
                 self._point(scope)
-                context.time = min(self.output_watermark, LAST_EVENT_TIME)
+                context.time = context.due = min(self.output_watermark, LAST_EVENT_TIME)
                 moment.floor = self.output_watermark
                 self._call("on_end", self._on_end, context)
         for scope in self._scopes.in_order():
@@ -153,7 +153,7 @@ class RecordProcess:
         for scope, key, at, record in zip(ids, keys, times, self._rows(bundle), strict=True):
             cursor.scope = scope
             context.key = key
-            context.time = at
+            context.time = context.due = at
             moment.floor = at if at < output_watermark else output_watermark
             try:
                 on_record(record, context)
@@ -196,7 +196,7 @@ class RecordProcess:
                 raise InternalError(f"a window of key {values[place]!r} is gone before its time")
             at = times[place]
             self._point(scope)
-            context.time = at
+            context.time = context.due = at
             self._moment.floor = min(at, self.output_watermark)
             record = rows[place] if alone else dict(rows[place])
             self._call("on_record", self._on_record, record, context)
@@ -237,7 +237,7 @@ class RecordProcess:
             self._fire(due, due.slot)
             chains.leave(due, depth, range(begun, timers.turn))
         chains.clear()
-        self._context.tag = self._context.due = None
+        self._context.tag = None
 
     def _fire(self, due: Due, slot: tuple[int, Any]) -> None:
         context, timers = self._context, self._timers
@@ -261,9 +261,9 @@ class RecordProcess:
         context = self._context
         if self._on_window_expired is not None:
             self._point(scope)
-            context.tag = context.due = None
+            context.tag = None
             _, _, end = self._scopes.place(scope)
-            context.time = min(max(end - 1, self.output_watermark), LAST_EVENT_TIME)
+            context.time = context.due = min(max(end - 1, self.output_watermark), LAST_EVENT_TIME)
             self._moment.floor = min(context.time, self.output_watermark)
             self._call("on_window_expired", self._on_window_expired, context)
         self._release(scope)

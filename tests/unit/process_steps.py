@@ -1,0 +1,70 @@
+"""Drives a process operator with plain records, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowwater.engine._items import columns_of
+from lowwater.engine.columns import Column
+from lowwater.engine.process import ProcessOperator, ProcessOutput
+from lowwater.engine.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.windowing import Windowing
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+
+Given = list[tuple[Any, int, Any]]
+"""What came out of the main output: key, time, value."""
+
+
+class Driven:
+    """An operator, and the store it is saved in."""
+
+    def __init__(self, process: object, windowing: Windowing | None = None) -> None:
+        self._process, self._windowing = process, windowing
+        self.store = MemoryStore(MemoryContents())
+        self.operator = ProcessOperator(process, windowing=windowing)
+        self.operator.keep_in_store(1)
+        self.last = ProcessOutput({})
+
+    def take(self, *records: dict[str, Any]) -> Given:
+        """Give records with a time ``t``, a key ``k`` and what else there is."""
+        times = np.array([record["t"] for record in records], dtype=np.int64)
+        keys = Column.of_objects([record["k"] for record in records])
+        return self._given(Bundle(times, (keys,), columns_of(records)))
+
+    def watermark(self, to: int) -> Given:
+        return self._given(WatermarkAdvance(to))
+
+    def clock(self, to: int) -> Given:
+        return self._given(ClockAdvance(to))
+
+    def end(self) -> Given:
+        return self._given(EndOfInput())
+
+    def save(self) -> Batch:
+        batch = Batch()
+        self.operator.save(batch)
+        self.store.commit(batch)
+        return batch
+
+    def reborn(self) -> None:
+        """Save, and go on with another operator that is restored."""
+        self.save()
+        self.operator = ProcessOperator(self._process, windowing=self._windowing)
+        self.operator.keep_in_store(1)
+        assert self.operator.restore(self.store)
+
+    def tagged(self, tag: str) -> Given:
+        """Return what the last step gave to an output."""
+        emitted = self.last.outputs.get(tag)
+        if emitted is None:
+            return []
+        return list(
+            zip(emitted.keys[0].to_list(), emitted.times.tolist(), emitted.to_list(), strict=True)
+        )
+
+    def _given(self, step: Any) -> Given:
+        self.last = self.operator.step(step)
+        return self.tagged("main")
