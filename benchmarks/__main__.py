@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from benchmarks import durability, memory_limit
+from benchmarks import durability, memory_limit, process
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
 
@@ -119,6 +119,13 @@ def _memory(args: argparse.Namespace) -> None:
             )
 
 
+def _process(args: argparse.Namespace) -> None:
+    print("| keyed computation, bundles of 50,000 | records/s | emitted | target |")
+    print("|---|---|---|---|")
+    for found in process.measure(args.events, args.rounds, _DATA):
+        print(f"| {found.case} | {found.per_second:,.0f} | {found.emitted:,} | {found.target} |")
+
+
 _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": _speed,
     "open": _open_windows,
@@ -126,6 +133,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "latency": _latency,
     "commits": _commits,
     "memory": _memory,
+    "process": _process,
 }
 
 

@@ -25,6 +25,7 @@ LAYOUT = 1
 FACTS, KEYS, SCOPES, CELLS, TIMERS = range(5)
 _WHAT = "the stored state of a process"
 _WIDTH = 8
+_EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until", "keys")
 
 
 @final
@@ -233,7 +234,8 @@ def check_record(record: Any, definition: Definition, placing: Placing | None) -
             f"{_WHAT} has layout {record['layout']}, this lowwater writes {LAYOUT}",
             mend="Use the lowwater that wrote it, or reset the state",
         )
-    for name, fact in record["facts"].items():
+    facts = record["facts"]
+    for name, fact in {**{name: facts.get(name) for name in _EVERY}, **facts}.items():
         if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
             raise damaged(_WHAT, f"{name} is {fact!r}")
     now = declared(definition.cells, definition.timers)
