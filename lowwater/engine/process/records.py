@@ -241,8 +241,8 @@ class RecordProcess:
 
     def _fire(self, due: Due, slot: tuple[int, Any]) -> None:
         context, timers = self._context, self._timers
-        setting = timers.take(due)
-        assert setting is not None
+        setting = due.setting
+        assert setting is not None, "only windows have none"
         number, context.tag = slot
         self._point(due.scope)
         at = setting.output_time

@@ -169,7 +169,7 @@ class StoredProcess:
             if setting is None:
                 gone.append(row)
             else:
-                rows[row] = encode(list(setting))
+                rows[row] = encode([setting.time, setting.turn, setting.output_time])
         batch.delete(sorted(gone))
         batch.put(sorted(rows), [rows[row] for row in sorted(rows)])
         self._timers.changed = set()

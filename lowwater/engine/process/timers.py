@@ -21,14 +21,34 @@ Slot: TypeAlias = tuple[int, Any]
 
 _TIMER, _EXPIRY = range(2)
 _FEW = 64
+_NEVER = END_OF_TIME + 1
 
 
-class Setting(NamedTuple):
-    """A timer that is set: when it fires, its place among all that were ever set, its hold."""
+@final
+class Setting:
+    """A timer that is set: when it fires, its place among all that were ever set, its hold.
 
-    time: int
-    turn: int
-    output_time: int | None
+    ``queued`` is the time and turn of the entry that stands for it in its queue, ``hold_queued``
+    the time of the one for its hold. A timer that moves later leaves its entry where it is: that is
+    put right when it comes up, so that moving costs nothing.
+
+    Args:
+        time: When it fires.
+        turn: Its place among all that were ever set.
+        output_time: Where it holds the output watermark; ``None`` for nowhere.
+    """
+
+    __slots__ = ("hold_queued", "output_time", "queued", "time", "turn")
+
+    def __init__(self, time: int, turn: int, output_time: int | None) -> None:
+        self.time = time
+        self.turn = turn
+        self.output_time = output_time
+        self.queued = (_NEVER, 0)
+        self.hold_queued = _NEVER
+
+    def __lt__(self, other: Setting) -> bool:
+        return False  # entries of a queue that are alike in all else
 
 
 class Due(NamedTuple):
@@ -42,13 +62,14 @@ class Due(NamedTuple):
     turn: int
     scope: int
     slot: Slot | None
+    setting: Setting | None
 
 
 @final
 class Timers:
     """The timers that are set, of all scopes.
 
-    Setting and firing one is O(log n), amortised; clearing O(1).
+    Setting and firing one is O(log n), amortised; moving one later, and clearing, O(1).
 
     Args:
         domains: Of each declared timer, whether it is one of event time.
@@ -70,20 +91,23 @@ class Timers:
 
     def set(self, scope: int, slot: Slot, time: int, output_time: int | None) -> None:
         """Set a timer; one that is set already is moved."""
-        setting = Setting(time, self.turn, output_time)
+        turn = self.turn
         self.turn += 1
-        self.put(scope, slot, setting)
+        held = self.held.get(scope)
+        setting = None if held is None else held.get(slot)
+        if setting is None:
+            self.put(scope, slot, Setting(time, turn, output_time))
+        else:
+            setting.time, setting.turn, setting.output_time = time, turn, output_time
+            self._queue(scope, slot, setting)
         self.changed.add((scope, slot))
 
     def put(self, scope: int, slot: Slot, setting: Setting) -> None:
-        """Hold a timer as it was set before."""
+        """Hold a timer as it was set before; its setting is no other's."""
         held = self.held.setdefault(scope, {})
         self.count += slot not in held
         held[slot] = setting
-        due = Due(setting.time, _TIMER, setting.turn, scope, slot)
-        self._push(self._event if self._domains[slot[0]] else self._clock, due)
-        if setting.output_time is not None:
-            self._push(self._holds, due._replace(time=setting.output_time))
+        self._queue(scope, slot, setting)
 
     def clear(self, scope: int, slot: Slot) -> None:
         """Clear a timer, if it is set."""
@@ -94,14 +118,6 @@ class Timers:
         self.changed.add((scope, slot))
         if not held:
             del self.held[scope]
-
-    def take(self, due: Due) -> Setting | None:
-        """Return the setting an entry stands for, which is set no longer; None for a window."""
-        if due.slot is None:
-            return None
-        setting = self.held[due.scope][due.slot]
-        self.clear(due.scope, due.slot)
-        return setting
 
     def drop(self, scope: int) -> None:
         """Clear all timers of a scope."""
@@ -116,18 +132,21 @@ class Timers:
                 continue
             moved = self.held.get(scope, {})
             self.drop(scope)
-            for slot, setting in moved.items():
+            for slot, was in moved.items():
                 there = self.held.get(into, {}).get(slot)
-                if there is None or there.turn < setting.turn:
-                    self.put(into, slot, setting)
+                if there is None or there.turn < was.turn:
+                    self.put(into, slot, Setting(was.time, was.turn, was.output_time))
                     self.changed.add((into, slot))
 
     def expire_at(self, time: int, turn: int, scope: int) -> None:
         """Have a window come up when the watermark reaches a time, after the timers due then."""
-        self._push(self._event, Due(time, _EXPIRY, turn, scope, None))
+        self._push(self._event, Due(time, _EXPIRY, turn, scope, None, None))
 
     def pop_event(self, upto: int) -> Due | None:
-        """Take out the next timer, or expiring window, that is due at or before a watermark."""
+        """Take out the next timer, or expiring window, that is due at or before a watermark.
+
+        The timer is no longer set; the entry has its setting.
+        """
         return self._pop(self._event, upto)
 
     def pop_clock(self, upto: int) -> Due | None:
@@ -152,28 +171,66 @@ class Timers:
     @property
     def hold(self) -> Due | None:
         """The timer with the earliest output time, which is its ``time`` here."""
-        return self._first(self._holds)
-
-    def _pop(self, queue: _Queue, upto: int) -> Due | None:
-        entries = queue.entries
-        while entries and entries[0].time <= upto:
-            due = heapq.heappop(entries)
-            if self._is_set(due):
-                return due
+        queue = self._holds
+        while queue.entries:
+            due = queue.entries[0]
+            setting = due.setting
+            if setting is not None and self._is_set(due) and due.time == setting.hold_queued:
+                if setting.output_time == due.time:
+                    return due
+                heapq.heappop(queue.entries)
+                setting.hold_queued = _NEVER
+                self._queue_hold(due.scope, due.slot, setting)
+            else:
+                heapq.heappop(queue.entries)
         return None
 
+    def _pop(self, queue: _Queue, upto: int) -> Due | None:
+        due = self._first(queue)
+        if due is None or due.time > upto:
+            return None
+        heapq.heappop(queue.entries)
+        if due.slot is not None:
+            self.clear(due.scope, due.slot)
+        return due
+
     def _first(self, queue: _Queue) -> Due | None:
-        entries = queue.entries
-        while entries and not self._is_set(entries[0]):
-            heapq.heappop(entries)
-        return entries[0] if entries else None
+        """Return the first entry that holds, those before it put right."""
+        while queue.entries:
+            due = queue.entries[0]
+            setting = due.setting
+            if due.slot is None or setting is None:
+                return due  # whether the window is still there, those who have it know
+            if self._is_set(due) and setting.queued == (due.time, due.turn):
+                if setting.turn == due.turn:
+                    return due
+                heapq.heappop(queue.entries)
+                setting.queued = (_NEVER, 0)
+                self._queue(due.scope, due.slot, setting)
+            else:
+                heapq.heappop(queue.entries)
+        return None
 
     def _is_set(self, due: Due) -> bool:
         if due.slot is None:
-            return True  # whether the window is still there, those who have it know
+            return True
         held = self.held.get(due.scope)
-        setting = None if held is None else held.get(due.slot)
-        return setting is not None and setting.turn == due.turn
+        return held is not None and held.get(due.slot) is due.setting
+
+    def _queue(self, scope: int, slot: Slot, setting: Setting) -> None:
+        """Have an entry stand for a timer at its time or before, and for its hold."""
+        if setting.time < setting.queued[0]:
+            setting.queued = (setting.time, setting.turn)
+            queue = self._event if self._domains[slot[0]] else self._clock
+            self._push(queue, Due(setting.time, _TIMER, setting.turn, scope, slot, setting))
+        if setting.output_time is not None:
+            self._queue_hold(scope, slot, setting)
+
+    def _queue_hold(self, scope: int, slot: Slot | None, setting: Setting) -> None:
+        at = setting.output_time
+        if at is not None and at < setting.hold_queued:
+            setting.hold_queued = at
+            self._push(self._holds, Due(at, _TIMER, setting.turn, scope, slot, setting))
 
     def _push(self, queue: _Queue, due: Due) -> None:
         heapq.heappush(queue.entries, due)
