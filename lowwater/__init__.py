@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_parquet as read_parquet
+    from lowwater.pipeline import run as run
     from lowwater.pipeline.readers_log import read_log as read_log
     from lowwater.pipeline.readers_spark import from_spark as from_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
@@ -117,7 +118,7 @@ _PLACES = {
     ),
     "lowwater.pipeline": (
         "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
-        "read_csv read_jsonl read_parquet"
+        "read_csv read_jsonl read_parquet run"
     ),
     "lowwater.pipeline.readers_log": "read_log",
     "lowwater.pipeline.readers_spark": "from_spark",

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph import Flow, Read
 from lowwater.engine.records import HIDDEN
 from lowwater.engine.sources import Source
 from lowwater.engine.stateless import require_names
@@ -19,7 +20,8 @@ from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths, require_places
-from lowwater.pipeline.streams import Key, KeyedStream, Stream
+from lowwater.pipeline.keyed import KeyedStream
+from lowwater.pipeline.streams import Key, Stream
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator
 
@@ -309,7 +311,8 @@ def _stream(
         require_names((time,), schema.names, "time=")
         if isinstance(clock, ArrivalClock):
             require_names((clock.column,), schema.names, "clock=")
-    return Stream(source, time, timezone, watermark, clock, (), schema)
+    read = Read(source, time, timezone, watermark, clock)
+    return Stream((Flow(read, (), time, timezone),), clock, schema)
 
 
 def _require_distinct(names: list[str]) -> None:
