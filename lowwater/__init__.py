@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from narwhals import Expr as Expr
     from narwhals import col as col
+    from narwhals import lit as lit
 
     from lowwater.engine.aggregates import AggregateSpec as AggregateSpec
     from lowwater.engine.aggregates import Combiner as Combiner
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
     from lowwater.windows import Window as Window
 
 _PLACES = {
-    "narwhals": "Expr col",
+    "narwhals": "Expr col lit",
     "lowwater.engine.aggregates": (
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
         "last max mean min std sum var"
