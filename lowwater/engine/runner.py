@@ -21,6 +21,7 @@ from lowwater.engine.operator import WindowOperator
 from lowwater.engine.outcomes import LateElements, Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import Records
+from lowwater.engine.seen import SeenBatch
 from lowwater.engine.sources import Position, ReplayableSource, Source
 from lowwater.engine.stateless import Step
 from lowwater.engine.steps import (
@@ -272,15 +273,16 @@ class LocalRun:
         if admitted.errors and not resumed:
             yield self._dead_letters(admitted.errors)
         bundle = self._encoded(admitted.bundle)
+        seen = SeenBatch(records, admitted.kept, self._plan.timezone)
         for at, cut in enumerate(self._cutter.cuts(records, admitted.kept)):
             if at < resumed:
                 continue
-            yield from self._step(cut, _part(bundle, cut), records, admitted)
+            yield from self._step(cut, _part(bundle, cut), records, admitted, seen)
             self._taken += cut.stop - cut.start
             if self._durable:
                 self._bundles_done = at + 1
             if self._estimator is not None:
-                yield from self._move(self._estimator.current())
+                yield from self._move(self._estimator.current(self._operator.clock))
             self._note(began)
             if self._observer is not None:
                 self._observer(self.metrics)
@@ -293,13 +295,13 @@ class LocalRun:
         if now is not None:
             yield from self._shown(self._operator.step(ClockAdvance(now)))
         if self._estimator is not None:
-            yield from self._move(self._estimator.current())
+            yield from self._move(self._estimator.current(self._operator.clock))
         self._note(began)
         if self._observer is not None:
             self._observer(self.metrics)
 
     def _step(
-        self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
+        self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted, seen: SeenBatch
     ) -> Iterator[Outcome]:
         operator, estimator = self._operator, self._estimator
         yield from self._shown(operator.step(ClockAdvance(self._cutter.now(cut))))
@@ -319,7 +321,7 @@ class LocalRun:
         if output.panes is not None or late is not None:
             yield Outcome(output.panes, late)
         if estimator is not None:
-            estimator.observe(bundle.times)
+            estimator.observe(seen.bundle(bundle.times, cut.start, operator.clock))
 
     def _move(self, to: int) -> Iterator[Outcome]:
         """Move the watermark, in portions where much comes back from the store for it.
