@@ -91,7 +91,9 @@ if TYPE_CHECKING:
     from lowwater.watermark import Ascending as Ascending
     from lowwater.watermark import BoundedDisorder as BoundedDisorder
     from lowwater.watermark import External as External
+    from lowwater.watermark import FinishedFiles as FinishedFiles
     from lowwater.watermark import ManualWatermark as ManualWatermark
+    from lowwater.watermark import PerPartition as PerPartition
     from lowwater.watermark import Punctuated as Punctuated
     from lowwater.watermark import Quantile as Quantile
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
@@ -130,7 +132,8 @@ _PLACES = {
         "CustomTrigger Default Never OrFinally Repeatedly Trigger TriggerContext TriggerLogic"
     ),
     "lowwater.watermark": (
-        "Ascending BoundedDisorder External ManualWatermark Punctuated Quantile WatermarkEstimator"
+        "Ascending BoundedDisorder External FinishedFiles ManualWatermark PerPartition Punctuated "
+        "Quantile WatermarkEstimator"
     ),
     "lowwater.windows": (
         "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"

@@ -74,7 +74,7 @@ class Plan:
     watermark: WatermarkEstimator | None
     deduplication: Deduplication | None = None
 
-    def ingest(self, on_error: OnError) -> Ingest:
+    def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
         """Return the gate before the window operator."""
         durations = self.windowing.windows.columns
         needs = strictest_needs(self.aggregates)
@@ -86,6 +86,7 @@ class Plan:
             on_error=on_error,
             timezone=self.timezone,
             ids=() if self.deduplication is None else self.deduplication.columns,
+            max_ahead_us=max_ahead_us,
         )
 
 
