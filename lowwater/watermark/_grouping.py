@@ -41,7 +41,7 @@ class Grouping:
         encoded = column.encoded() if isinstance(column, EncodableColumn) else None
         if encoded is not None:
             codes, values = encoded
-            codes = self._runs(codes)
+            codes, values = _only_used(self._runs(codes), values)
         else:
             data, valid = column.data, column.valid
             if data.dtype == np.float64:  # NaN differs from itself, so it is no partition
@@ -56,7 +56,7 @@ class Grouping:
                 codes[valid], values = _of_numbers(data[valid])
                 codes[~valid] = len(values)
                 values.append(None)
-        self._codes, self.partitions = _only_used(codes, values)
+        self._codes, self.partitions = codes, values
 
     def latest(self, times: Int64Array) -> Int64Array:
         """Return the latest time of each partition, int64, shape (len(partitions),)."""

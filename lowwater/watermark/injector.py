@@ -110,8 +110,10 @@ class Injector:
     def grant(self, stage: str, part: Part, sequencer: int) -> None:
         """Note that a part was given to a worker: from now on earlier ones' reports are stale.
 
-        What was reported of the part so far still holds, since its work has passed on whole. A
-        sequencer that is not above the one known changes nothing.
+        It must be noted, and remembered where the injector is, before the worker takes any work:
+        the one before it may live on, and would not know of that. What was reported of the part so
+        far still holds, since its work passes on whole. A sequencer that is not above the one
+        known changes nothing.
         """
         turn = self._turn(stage, part)
         if sequencer > turn.sequencer:
@@ -132,8 +134,7 @@ class Injector:
         if turn.number is not None and report.number <= turn.number:
             return "repeated"
         turn.number = report.number
-        # The work of a part may grow older, by an element that is late; its watermark does not.
-        turn.watermark = max(turn.at, report.watermark)
+        turn.watermark = report.watermark
         turn.worker = report.worker
         return "taken"
 

@@ -34,7 +34,8 @@ class Quantile:
     How far each element comes behind the latest one before it is counted in a histogram of
     513 bins, each an eighth of a power of two wide; the delay is the upper edge of the bin that the
     quantile falls into, so it is at least the quantile of what was counted and at most an eighth
-    (and a microsecond) more. About ``1 - quantile`` of the elements come below the watermark.
+    (and a microsecond) more. So about ``1 - quantile`` of the elements come below the watermark, or
+    fewer, since it moves at the end of a bundle.
 
     What was learned fades: when ``2 * memory`` elements are counted, every count is halved,
     rounded down. So the histogram speaks of the last ``memory`` to ``2 * memory`` elements, more
