@@ -92,7 +92,12 @@ if TYPE_CHECKING:
     from lowwater.triggers import TriggerLogic as TriggerLogic
     from lowwater.watermark import Ascending as Ascending
     from lowwater.watermark import BoundedDisorder as BoundedDisorder
+    from lowwater.watermark import External as External
+    from lowwater.watermark import FinishedFiles as FinishedFiles
     from lowwater.watermark import ManualWatermark as ManualWatermark
+    from lowwater.watermark import PerPartition as PerPartition
+    from lowwater.watermark import Punctuated as Punctuated
+    from lowwater.watermark import Quantile as Quantile
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
     from lowwater.windows import CalendarWindows as CalendarWindows
     from lowwater.windows import CustomWindows as CustomWindows
@@ -128,7 +133,10 @@ _PLACES = {
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "
         "CustomTrigger Default Never OrFinally Repeatedly Trigger TriggerContext TriggerLogic"
     ),
-    "lowwater.watermark": "Ascending BoundedDisorder ManualWatermark WatermarkEstimator",
+    "lowwater.watermark": (
+        "Ascending BoundedDisorder External FinishedFiles ManualWatermark PerPartition Punctuated "
+        "Quantile WatermarkEstimator"
+    ),
     "lowwater.windows": (
         "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
     ),

@@ -10,17 +10,19 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.clocks import ClockLike, Cut, Cutter
+from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrivals
 from lowwater.engine.columns import Column
 from lowwater.engine.graph import Read
 from lowwater.engine.ingest import Admitted, Ingest, OnError
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import HIDDEN, Records
+from lowwater.engine.seen import SeenBatch
 from lowwater.engine.sources import Position, ReplayableSource
 from lowwater.engine.stateless import Step
 from lowwater.engine.steps import Bundle
 from lowwater.errors import InvalidArgument
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
+from lowwater.watermark import holder_of
 
 ROW = HIDDEN + "row"
 """Where a record was in its batch, where a source is read by several stages."""
@@ -41,13 +43,18 @@ class Gate:
     steps: tuple[Step, ...]
     ingest: Ingest
 
-    def take(self, records: Records) -> Given | None:
-        """Return what becomes of a batch of records; ``None`` if nothing does."""
+    def take(self, records: Records, clock: int | Int64Array | None = None) -> Given | None:
+        """Return what becomes of a batch of records; ``None`` if nothing does.
+
+        Args:
+            records: The batch.
+            clock: The clock when it came, where event times are held against that.
+        """
         for step in self.steps:
             records = step.apply(records)
             if not records.length:  # of nothing, Python functions make no columns either
                 return None
-        return Given(self, records, self.ingest.admit(records))
+        return Given(self, records, self.ingest.admit(records, clock=clock))
 
 
 @final
@@ -98,14 +105,16 @@ class Piece:
     Args:
         clock: The clock before it; ``None``: ask the clock.
         parts: The bundles.
-        count: How many elements of the source they are.
-        times: Their event times, int64, for the watermark.
+        times: The event times of the elements of the source that they are, int64.
+        batch: The batch they are of, as the watermark's estimator sees it.
+        start: Which of its admitted elements is the first.
     """
 
     clock: int | None
     parts: tuple[Part, ...]
-    count: int
     times: Int64Array
+    batch: SeenBatch
+    start: int
 
 
 @final
@@ -144,8 +153,10 @@ class Feed:
         self._own: Ingest | None = None
         if len(self._gates) > 1:
             self._own = Ingest(
-                time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone
-            )
+                time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
+                max_ahead_us=read.max_ahead_us,
+            )  # fmt: skip
+        self._clock = clock
         self._cutter = Cutter(clock, bundle_size, read.timezone)
         self._estimator = None if read.watermark is None else read.watermark.start()
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
@@ -154,14 +165,33 @@ class Feed:
         self.taken = 0
         self.ended = False
         self.due_at = 0.0
+        self._heard_at: int | None = None
+        self._came_at: int | None = None
         self._learned = self._learn()
 
-    @property
-    def watermark(self) -> int:
-        """How far event time is known to be complete, by what this source has given."""
+    def watermark(self, clock: int) -> int:
+        """Return how far event time is known to be complete, by what this source has given."""
         if self.ended:
             return END_OF_TIME
-        return START_OF_TIME if self._estimator is None else self._estimator.current()
+        return START_OF_TIME if self._estimator is None else self._estimator.current(clock)
+
+    def is_idle(self, clock: int) -> bool:
+        """Whether the others wait no more for this source, which has given nothing for so long."""
+        after = self.read.idle_after_us
+        if after is None or self.ended:
+            return False
+        if self._heard_at is None:  # a run that begins, or goes on, listens from now on
+            self._heard_at = clock
+        return clock - self._heard_at >= after
+
+    def holder(self) -> str:
+        """Return in words what holds this source's watermark."""
+        if self._estimator is None:
+            return "it has no watermark until it ends"
+        said = holder_of(self._estimator)
+        since = self._heard_at
+        silent = "" if since is None else f"silent since {format_instant(since)}"
+        return said or silent or "its latest element"
 
     def next(self) -> tuple[Records, Position | None] | None:
         """Return the next batch and the position behind it; ``None`` at the end."""
@@ -185,10 +215,11 @@ class Feed:
         else:
             yield from self._of_several(records)
 
-    def observe(self, times: Int64Array) -> None:
-        """Have the watermark's estimator see the event times of a bundle."""
+    def observe(self, piece: Piece, clock: int) -> None:
+        """Have the watermark's estimator see a bundle."""
+        self._heard_at = clock
         if self._estimator is not None:
-            self._estimator.observe(times)
+            self._estimator.observe(piece.batch.bundle(piece.times, piece.start, clock))
 
     def idle(self) -> int | None:
         """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
@@ -220,13 +251,30 @@ class Feed:
         for ingest, learned in zip(self._ingests(), self._learned["ingest"], strict=True):
             ingest.resume(learned)
         self._cutter.resume(self._learned["tick"])
+        self._came_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
         learned = [ingest.remember() for ingest in self._ingests()]
-        return {"ingest": learned, "tick": self._cutter.tick}
+        return {"ingest": learned, "tick": self._cutter.tick, "came": self._came_at}
+
+    def _came(self, records: Records) -> int | Int64Array | None:
+        """Return when elements came, if event times are held against that.
+
+        Of a batch that a restart came in it is what it was: it must be cut as it was.
+        """
+        if self.read.max_ahead_us is None:
+            return None
+        clock = self._clock
+        if isinstance(clock, ArrivalClock):
+            return arrivals(records, clock, self.read.timezone)
+        if not self.bundles_done or self._came_at is None:
+            self._came_at = clock.now()
+            if self._learned:
+                self._learned["came"] = self._came_at
+        return self._came_at
 
     def _ingests(self) -> list[Ingest]:
         own = [] if self._own is None else [self._own]
@@ -245,7 +293,7 @@ class Feed:
         return source.batches_from(self.position, self._size, self.keys)
 
     def _of_one(self, gate: Gate, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
-        given = gate.take(records)
+        given = gate.take(records, self._came(records))
         if given is None:
             return
         admitted = given.admitted
@@ -254,14 +302,15 @@ class Feed:
         bundle = admitted.bundle
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
+        seen = SeenBatch(given.records, admitted.kept, self.read.timezone)
         for cut in self._cutter.cuts(given.records, admitted.kept):
             bundled = part_of(bundle, cut.start, cut.stop)
             part = given.part(bundled, cut.start)
-            yield Piece(cut.clock, (part,), cut.stop - cut.start, bundled.times)
+            yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
 
     def _of_several(self, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
         assert self._own is not None
-        checked = self._own.admit(records)
+        checked = self._own.admit(records, clock=self._came(records))
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
@@ -275,6 +324,7 @@ class Feed:
             if one.admitted.errors:
                 yield one.admitted.errors
         rows = [_rows(one) for one in given]
+        seen = SeenBatch(sound, None, self.read.timezone)
         for cut in self._cutter.cuts(sound, None):
             parts = []
             for one, row in zip(given, rows, strict=True):
@@ -283,7 +333,7 @@ class Feed:
                     bundle = part_of(one.admitted.bundle, start, stop)
                     parts.append(one.part(bundle, start))
             times = checked.bundle.times[cut.start : cut.stop]
-            yield Piece(cut.clock, tuple(parts), cut.stop - cut.start, times)
+            yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
 
     def wait(self) -> None:
         """Note that there was nothing new: the source is not asked again before its next look."""

@@ -33,6 +33,8 @@ class Read:
         clock: Where processing time comes from, if the source says.
         name: What it is called, if the user says.
         max_ahead_us: How far beyond the clock an event time may be; ``None``: as far as it likes.
+        idle_after_us: After how long without elements, by the clock, other sources do not wait for
+            this one any more; ``None``: they do for ever.
     """
 
     source: Source
@@ -42,6 +44,7 @@ class Read:
     clock: ClockLike | None = None
     name: str | None = None
     max_ahead_us: int | None = None
+    idle_after_us: int | None = None
 
 
 @final

@@ -86,11 +86,11 @@ class Plan:
             deduplication=stage.deduplication,
         )
 
-    def ingest(self, on_error: OnError) -> Ingest:
+    def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
         """Return the gate before the window operator."""
         return gate_of(
             self.time, self.timezone, self.keys, self.windowing, self.aggregates,
-            self.deduplication, on_error,
+            self.deduplication, on_error, max_ahead_us,
         )  # fmt: skip
 
 
@@ -102,6 +102,7 @@ def gate_of(
     aggregates: Mapping[str, AggregateSpec],
     deduplication: Deduplication | None,
     on_error: OnError,
+    max_ahead_us: int | None = None,
 ) -> Ingest:
     """Return the gate before a window operator, which knows what its aggregates can take."""
     durations = windowing.windows.columns
@@ -114,6 +115,7 @@ def gate_of(
         on_error=on_error,
         timezone=timezone,
         ids=() if deduplication is None else deduplication.columns,
+        max_ahead_us=max_ahead_us,
     )
 
 

@@ -21,6 +21,7 @@ from lowwater.engine.steps import PaneBatch
 from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.watermark import which_may_read
 
 Observer: TypeAlias = Callable[[Metrics], None]
 
@@ -47,6 +48,8 @@ class LocalRun:
         observer: Called with the metrics after every bundle and at the end.
         durable: Whether the run may be stopped and resumed: its operators note what changes, and
             an outcome says where a bundle is done. The sources must be replayable.
+        max_skew_us: How far ahead of the source that is furthest behind another one may be read,
+            microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
     """
@@ -62,8 +65,10 @@ class LocalRun:
         observer: Observer | None = None,
         durable: bool = False,
         memory: int | None = None,
+        max_skew_us: int | None = None,
     ) -> None:
         self.graph = graph
+        self._max_skew_us = max_skew_us
         self.metrics = Metrics()
         self._bundle_size = bundle_size
         self._raise = on_error == "raise"
@@ -194,20 +199,30 @@ class LocalRun:
         windowed = at.work
         ingest = gate_of(
             flow.time, flow.timezone, at.keys, windowed.windowing, windowed.aggregates,
-            at.deduplication, on_error,
+            at.deduplication, on_error, self._max_ahead_of(flow),
         )  # fmt: skip
         return Gate(stage, flow.steps, ingest)
 
+    def _max_ahead_of(self, flow: Flow) -> int | None:
+        """Return how far ahead the one stage that reads a source lets it be; else the feed does."""
+        origin = flow.origin
+        if isinstance(origin, Read) and len(list(self.graph.into(origin))) == 1:
+            return origin.max_ahead_us
+        return None
+
     def _next_feed(self) -> Feed | None:
         """Return the source to read next: of those that may have something, the furthest behind."""
-        open_ = [feed for feed in self._feeds if not feed.ended]
-        if len(open_) < 2:
-            return open_[0] if open_ else None
+        left = [feed for feed in self._feeds if not feed.ended]
+        if len(left) < 2:
+            return left[0] if left else None
+        clock = self._clock
+        at = [None if feed.is_idle(clock) else feed.watermark(clock) for feed in left]
+        may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
-        ready = [feed for feed in open_ if feed.due_at <= now]
+        ready = [place for place in may if left[place].due_at <= now]
         if not ready:
-            return min(open_, key=lambda feed: feed.due_at)
-        return min(ready, key=lambda feed: feed.watermark)
+            return left[min(may, key=lambda place: left[place].due_at)]
+        return left[min(ready, key=lambda place: left[place].watermark(clock))]
 
     def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
@@ -239,9 +254,9 @@ class LocalRun:
             self._now = feed.now(piece)
             for part in piece.parts:
                 self._stages[part.stage].hand(part)
-            feed.observe(piece.times)
+            feed.observe(piece, self._now)
             yield from self._turn(began)
-            feed.taken += piece.count
+            feed.taken += len(piece.times)
             if self._durable:
                 feed.bundles_done = done
             self._look()
@@ -275,9 +290,24 @@ class LocalRun:
     def _input_watermark(self, run: StageRun) -> int:
         """Return the lowest of the output watermarks of what a stage reads (S-H3)."""
         return min(
-            self._feeds[at].watermark if is_feed else self._stages[at].output_watermark
+            self._source_watermark(self._feeds[at])
+            if is_feed
+            else self._stages[at].output_watermark
             for is_feed, at in self._reading[run.number]
         )
+
+    def _source_watermark(self, feed: Feed) -> int:
+        """Return a source's watermark; an idle one keeps up with those that are not."""
+        clock = self._clock
+        at = feed.watermark(clock)
+        if not feed.is_idle(clock):
+            return at
+        others = [one for one in self._feeds if not (one.ended or one.is_idle(clock))]
+        return max(at, min((one.watermark(clock) for one in others), default=at))
+
+    @property
+    def _clock(self) -> int:
+        return START_OF_TIME if self._now is None else self._now
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Have what a stage has shown wait for the stages that read it."""

@@ -18,6 +18,7 @@ from lowwater.engine.progress import Progress, observer_for
 from lowwater.engine.runner import LocalRun
 from lowwater.engine.steps import PaneBatch
 from lowwater.errors import InvalidArgument, describe
+from lowwater.time import DurationLike, duration
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -34,6 +35,8 @@ class RunOptions(TypedDict, total=False):
             case, ``False`` for none. Left out: a line if standard error is a terminal.
         on_late: Called with each element dropped from one of its windows.
         on_dead_letter: Called with each record that could not be used.
+        max_skew: How far ahead of the source that is furthest behind others may be read, in event
+            time: those wait. Any distance unless given.
     """
 
     bundle_size: int
@@ -42,6 +45,7 @@ class RunOptions(TypedDict, total=False):
     progress: Progress | None
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
+    max_skew: DurationLike | None
 
 
 @final
@@ -84,6 +88,7 @@ class Outcomes:
             observer=self._observer,
             durable=durable,
             memory=memory,
+            max_skew_us=_max_skew(options.get("max_skew")),
         )
 
     @property
@@ -167,6 +172,17 @@ def _callback(name: str, function: Any) -> Any:
             f"{describe(name, function)} is not a function", mend="Give a function of one record"
         )
     return function
+
+
+def _max_skew(value: DurationLike | None) -> int | None:
+    if value is None:
+        return None
+    found = duration(value, name="max_skew")
+    if found < 0:
+        raise InvalidArgument(
+            f"{describe('max_skew', value)} must not be negative", mend='Use, say, "10m"'
+        )
+    return found
 
 
 def _clock(clock: object) -> ClockLike:
