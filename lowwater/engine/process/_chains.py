@@ -39,7 +39,7 @@ class Chains:
         """Return how deep in a chain a timer is that is about to fire.
 
         Raises:
-            DataError: Too deep: time stands still, or the input has ended (S-K5).
+            DataError: Too deep: time stands still, or the input has ended (S-K4).
         """
         before = self._set_by.pop(due.turn, None)
         if before is None:

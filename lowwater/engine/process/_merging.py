@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lowwater.engine.process.cells import HeldCell
+from lowwater.engine.process.held import HeldCell
 from lowwater.engine.process.placing import Placing
 from lowwater.engine.process.scopes import Scopes
 from lowwater.engine.process.timers import Timers

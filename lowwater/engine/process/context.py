@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lowwater.engine.process.cells import Cursor, own
+from lowwater.engine.process.held import Cursor, own
 from lowwater.engine.process.output import MAIN, Sink
-from lowwater.engine.process.timers import Moment, micros
+from lowwater.engine.process.timer_state import Moment, micros
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     END_OF_TIME,

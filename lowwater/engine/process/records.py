@@ -8,14 +8,16 @@ from typing import Any, final
 from lowwater.engine._dropped import Dropped
 from lowwater.engine.process._chains import Chains
 from lowwater.engine.process._merging import merge_windows
-from lowwater.engine.process.cells import CELLS, Cursor
+from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import context_type
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.held import Cursor
 from lowwater.engine.process.output import NOTHING, ProcessOutput, Sink
 from lowwater.engine.process.placing import Placing
 from lowwater.engine.process.scopes import Scopes
 from lowwater.engine.process.stored import StoredProcess
-from lowwater.engine.process.timers import Due, Moment, Timers, TimerState
+from lowwater.engine.process.timer_state import Moment, TimerState
+from lowwater.engine.process.timers import Due, Timers
 from lowwater.engine.steps import Bundle, key_values
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe

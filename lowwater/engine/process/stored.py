@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.cells import HeldCell, refused
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.held import HeldCell, refused
 from lowwater.engine.process.placing import Placing
 from lowwater.engine.process.scopes import Scopes
 from lowwater.engine.process.stored_keys import StoredKeys, declared, kinds_of, number
