@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.metrics import Metrics
+from lowwater.engine.metrics import StageMetrics
 from lowwater.engine.operator import WindowOperator
-from lowwater.engine.runner import Plan
+from lowwater.engine.plan import Plan
 from lowwater.engine.spark.cell import Cell
 from lowwater.engine.spark.keepers import LIVE, LiveOperators, StateKeeper
 from lowwater.engine.spark.parcels import PARCEL, Elements, from_bytes, to_bytes, unpacked
@@ -230,7 +230,7 @@ class _Stepped:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._metrics = Metrics()
+        self._metrics = StageMetrics()
         self.letters = 0
 
     def add(self, output: StepOutput, elements: Elements | None) -> None:

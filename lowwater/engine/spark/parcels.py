@@ -18,8 +18,8 @@ import pyarrow as pa
 from lowwater.engine.columns import Column
 from lowwater.engine.ingest import Admitted, OnError
 from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.plan import Plan
 from lowwater.engine.records import HIDDEN, Records
-from lowwater.engine.runner import Plan
 from lowwater.engine.spark.letters import letters_to_arrow
 from lowwater.engine.spark.placing import numbers_of_groups
 from lowwater.engine.spark.signals import Signal, Signals
