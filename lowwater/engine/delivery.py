@@ -61,7 +61,18 @@ class Delivery:
     def keys(self) -> tuple[str, ...]:
         """The names of the key columns: those before ``window_start``."""
         names = self.panes.schema.names
+        if self.is_records:
+            raise InvalidArgument(
+                "these are records that a process emitted: they have no windows to go by",
+                where="write_to",
+                mend="Write them to a folder of files or a callback",
+            )
         return tuple(names[: names.index("window_start")])
+
+    @property
+    def is_records(self) -> bool:
+        """Whether ``panes`` are no panes, but records that a process emitted."""
+        return b"lowwater.records" in (self.panes.schema.metadata or {})
 
 
 @runtime_checkable
@@ -94,6 +105,8 @@ def _check_panes(panes: pa.Table) -> None:
             mend="Use panes_to_table(batch, keys)",
         )
     names = panes.schema.names
+    if b"lowwater.records" in (panes.schema.metadata or {}):
+        return
     if len(set(names)) < len(names):
         raise InvalidArgument(
             f"columns of panes have the same name: {', '.join(names)}", mend="Rename one"

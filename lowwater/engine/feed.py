@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrivals
 from lowwater.engine.columns import Column
-from lowwater.engine.graph import Read
+from lowwater.engine.graph import MAIN, Read
 from lowwater.engine.ingest import Admitted, Ingest, OnError
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import HIDDEN, Records
@@ -37,11 +37,13 @@ class Gate:
         stage: Number of the stage.
         steps: The steps.
         ingest: The check.
+        output: Which output of the origin is meant.
     """
 
     stage: int
     steps: tuple[Step, ...]
     ingest: Ingest
+    output: str = MAIN
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> Given | None:
         """Return what becomes of a batch of records; ``None`` if nothing does.
@@ -314,8 +316,6 @@ class Feed:
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
-        if not sound.length:
-            return
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
         sound = Records(placed, sound.length, sound.origin, sound.first_row)

@@ -19,6 +19,9 @@ from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.watermark import WatermarkEstimator
 
+MAIN = "main"
+"""The output that every stage has."""
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +60,22 @@ class Windowed:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a process does: the user's own state and timers, by key or by key and window.
+
+    Args:
+        process: The user's object.
+        windowing: The windows and their lateness; ``None`` for a process without windows.
+        outputs: The tags it may emit to, the main one first.
+    """
+
+    process: object
+    windowing: Windowing | None
+    outputs: tuple[str, ...]
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """Records on their way into a stage.
@@ -66,12 +85,14 @@ class Flow:
         steps: What becomes of them on the way: the fused stateless steps.
         time: The column of event times, behind the steps.
         timezone: What times without a time zone mean.
+        output: Which output of the origin is meant.
     """
 
     origin: Origin
     steps: tuple[Step, ...]
     time: str
     timezone: str | None = None
+    output: str = MAIN
 
 
 @final
@@ -91,7 +112,7 @@ class Stage:
     inputs: tuple[Flow, ...]
     keys: tuple[str, ...]
     key_names: tuple[str, ...]
-    work: Windowed
+    work: Windowed | Computed
     deduplication: Deduplication | None = None
     name: str | None = None
 
@@ -103,12 +124,16 @@ class Stage:
     @property
     def lateness_us(self) -> int:
         """How long behind its output watermark panes may still come, in microseconds."""
-        return 0 if self.windowing is None else self.windowing.lateness_us
+        if self.windowing is not None:
+            return self.windowing.lateness_us
+        # A process without windows takes late records as they come, and what it emits is as late.
+        before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
+        return max((stage.lateness_us for stage in before), default=0)
 
     @property
     def retracts(self) -> bool:
         """Whether its output takes back what it showed before."""
-        return self.windowing is not None and self.windowing.mode == "retracting"
+        return isinstance(self.work, Windowed) and self.work.windowing.mode == "retracting"
 
     @property
     def signed(self) -> bool:

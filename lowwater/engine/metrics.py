@@ -21,6 +21,7 @@ class StageMetrics:
     Args:
         panes: Panes shown, by timing; retractions are not among them.
         retractions: Panes taken back.
+        emitted: Records that a process emitted, by output.
         late: Elements dropped from one of their windows, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
         watermark: The input watermark.
@@ -30,6 +31,7 @@ class StageMetrics:
 
     panes: Counter[str] = field(default_factory=Counter)
     retractions: int = 0
+    emitted: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
@@ -41,6 +43,7 @@ class StageMetrics:
         return {
             "panes": dict(self.panes),
             "retractions": self.retractions,
+            "emitted": dict(self.emitted),
             "late": dict(self.late),
             "duplicates": self.duplicates,
         }
@@ -49,6 +52,7 @@ class StageMetrics:
         """Go on from the counts of another run."""
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
+        self.emitted = Counter(known["emitted"])
         self.late = Counter(known["late"])
         self.duplicates = known["duplicates"]
 

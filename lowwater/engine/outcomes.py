@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from lowwater.engine.columns import Column
 from lowwater.engine.panes import ErrorRecord, LateRecord
+from lowwater.engine.process.output import Emitted
 from lowwater.engine.records import Records
 from lowwater.engine.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch, key_values
 from lowwater.time import Instant, Int64Array
@@ -74,7 +75,8 @@ class Outcome:
     """What one step of the runner gave; any part may be missing.
 
     ``boundary`` says that a bundle is done: a run can be stopped and resumed here. ``stage`` is the
-    number of the stage that panes and late elements are of.
+    number of the stage that panes and late elements are of. ``emitted`` is what a process gave, by
+    output.
     """
 
     panes: PaneBatch | None = None
@@ -82,3 +84,4 @@ class Outcome:
     errors: Sequence[ErrorRecord] = ()
     boundary: bool = False
     stage: int = 0
+    emitted: Mapping[str, Emitted] = field(default_factory=dict)

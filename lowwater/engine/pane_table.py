@@ -53,12 +53,12 @@ def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
         keys: The names of the key columns.
     """
     columns: dict[str, pa.Array] = {
-        name: _to_arrow(column) for name, column in zip(keys, panes.keys, strict=True)
+        name: column_to_arrow(column) for name, column in zip(keys, panes.keys, strict=True)
     }
     columns["window_start"] = instants_to_arrow(panes.start)
     columns["window_end"] = instants_to_arrow(panes.end)
     for name, column in panes.values.items():
-        columns[name] = _to_arrow(column)
+        columns[name] = column_to_arrow(column)
     columns["timing"] = _coded(panes.timing, TIMINGS)
     columns["index"] = pa.array(panes.index)
     columns["on_time_index"] = pa.array(panes.on_time_index)
@@ -91,7 +91,8 @@ def _coded(codes: NDArray[np.uint8], names: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes.view(np.int8)), pa.array(names))
 
 
-def _to_arrow(column: Column) -> pa.Array:
+def column_to_arrow(column: Column) -> pa.Array:
+    """Return a column as Arrow; of what Arrow has no type for, the text."""
     try:
         return column.to_arrow()
     except _NOT_FOR_ARROW:

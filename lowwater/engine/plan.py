@@ -9,7 +9,7 @@ from typing import final
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.deduplicate import Deduplication
-from lowwater.engine.graph import Read, Stage, Windowed
+from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.ingest import Ingest, OnError
 from lowwater.engine.sources import Source
 from lowwater.engine.stateless import Step
@@ -88,25 +88,38 @@ class Plan:
 
     def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
         """Return the gate before the window operator."""
-        return gate_of(
-            self.time, self.timezone, self.keys, self.windowing, self.aggregates,
+        return _gate(
+            self.time, self.timezone, self.keys, Windowed(self.windowing, self.aggregates),
             self.deduplication, on_error, max_ahead_us,
         )  # fmt: skip
 
 
-def gate_of(
+def gate_of(flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
+    """Return the gate before a stage, which knows what the stage can take.
+
+    Args:
+        flow: What comes through it.
+        stage: The stage.
+        on_error: What becomes of unusable records.
+        max_ahead_us: How far beyond the clock an event time may be, in microseconds.
+    """
+    return _gate(
+        flow.time, flow.timezone, stage.keys, stage.work, stage.deduplication, on_error,
+        max_ahead_us,
+    )  # fmt: skip
+
+
+def _gate(
     time: str,
     timezone: str | None,
     keys: tuple[str, ...],
-    windowing: Windowing,
-    aggregates: Mapping[str, AggregateSpec],
+    work: Windowed | Computed,
     deduplication: Deduplication | None,
     on_error: OnError,
-    max_ahead_us: int | None = None,
+    max_ahead_us: int | None,
 ) -> Ingest:
-    """Return the gate before a window operator, which knows what its aggregates can take."""
-    durations = windowing.windows.columns
-    needs = strictest_needs(aggregates)
+    durations = () if work.windowing is None else work.windowing.windows.columns
+    needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
     return Ingest(
         time=time,
         keys=keys,

@@ -8,21 +8,21 @@ from typing import Any, TypeAlias, final
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.feed import Feed, Gate, Piece
-from lowwater.engine.graph import Flow, Graph, Read, Stage
+from lowwater.engine.graph import Flow, Graph, Read, Stage, Windowed
 from lowwater.engine.ingest import OnError
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
-from lowwater.engine.pane_records import records_of
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
+from lowwater.engine.process_run import ProcessRun
 from lowwater.engine.records import Records
-from lowwater.engine.stage_run import StageRun
-from lowwater.engine.steps import PaneBatch
+from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import which_may_read
 
+StageRun: TypeAlias = WindowRun | ProcessRun
 Observer: TypeAlias = Callable[[Metrics], None]
 
 
@@ -77,7 +77,7 @@ class LocalRun:
         self._ended = False
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
-            StageRun(
+            _stage_run(
                 stage, number, is_end=stage in ends, is_read=any(True for _ in graph.into(stage))
             )
             for number, stage in enumerate(graph.stages)
@@ -120,7 +120,7 @@ class LocalRun:
     @property
     def is_over(self) -> bool:
         """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
-        return any(run.operator.is_over for run in self._stages)
+        return any(run.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:
@@ -195,13 +195,9 @@ class LocalRun:
 
     def _gate(self, stage: int, nth: int, on_error: OnError) -> Gate:
         at = self.graph.stages[stage]
-        flow: Flow = at.inputs[nth]
-        windowed = at.work
-        ingest = gate_of(
-            flow.time, flow.timezone, at.keys, windowed.windowing, windowed.aggregates,
-            at.deduplication, on_error, self._max_ahead_of(flow),
-        )  # fmt: skip
-        return Gate(stage, flow.steps, ingest)
+        flow = at.inputs[nth]
+        ingest = gate_of(flow, at, on_error, self._max_ahead_of(flow))
+        return Gate(stage, flow.steps, ingest, flow.output)
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
         """Return how far ahead the one stage that reads a source lets it be; else the feed does."""
@@ -231,16 +227,14 @@ class LocalRun:
             self._now = feed.idle()
             yield from self._turn(began)
             self._look()
-            if not records.columns:
-                return
         resumed = feed.bundles_done
         feed.begin(fresh=not resumed)
         if not resumed:
             self.metrics.events += records.length + len(unread)
             if unread:
                 yield self._dead_letters(unread)
-            if not records.length:
-                return
+        if not records.columns:
+            return
         done = 0
         for piece in feed.pieces(records):
             if not isinstance(piece, Piece):
@@ -269,7 +263,7 @@ class LocalRun:
             # A stage in the midst of an advance takes nothing: those it reads wait for it.
             for run in self._stages[self._last_advancing() :]:
                 to = self._input_watermark(run)
-                if run.operator.is_advancing:
+                if run.is_advancing:
                     to = run.operator.watermark
                 else:
                     if self._now is not None:
@@ -284,7 +278,7 @@ class LocalRun:
         self._note(began)
 
     def _last_advancing(self) -> int:
-        advancing = [run.number for run in self._stages if run.operator.is_advancing]
+        advancing = [run.number for run in self._stages if run.is_advancing]
         return advancing[-1] if advancing else 0
 
     def _input_watermark(self, run: StageRun) -> int:
@@ -311,22 +305,18 @@ class LocalRun:
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Have what a stage has shown wait for the stages that read it."""
-        panes = run.given()
-        if not panes:
-            return
-        stage = run.stage
-        records = records_of(PaneBatch.concat(panes), stage.key_names, signed=stage.retracts)
-        for gate in self._between[run.number]:
-            given = gate.take(records)
-            if given is None:
-                continue
-            if given.admitted.errors:
-                yield self._dead_letters(given.admitted.errors)
-            for part in given.parts(self._bundle_size):
-                self._stages[gate.stage].hand(part)
+        for output, records in run.given().items():
+            for gate in self._between[run.number]:
+                given = gate.take(records) if gate.output == output else None
+                if given is None:
+                    continue
+                if given.admitted.errors:
+                    yield self._dead_letters(given.admitted.errors)
+                for part in given.parts(self._bundle_size):
+                    self._stages[gate.stage].hand(part)
 
     def _is_advancing(self) -> bool:
-        return any(run.operator.is_advancing for run in self._stages)
+        return any(run.is_advancing for run in self._stages)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
@@ -353,6 +343,13 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+
+
+def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
+    work = stage.work
+    if isinstance(work, Windowed):
+        return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+    return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.columns import Column
-from lowwater.engine.pane_table import panes_to_arrow
+from lowwater.engine.pane_table import column_to_arrow, panes_to_arrow
 from lowwater.engine.steps import PaneBatch
 from lowwater.errors import DataError
 
@@ -36,31 +36,49 @@ def panes_to_table(panes: PaneBatch, keys: Sequence[str]) -> pa.Table:
         DataError: msgpack has no form for a value either.
     """
     tagged: set[str] = set()
-
-    def held(name: str, column: Column) -> Column:
-        try:
-            if not _is_mixed(column):
-                return Column.from_arrow(column.to_arrow())
-        except _REFUSED:
-            pass
-        values = column.to_list()
-        if all(value is None or isinstance(value, str) for value in values):
-            return column  # half a surrogate pair, which panes_to_arrow escapes
-        tagged.add(name)
-        return Column.from_arrow(to_msgpack(name, values))
-
     table = pa.Table.from_batches(
         [
             panes_to_arrow(
                 replace(
                     panes,
-                    keys=tuple(held(n, column) for n, column in zip(keys, panes.keys, strict=True)),
-                    values={name: held(name, column) for name, column in panes.values.items()},
+                    keys=tuple(
+                        _held(n, column, tagged) for n, column in zip(keys, panes.keys, strict=True)
+                    ),
+                    values={n: _held(n, column, tagged) for n, column in panes.values.items()},
                 ),
                 keys,
             )
         ]
     )
+    return _with_tags(table, tagged)
+
+
+def columns_to_table(columns: Mapping[str, Column]) -> pa.Table:
+    """Return columns as a table, losing no value: as :func:`panes_to_table` does.
+
+    Raises:
+        DataError: msgpack has no form for a value either.
+    """
+    tagged: set[str] = set()
+    arrays = [column_to_arrow(_held(n, column, tagged)) for n, column in columns.items()]
+    return _with_tags(pa.Table.from_arrays(arrays, names=list(columns)), tagged)
+
+
+def _held(name: str, column: Column, tagged: set[str]) -> Column:
+    """Return a column that Arrow can hold; note its name if its values are encoded for that."""
+    try:
+        if not _is_mixed(column):
+            return Column.from_arrow(column.to_arrow())
+    except _REFUSED:
+        pass
+    values = column.to_list()
+    if all(value is None or isinstance(value, str) for value in values):
+        return column  # half a surrogate pair, which is escaped as the table is made
+    tagged.add(name)
+    return Column.from_arrow(to_msgpack(name, values))
+
+
+def _with_tags(table: pa.Table, tagged: set[str]) -> pa.Table:
     if not tagged:
         return table
     return table.cast(

@@ -8,7 +8,7 @@ from typing import Any
 
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
-from lowwater.engine.graph import Flow, Read, Stage
+from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
 from lowwater.engine.windowing import Windowing
 from lowwater.time import format_duration
@@ -45,16 +45,29 @@ def outline(
 
 def stage_outline(stage: Stage) -> str:
     """Return all that leads to a stage, and the stage."""
-    return outline(
-        stage.inputs, stage.key_names, stage.work.windowing, stage.work.aggregates,
+    work = stage.work
+    shown = outline(
+        stage.inputs, stage.key_names, work.windowing,
+        work.aggregates if isinstance(work, Windowed) else None,
         deduplication=stage.deduplication,
     )  # fmt: skip
+    return shown if isinstance(work, Windowed) else f"{shown}{_ARROW}process({_process(work)})"
 
 
-def aggregate_texts(stage: Stage) -> Iterator[str]:
-    """Yield what a stage shows, a line each."""
-    for name, spec in stage.work.aggregates.items():
-        yield f"{name} = {spec!r}"
+def work_texts(stage: Stage) -> Iterator[str]:
+    """Yield what a stage shows or emits, a line each."""
+    work = stage.work
+    if isinstance(work, Windowed):
+        for name, spec in work.aggregates.items():
+            yield f"{name} = {spec!r}"
+        return
+    yield f"process {_process(work)}"
+    if len(work.outputs) > 1:
+        yield f"outputs {', '.join(work.outputs)}"
+
+
+def _process(work: Computed) -> str:
+    return type(work.process).__name__
 
 
 def _origin_text(origin: Read | Stage) -> str:

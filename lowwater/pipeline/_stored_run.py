@@ -11,11 +11,12 @@ import numpy as np
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike
 from lowwater.engine.delivery import Delivery
-from lowwater.engine.graph import Graph, Read, Stage
+from lowwater.engine.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.outbox import decode_delivery
+from lowwater.engine.process.definition import Definition
 from lowwater.engine.sources import Source
-from lowwater.engine.stage_run import deduplicator_number, operator_number
 from lowwater.engine.stateless import Step
+from lowwater.engine.stored_numbers import deduplicator_number, operator_number
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from lowwater.state.damage import damaged, decoding
@@ -129,28 +130,42 @@ def stored_operators(graph: Graph) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, stage in enumerate(graph.stages):
         of = {"stage": graph.name_of(stage), "keys": list(stage.key_names)}
-        found[str(operator_number(number))] = {"kind": "windows", **of}
+        kind = "windows" if isinstance(stage.work, Windowed) else "process"
+        found[str(operator_number(number))] = {"kind": kind, **of}
         found[str(deduplicator_number(number))] = {"kind": "deduplication", **of}
     return found
 
 
 def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
-    work = stage.work
-    windowing = work.windowing
+    work, windowing = stage.work, stage.windowing
     parts: dict[str, Any] = {
         "steps": [_step(step) for flow in stage.inputs for step in flow.steps],
         "keys": list(stage.keys),
         "key names": list(stage.key_names),
-        "windows": _text(windowing.windows),
-        "trigger": _text(windowing.trigger),
-        "accumulation": windowing.mode,
-        "allowed_lateness": windowing.lateness_us,
-        "closing": windowing.closing,
-        "on_time": windowing.on_time,
-        "timestamps": windowing.timestamps,
-        "aggregates": {name: _text(spec) for name, spec in work.aggregates.items()},
-        "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
     }
+    if windowing is not None:
+        parts |= {
+            "windows": _text(windowing.windows),
+            "allowed_lateness": windowing.lateness_us,
+        }
+    if isinstance(work, Windowed):
+        parts |= {
+            "trigger": _text(work.windowing.trigger),
+            "accumulation": work.windowing.mode,
+            "closing": work.windowing.closing,
+            "on_time": work.windowing.on_time,
+            "timestamps": work.windowing.timestamps,
+            "aggregates": {name: _text(spec) for name, spec in work.aggregates.items()},
+            "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
+        }
+    else:
+        definition = Definition.of(work.process, work.windowing)
+        parts |= {
+            "process": definition.name,
+            "cells": {name: _text(cell) for name, cell in definition.cells.items()},
+            "timers": {name: _text(timer) for name, timer in definition.timers.items()},
+            "outputs": list(definition.outputs),
+        }
     if len(stage.inputs) > 1 or not isinstance(stage.inputs[0].origin, Read):
         parts["reads"] = [graph.name_of(flow.origin) for flow in stage.inputs]
     return parts

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
-from lowwater.engine.graph import Graph, Stage
+from lowwater.engine.graph import Graph, Stage, Windowed
 from lowwater.engine.pane_table import empty_panes
 from lowwater.engine.plan import Plan
 from lowwater.engine.stateless import BatchFunction, RecordFunction
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lowwater.pipeline.keyed import KeyedStream
+    from lowwater.pipeline.processed import Processed
     from lowwater.pipeline.streams import Key, Stream
 
 
@@ -178,11 +179,11 @@ class Pipeline:
         """Go on with the panes as records: see :meth:`Stream.key_by`."""
         return self.to_stream().key_by(*keys)
 
-    def union(self, *others: Stream | Pipeline) -> Stream:
+    def union(self, *others: Stream | Pipeline | Processed) -> Stream:
         """Bring the panes together with other streams: see :meth:`Stream.union`."""
         return self.to_stream().union(*others)
 
-    def __or__(self, other: Stream | Pipeline) -> Stream:
+    def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.to_stream().union(other)
 
     def to_stream(self) -> Stream:
@@ -207,4 +208,5 @@ class Pipeline:
         names = self._stage.key_names
         types = self._key_types or (pa.null(),) * len(names)
         keys = list(zip(names, types, strict=True))
-        return empty_panes(keys, list(self._stage.work.aggregates))
+        work = self._stage.work
+        return empty_panes(keys, list(work.aggregates) if isinstance(work, Windowed) else [])

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import Delivery, DurableSink
+from lowwater.engine.emitted import emitted_table
 from lowwater.engine.feed import Feed
+from lowwater.engine.graph import MAIN
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outbox import encode_delivery
 from lowwater.engine.outcomes import Outcome
@@ -102,12 +104,14 @@ class DurableEnd:
         sinks: Where they go.
         no_panes: A table of them with none in it.
         late_of: Numbers of the stages whose late elements go there too.
+        output: Which output of the stage is meant, if it is a process.
     """
 
     stage: int
     sinks: Sequence[DurableSink]
     no_panes: pa.Table
     late_of: frozenset[int]
+    output: str = MAIN
 
 
 @final
@@ -295,13 +299,23 @@ class DurableRun:
             for record in outcome.late.to_records()
         ]
         errors = [] if at else [error for outcome in outcomes for error in outcome.errors]
-        if not (shown or late or errors):
+        emitted = [
+            outcome.emitted[end.output]
+            for outcome in outcomes
+            if outcome.stage == end.stage and end.output in outcome.emitted
+        ]
+        if not (shown or emitted or late or errors):
             return None
         keys = self._run.graph.stages[end.stage].key_names
+        panes = end.no_panes
+        if shown:
+            panes = panes_to_table(PaneBatch.concat(shown), keys)
+        elif emitted:
+            panes = emitted_table(emitted, keys)
         return Delivery(
             epoch=self._epoch,
             sequence=at,
-            panes=panes_to_table(PaneBatch.concat(shown), keys) if shown else end.no_panes,
+            panes=panes,
             late=late_to_table(late) if late else None,
             errors=errors_to_table(errors) if errors else None,
         )

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
-from lowwater.engine.graph import Stage
+from lowwater.engine.emitted import emitted_table
+from lowwater.engine.graph import MAIN, Stage
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
@@ -31,11 +32,13 @@ class End:
         stage: The stage that shows them.
         clock: Where processing time comes from, if its sources say.
         no_panes: A table of them with none in it.
+        output: Which output of the stage is meant, if it is a process.
     """
 
     stage: Stage
     clock: ClockLike | None
     no_panes: pa.Table
+    output: str = MAIN
 
 
 @final
@@ -197,6 +200,11 @@ def _write(
         for end, sink in opened:
             if outcomes.graph.stages[outcome.stage] is end.stage:
                 sink.panes(panes_to_arrow(outcome.panes, end.stage.key_names))
+    for end, sink in opened if outcome.emitted else ():
+        if outcomes.graph.stages[outcome.stage] is end.stage and end.output in outcome.emitted:
+            table = emitted_table([outcome.emitted[end.output]], end.stage.key_names)
+            for batch in table.to_batches():
+                sink.panes(batch)
     if outcome.late is not None:
         opened[homes[outcome.stage]][1].late(outcome.late.to_records())
     if outcome.errors:
@@ -217,6 +225,7 @@ def _run_durably(
     durable = [
         DurableEnd(
             stage=outcomes.graph.stages.index(end._end.stage),
+            output=end._end.output,
             sinks=(end._durable,) if isinstance(end, Writing) else end._sinks,
             no_panes=end._end.no_panes,
             late_of=frozenset(stage for stage, home in enumerate(homes) if home == at),

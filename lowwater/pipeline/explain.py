@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowwater.engine.graph import Flow, Graph, Read, Stage
-from lowwater.pipeline._outline import aggregate_texts, step_texts
+from lowwater.engine.graph import Flow, Graph, Read, Stage, Windowed
+from lowwater.pipeline._outline import step_texts, work_texts
 from lowwater.time import format_duration
 
 
@@ -54,9 +54,10 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {windowing.windows!r}")
-        lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
+        if isinstance(stage.work, Windowed):
+            lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
-    lines.extend(f"shows: {text}" for text in aggregate_texts(stage))
+    lines.extend(f"shows: {text}" for text in work_texts(stage))
     if stage.signed:
         lines.append("takes back what the stage before retracts")
     return lines
@@ -69,8 +70,9 @@ def _steps(flow: Flow) -> str:
 def _summary(stage: Stage) -> Iterator[str]:
     if stage.windowing is not None:
         yield repr(stage.windowing.windows)
-        yield stage.windowing.mode
-    yield from aggregate_texts(stage)
+        if isinstance(stage.work, Windowed):
+            yield stage.windowing.mode
+    yield from work_texts(stage)
 
 
 def _escaped(text: str) -> str:

@@ -26,6 +26,7 @@ from lowwater.pipeline._checks import (
 )
 from lowwater.pipeline._outline import outline
 from lowwater.pipeline.built import Pipeline
+from lowwater.pipeline.processed import Processed, process_stage
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
@@ -107,6 +108,18 @@ class KeyedStream:
             require_names(windowing.windows.columns, schema.names, "window")
         return WindowedStream(self, windowing)
 
+    def process(self, process: object) -> Processed:
+        """Run a computation of the user's own on each key's records: see ``docs/process.md``.
+
+        Args:
+            process: An object with ``on_record`` or ``on_records``, and state cells and timers as
+                attributes of its class.
+
+        Raises:
+            InvalidArgument: It is no process, or records were to be deduplicated before.
+        """
+        return _processed(self, process, None)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -159,6 +172,19 @@ class WindowedStream:
             )
         return self._built(aggregates, self._keyed._stream)
 
+    def process(self, process: object) -> Processed:
+        """Run a computation of the user's own, with state per key and window.
+
+        State is released when the window expires. The trigger and the accumulation play no part.
+
+        Args:
+            process: As for :meth:`KeyedStream.process`.
+
+        Raises:
+            InvalidArgument: It is no process, or its cells cannot merge as these windows do.
+        """
+        return _processed(self._keyed, process, self._windowing)
+
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
         """Show lists, in order of arrival: of whole records, or of one column's values.
 
@@ -192,11 +218,7 @@ class WindowedStream:
         )
         if stream._schema is None:
             return Pipeline(stage, stream._clock)
-        flow = stream._flows[0]
-        gate = gate_of(
-            flow.time, flow.timezone, keyed._keys, self._windowing, aggregates,
-            stream._deduplication, "dead_letter",
-        )  # fmt: skip
+        gate = gate_of(stream._flows[0], stage, "dead_letter")
         gate.admit(no_records(stream._schema))
         types = {name: stream._schema.field(name).type for name in stream._schema.names}
         results = {name: result_type(spec, types) for name, spec in aggregates.items()}
@@ -212,6 +234,18 @@ class WindowedStream:
                 name,
                 dict.fromkeys((*ends, "write_parquet", "write_jsonl"), hint),
             )
+
+
+def _processed(keyed: KeyedStream, process: object, windowing: Windowing | None) -> Processed:
+    stream = keyed._stream
+    if stream._deduplication is not None:
+        raise InvalidArgument(
+            "deduplicate goes before windows and aggregates",
+            where="process",
+            mend="Remember the ids in a cell of the process, or group after deduplicate",
+        )
+    stage = process_stage(stream._flows, keyed._keys, keyed._names, process, windowing)
+    return Processed(stage, stream._clock)
 
 
 _DEFAULTS: dict[str, object] = {

@@ -13,6 +13,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.delivery import Delivery
+from lowwater.engine.process.stored import PROCESS_TABLES
 from lowwater.engine.stored_view import TABLES, StoredView
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
@@ -29,6 +30,7 @@ _RUN_TABLES = {0: "the run", 1: "outbox"}
 _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
     "deduplication": {0: "record ids", 1: "facts"},
+    "process": PROCESS_TABLES,
 }
 _UNKNOWN = re.compile(r"(?:^operator| table) \d+")
 _HEAD = len(table_prefix(0, 0, 0))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from lowwater.pipeline.built import Pipeline
+    from lowwater.pipeline.processed import Processed
 
 Key: TypeAlias = str | Callable[[Any], Any]
 
@@ -133,7 +134,7 @@ class Stream:
             )
         return replace(self, _deduplication=deduplication)
 
-    def union(self, *others: Stream | Pipeline) -> Stream:
+    def union(self, *others: Stream | Pipeline | Processed) -> Stream:
         """Bring several streams together; also written ``a | b``.
 
         The watermark behind it is the lowest of theirs (S-H3). Each keeps its own column of event
@@ -148,13 +149,13 @@ class Stream:
         self._check_order("union")
         flows, schema = list(self._flows), self._schema
         for other in others:
-            stream = other if isinstance(other, Stream) else as_stream(other)
+            stream = other if isinstance(other, Stream) else other.to_stream()
             stream._check_order("union")
             flows.extend(stream._flows)
             schema = common_schema(schema, stream._schema)
         return replace(self, _flows=tuple(flows), _schema=schema)
 
-    def __or__(self, other: Stream | Pipeline) -> Stream:
+    def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.union(other)
 
     def key_by(self, *keys: Key) -> KeyedStream:

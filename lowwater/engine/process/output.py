@@ -10,11 +10,9 @@ import numpy as np
 
 from lowwater.engine._items import columns_of
 from lowwater.engine.columns import Column
+from lowwater.engine.graph import MAIN as MAIN
 from lowwater.engine.steps import LateBatch
 from lowwater.time import Int64Array
-
-MAIN = "main"
-"""The tag of the output that a process has without declaring one."""
 
 
 @final

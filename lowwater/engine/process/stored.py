@@ -22,7 +22,15 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 LAYOUT = 1
-FACTS, KEYS, SCOPES, CELLS, TIMERS = range(5)
+FACTS, KEYS, SCOPES, CELLS, TIMERS, LOOSE = range(6)
+PROCESS_TABLES = {
+    FACTS: "facts",
+    KEYS: "keys",
+    SCOPES: "keys in windows",
+    CELLS: "cells",
+    TIMERS: "timers",
+    LOOSE: "lists and objects of cells",
+}
 _WHAT = "the stored state of a process"
 _WIDTH = 8
 _EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until", "keys")

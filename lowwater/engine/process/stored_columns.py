@@ -10,7 +10,7 @@ from lowwater.engine.columns import Mask
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.placing import Placing
-from lowwater.engine.process.stored import FACTS, KEYS, LAYOUT, SCOPES, check_record
+from lowwater.engine.process.stored import FACTS, KEYS, LAYOUT, LOOSE, SCOPES, check_record
 from lowwater.engine.process.stored_keys import StoredKeys, declared, kinds_of
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
@@ -19,7 +19,6 @@ from lowwater.state.key_layout import table_prefix
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
-_LOOSE = 5
 _WHAT = "the stored state of a process"
 
 
@@ -48,7 +47,7 @@ class StoredColumns:
         self._placing = placing
         self._facts = table_prefix(operator, group, FACTS)
         self._keys = StoredKeys(table_prefix(operator, group, KEYS))
-        rows, loose = table_prefix(operator, group, SCOPES), table_prefix(operator, group, _LOOSE)
+        rows, loose = table_prefix(operator, group, SCOPES), table_prefix(operator, group, LOOSE)
         self._journal = state.journal = Journal(state.table, (rows, loose), due=self._due)
 
     def forget(self, kept: Mask) -> None:

@@ -1,8 +1,8 @@
-"""A stage of a run: its operator, what waits to be taken, and what it has given."""
+"""A windowed stage of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy as np
 from lowwater.engine.columns import Column
 from lowwater.engine.deduplicate import Deduplicator
 from lowwater.engine.feed import Part
-from lowwater.engine.graph import Stage
+from lowwater.engine.graph import MAIN, Stage, Windowed
 from lowwater.engine.metrics import StageMetrics
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.outcomes import LateElements, Outcome
+from lowwater.engine.pane_records import records_of
+from lowwater.engine.records import Records
 from lowwater.engine.steps import (
     Bundle,
     ClockAdvance,
@@ -22,12 +24,13 @@ from lowwater.engine.steps import (
     StepOutput,
     WatermarkAdvance,
 )
+from lowwater.engine.stored_numbers import deduplicator_number, operator_number
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Instant, Int64Array
 
 
 @final
-class StageRun:
+class WindowRun:
     """A windowed stage of a run.
 
     Within a turn of the run a stage moves its clock, takes what has come for it, and moves its
@@ -36,16 +39,19 @@ class StageRun:
 
     Args:
         stage: The stage.
+        work: What it does.
         number: Its number in the graph.
         is_end: Whether its panes leave the pipeline.
         is_read: Whether other stages read them.
     """
 
-    def __init__(self, stage: Stage, number: int, *, is_end: bool, is_read: bool) -> None:
+    def __init__(
+        self, stage: Stage, work: Windowed, number: int, *, is_end: bool, is_read: bool
+    ) -> None:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator = WindowOperator(stage.work.windowing, stage.work.aggregates)
+        self.operator = WindowOperator(work.windowing, work.aggregates)
         self._deduplicator = None
         if stage.deduplication is not None:
             self._deduplicator = Deduplicator(stage.deduplication)
@@ -54,6 +60,16 @@ class StageRun:
         self._store: StateStore | None = None
         self._waiting: list[Part] = []
         self._given: list[PaneBatch] = []
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether its watermark is moving in portions, with more to come."""
+        return self.operator.is_advancing
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its state takes more memory than it may."""
+        return self.operator.is_over
 
     @property
     def output_watermark(self) -> int:
@@ -85,10 +101,14 @@ class StageRun:
         """Have a bundle wait for the stage's turn."""
         self._waiting.append(part)
 
-    def given(self) -> list[PaneBatch]:
-        """Return what the stage has shown since this was last called, if others read it."""
+    def given(self) -> Mapping[str, Records]:
+        """Return what the stage has shown since this was last called, by output, for the next."""
+        if not self._given:
+            return {}
         given, self._given = self._given, []
-        return given
+        stage = self.stage
+        panes = PaneBatch.concat(given)
+        return {MAIN: records_of(panes, stage.key_names, signed=stage.retracts)}
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Move the clock."""
@@ -133,7 +153,7 @@ class StageRun:
         late = None
         if output.late is not None:
             rows = output.late.element if kept is None else kept[output.late.element]
-            late = _late(output.late, rows + part.start, given, part)
+            late = late_elements(output.late, rows + part.start, given, part)
             metrics.count_late(output.late)
         panes = self._leaving(output.panes)
         if panes is not None or late is not None:
@@ -169,17 +189,15 @@ class StageRun:
         return panes if self._is_end else None
 
 
-def operator_number(stage: int) -> int:
-    """Return the number under which the rows of a stage's operator are stored."""
-    return 2 * stage + 1
+def late_elements(late: LateBatch, rows: Int64Array, bundle: Bundle, part: Part) -> LateElements:
+    """Return elements that were dropped, with the records they came in.
 
-
-def deduplicator_number(stage: int) -> int:
-    """Return the number under which the record ids of a stage are stored."""
-    return 2 * stage + 2
-
-
-def _late(late: LateBatch, rows: Int64Array, bundle: Bundle, part: Part) -> LateElements:
+    Args:
+        late: The elements, by their place in ``bundle``.
+        rows: The place of each among the admitted elements of its batch, int64.
+        bundle: What the operator was given.
+        part: What came.
+    """
     element = late.element
     if part.admitted.kept is not None:
         rows = part.admitted.kept[rows]

@@ -1,0 +1,243 @@
+"""What a process emits, as a stream, as something to run, and as something to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack, final
+
+import pyarrow as pa
+
+from lowwater.engine.clocks import ClockLike
+from lowwater.engine.delivery import DurableSink
+from lowwater.engine.emitted import TIME, emitted_table
+from lowwater.engine.graph import MAIN, Computed, Flow, Graph, Stage
+from lowwater.engine.metrics import Metrics
+from lowwater.engine.panes import ErrorRecord, LateRecord
+from lowwater.engine.process import Emitted
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.stateless import BatchFunction, RecordFunction
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
+from lowwater.io.paths import PathLike, as_paths
+from lowwater.io.sinks import JsonLinesSink, ParquetSink
+from lowwater.pipeline._outline import stage_outline
+from lowwater.pipeline.ends import Delivering, End, Writing
+from lowwater.pipeline.explain import explain_graph, mermaid_graph
+from lowwater.pipeline.running import Outcomes, RunOptions
+from lowwater.time import Instant
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+    from lowwater.pipeline.built import Pipeline
+    from lowwater.pipeline.keyed import KeyedStream
+    from lowwater.pipeline.streams import Key, Stream
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A record that a process emitted.
+
+    Args:
+        key: The key it was emitted for: a plain value, or a tuple of several.
+        value: What was emitted.
+        timestamp: Its event time.
+        output: The tag of the output it was emitted to.
+    """
+
+    key: Any
+    value: Any
+    timestamp: Instant
+    output: str
+
+
+@final
+class ProcessResult:
+    """What a run of a process gave, held in memory.
+
+    Args:
+        keys: The names of the key columns.
+        metrics: The run's metrics.
+    """
+
+    def __init__(self, keys: tuple[str, ...], metrics: Metrics) -> None:
+        self._keys = keys
+        self._emitted: dict[str, list[Emitted]] = {}
+        self.metrics = metrics
+        self.late: list[LateRecord] = []
+        self.errors: list[ErrorRecord] = []
+
+    def elements(self, output: str = MAIN) -> list[Element]:
+        """Return what was emitted to an output, in order."""
+        found = self._emitted.get(output, [])
+        return [element for part in found for element in _elements(part, output)]
+
+    def values(self, output: str = MAIN) -> list[Any]:
+        """Return the values emitted to an output, in order."""
+        return [value for part in self._emitted.get(output, []) for value in part.to_list()]
+
+    def to_arrow(self, output: str = MAIN) -> pa.Table:
+        """Return what was emitted to an output as a table: keys, fields and ``timestamp``."""
+        return emitted_table(self._emitted.get(output, []), self._keys)
+
+    def __repr__(self) -> str:
+        counts = {tag: sum(map(len, parts)) for tag, parts in self._emitted.items()}
+        shown = ", ".join(f"{number} {tag}" for tag, number in counts.items())
+        return f"ProcessResult({self.metrics.events} events, emitted: {shown or 'nothing'})"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Processed:
+    """A keyed computation: made by ``process``. It goes on as a stream of what is emitted.
+
+    The records behind it have the keys, and the fields of what was emitted (a plain value is a
+    column ``value``); their event time is the one they were emitted with.
+    """
+
+    _stage: Stage
+    _clock: ClockLike | None = None
+    _output: str = MAIN
+
+    def __repr__(self) -> str:
+        tag = "" if self._output == MAIN else f"[{self._output!r}]"
+        return f"Processed({stage_outline(self._stage)}{tag})"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tags that the process may emit to, the main one first."""
+        work = self._stage.work
+        return work.outputs if isinstance(work, Computed) else (MAIN,)
+
+    def output(self, tag: str) -> Processed:
+        """Return the same computation, with what it emits to ``tag`` as what goes on from it."""
+        if tag not in self.outputs:
+            raise InvalidArgument(
+                f"the process has no output {tag!r}", mend=nearest(str(tag), self.outputs)
+            )
+        return replace(self, _output=tag)
+
+    def named(self, name: str) -> Processed:
+        """Return the same computation, called ``name`` in metrics and explanations."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"{describe('name', name)} is not a name", mend='Write, say, named("joined")'
+            )
+        return replace(self, _stage=replace(self._stage, name=name))
+
+    def explain(self) -> str:
+        """Return the stages in words."""
+        return explain_graph(Graph.of([self._stage]))
+
+    def to_mermaid(self) -> str:
+        """Return the graph of stages as Mermaid text."""
+        return mermaid_graph(Graph.of([self._stage]))
+
+    def run(self, **options: Unpack[RunOptions]) -> Iterator[Element]:
+        """Run, and give what is emitted to this output one by one as it comes."""
+        for outcome in Outcomes((self._stage,), self._clock, options):
+            if self._output in outcome.emitted:
+                yield from _elements(outcome.emitted[self._output], self._output)
+
+    def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
+        """Run to the end and keep everything, of all outputs."""
+        run = Outcomes((self._stage,), self._clock, options)
+        result = ProcessResult(self._stage.key_names, run.metrics)
+        for outcome in run:
+            for tag, emitted in outcome.emitted.items():
+                result._emitted.setdefault(tag, []).append(emitted)
+            if outcome.late is not None:
+                result.late.extend(outcome.late.to_records())
+            result.errors.extend(outcome.errors)
+        return result
+
+    def write_parquet(self, folder: PathLike) -> Writing:
+        """Return it with a folder of Parquet files as its end; see ``Pipeline.write_parquet``."""
+        (path,) = as_paths(folder)
+        return Writing(self._end(), lambda: ParquetSink(path), ParquetFolder(path))
+
+    def write_jsonl(self, path: PathLike) -> Writing:
+        """Return it with a file of JSON lines as its end; see ``Pipeline.write_jsonl``."""
+        (target,) = as_paths(path)
+        return Writing(self._end(), lambda: JsonLinesSink(target), JsonLinesFolder(target))
+
+    def write_to(self, *sinks: DurableSink) -> Delivering:
+        """Return it with durable sinks as its ends; tables that go by windows refuse it."""
+        for sink in sinks:
+            if not isinstance(sink, DurableSink):
+                raise InvalidArgument(
+                    f"{describe('sink', sink)} has no open, deliver and close",
+                    mend="Use, say, lowwater.io.delivery.ParquetFolder",
+                )
+        return Delivering(self._end(), sinks)
+
+    def to_stream(self) -> Stream:
+        """Return what is emitted to this output as a stream."""
+        from lowwater.pipeline.streams import Stream  # streams lead to processes, and on
+
+        return Stream((Flow(self._stage, (), TIME, None, self._output),), self._clock)
+
+    def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.filter`."""
+        return self.to_stream().filter(condition)
+
+    def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.with_columns`."""
+        return self.to_stream().with_columns(*expressions, **named)
+
+    def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.select`."""
+        return self.to_stream().select(*expressions, **named)
+
+    def map(self, function: RecordFunction) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.map`."""
+        return self.to_stream().map(function)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.flat_map`."""
+        return self.to_stream().flat_map(function)
+
+    def map_batches(self, function: BatchFunction) -> Stream:
+        """Go on with what is emitted: see :meth:`Stream.map_batches`."""
+        return self.to_stream().map_batches(function)
+
+    def key_by(self, *keys: Key) -> KeyedStream:
+        """Go on with what is emitted: see :meth:`Stream.key_by`."""
+        return self.to_stream().key_by(*keys)
+
+    def union(self, *others: Stream | Pipeline | Processed) -> Stream:
+        """Bring what is emitted together with other streams: see :meth:`Stream.union`."""
+        return self.to_stream().union(*others)
+
+    def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
+        return self.to_stream().union(other)
+
+    def _end(self) -> End:
+        return End(self._stage, self._clock, emitted_table((), self._stage.key_names), self._output)
+
+
+def process_stage(
+    flows: Sequence[Flow],
+    keys: tuple[str, ...],
+    names: tuple[str, ...],
+    process: object,
+    windowing: Windowing | None,
+) -> Stage:
+    """Return the stage of a process, checked.
+
+    Raises:
+        InvalidArgument: The object is no process, or not one for these windows.
+    """
+    definition = Definition.of(process, windowing)
+    work = Computed(process, windowing, definition.outputs)
+    return Stage(tuple(flows), keys, names, work)
+
+
+def _elements(emitted: Emitted, output: str) -> Iterator[Element]:
+    keys = [column.to_list() for column in emitted.keys]
+    each = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+    for key, value, time in zip(each, emitted.to_list(), emitted.times.tolist(), strict=True):
+        yield Element(key, value, Instant(time), output)
