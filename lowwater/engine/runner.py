@@ -391,11 +391,7 @@ def _part(bundle: Bundle, cut: Cut) -> Bundle:
     start, stop = cut.start, cut.stop
     if start == 0 and stop == len(bundle):
         return bundle
-    return Bundle(
-        bundle.times[start:stop],
-        tuple(key.slice(start, stop) for key in bundle.keys),
-        {name: column.slice(start, stop) for name, column in bundle.values.items()},
-    )
+    return bundle.slice(start, stop)
 
 
 def _late(
