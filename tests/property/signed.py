@@ -14,7 +14,7 @@ import lowwater as lw
 from lowwater.engine.panes import Pane
 from lowwater.engine.windowing import Windowing
 from lowwater.testing import Scenario
-from lowwater.testing.scenario import Add, Element
+from lowwater.testing.scenario import Add, Element, Step
 from lowwater.triggers import AfterWatermark, Repeatedly
 from tests.property import strategies as own
 
@@ -119,14 +119,15 @@ def signed_scenarios(draw: st.DrawFn, *, gaps: bool) -> tuple[Scenario, list[int
     scenario = draw(own.scenarios(gaps=gaps))
     signs: list[int] = []
     there: list[Element] = []
-    steps = []
+    steps: list[Step] = []
     for step in scenario.steps:
         if not isinstance(step, Add):
             steps.append(step)
             continue
         elements = []
         for element in step.elements:
-            if there and draw(st.booleans()):
+            takes_back: bool = draw(st.booleans())
+            if there and takes_back:
                 elements.append(there.pop(draw(st.integers(0, len(there) - 1))))
                 signs.append(-1)
             else:

@@ -6,13 +6,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lowwater.engine import _cold
 from lowwater.engine.aggregates import _retractable
+from lowwater.errors import InvalidArgument
 from lowwater.testing import _drive, assert_late, oracle
 from tests.property import signed as own
-from tests.property import strategies, test_restore
+from tests.property import strategies, test_cold_windows, test_restore
 
 EXAMPLES = settings(max_examples=max(300, settings().max_examples))
 
@@ -71,6 +73,22 @@ def test_saving_and_restoring_changes_nothing(case: own.Case, survives: list[boo
     with (
         mock.patch.object(test_restore.Reborn, "survives", survives, create=True),
         mock.patch.object(_drive, "WindowOperator", test_restore.Reborn),
+        mock.patch.object(_retractable, "_SPARE", 1),
+    ):
+        check_any(case)
+
+
+@given(own.cases(), test_cold_windows.FATES)
+@EXAMPLES
+def test_leaving_memory_changes_nothing(case: own.Case, fates: list[str | None]) -> None:
+    try:
+        case[0].require_bounded_memory()
+    except InvalidArgument:
+        assume(False)
+    with (
+        mock.patch.object(test_cold_windows.Cold, "fates", fates, create=True),
+        mock.patch.object(_drive, "WindowOperator", test_cold_windows.Cold),
+        mock.patch.object(_cold, "AT_ONCE", 2),
         mock.patch.object(_retractable, "_SPARE", 1),
     ):
         check_any(case)
