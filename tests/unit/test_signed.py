@@ -6,7 +6,8 @@ import builtins
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates import AggregateSpec, Needs, StateColumn
+from lowwater.engine.aggregates import Batch as Inputs
 from lowwater.engine.aggregates._retractable import uncancelled
 from lowwater.engine.columns import Column
 from lowwater.engine.operator import WindowOperator
@@ -410,3 +412,30 @@ def test_sessions_merge_what_came_and_what_was_taken_back() -> None:
     assert pane.values["sum"] == 16
     assert pane.values["var"] == pytest.approx(statistics.variance([1, 8, 4, 3]))
     assert pane.values["max"] == 8
+
+
+@final
+@dataclass(frozen=True)
+class Product:
+    """A vectorised aggregate of the user's own, that knows nothing of signs."""
+
+    column: str = "value"
+    needs: Needs = "numbers"
+    name: str = "product"
+    columns: tuple[StateColumn, ...] = (StateColumn("product", np.float64, 1.0),)
+
+    def bind(self, type: Any, dtype: Any) -> Product:
+        return self
+
+    def add(self, state: Any, batch: Inputs) -> None:
+        np.multiply.at(state["product"], batch.rows, batch.values)
+
+    def merge(self, state: Any, into: Any, rows: Any) -> None:
+        raise AssertionError("inputs merge, not products")
+
+    def result(self, state: Any, rows: Any) -> Column:
+        return Column(state["product"][rows])
+
+
+def test_an_aggregate_of_ones_own_is_computed_from_what_is_left() -> None:
+    assert in_turn(Product(), (2.0, 1), (0.0, 1), (5.0, 1), (0.0, -1)) == 10.0
