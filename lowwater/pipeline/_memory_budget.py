@@ -39,8 +39,9 @@ class MemoryBudget:
     def of(cls, limit: MemoryLimit | None) -> MemoryBudget:
         """Return what ``memory_limit=`` stands for.
 
-        An eighth is for blocks of the store, another for rows on their way there, a third one for
-        what a commit takes while it is made, and the rest for the state itself.
+        Three eighths are for the state itself, one for blocks of the store, and another for rows
+        on their way there. The rest is for what a commit takes while it is made, for what an
+        advance of the watermark brings back, and for what allocators keep to themselves.
 
         Raises:
             InvalidArgument: It is not a number of bytes or a size such as ``"512MB"``, or it is
@@ -56,7 +57,7 @@ class MemoryBudget:
             )
         cache = min(size // 8, _MOST_CACHE)
         memtable = min(size // 8 // _MEMTABLES, _MOST_MEMTABLE)
-        return cls(size - size // 8 - cache - _MEMTABLES * memtable, cache, memtable)
+        return cls(size // 8 * 3, cache, memtable)
 
     def open(self, path: str) -> RocksStore:
         """Open the store of a state directory with its share."""

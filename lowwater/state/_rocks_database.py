@@ -55,6 +55,9 @@ def database_options(cache: Any, tuning: Tuning) -> Any:
     tables.set_block_size(tuning.block_bytes)
     tables.set_bloom_filter(tuning.bloom_bits, False)
     tables.set_format_version(5)
+    # What finds blocks grows with the rows stored: it competes for the cache, which is bounded.
+    tables.set_cache_index_and_filter_blocks(True)
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(tables)
