@@ -22,9 +22,9 @@ import lowwater as lw
 from benchmarks.events import events_file
 from benchmarks.open_windows import fill_steps, windowing_of
 from lowwater.engine.delivery import Delivery
+from lowwater.engine.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.records import Records
-from lowwater.engine.runner import Plan
 from lowwater.engine.sources import Position
 from lowwater.engine.steps import Bundle
 from lowwater.engine.windowing import Windowing
@@ -139,23 +139,15 @@ def _latency(name: str, seconds: list[float]) -> Latency:
 
 def _early(source: _Arrivals) -> Pipeline:
     """Return a pipeline that shows each window a bundle touches."""
-    plan = Plan(
-        source=source,
-        steps=(),
-        time="at",
-        timezone=None,
-        keys=("key",),
-        key_names=("key",),
-        windowing=Windowing(
-            windows=lw.FixedWindows("1m"),
-            trigger=lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
-            accumulation="accumulating",
-            allowed_lateness="1m",
-        ),
-        aggregates={"total": lw.sum("value")},
-        watermark=lw.BoundedDisorder("10s"),
+    read = Read(source, "at", watermark=lw.BoundedDisorder("10s"))
+    windowing = Windowing(
+        windows=lw.FixedWindows("1m"),
+        trigger=lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
+        accumulation="accumulating",
+        allowed_lateness="1m",
     )
-    return Pipeline(plan)
+    work = Windowed(windowing, {"total": lw.sum("value")})
+    return Pipeline(Stage((Flow(read, (), "at"),), ("key",), ("key",), work))
 
 
 @final

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from narwhals import Expr as Expr
     from narwhals import col as col
+    from narwhals import lit as lit
 
     from lowwater.engine.aggregates import AggregateSpec as AggregateSpec
     from lowwater.engine.aggregates import Combiner as Combiner
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_parquet as read_parquet
+    from lowwater.pipeline import run as run
     from lowwater.pipeline.readers_log import read_log as read_log
     from lowwater.pipeline.readers_spark import from_spark as from_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
@@ -90,7 +92,12 @@ if TYPE_CHECKING:
     from lowwater.triggers import TriggerLogic as TriggerLogic
     from lowwater.watermark import Ascending as Ascending
     from lowwater.watermark import BoundedDisorder as BoundedDisorder
+    from lowwater.watermark import External as External
+    from lowwater.watermark import FinishedFiles as FinishedFiles
     from lowwater.watermark import ManualWatermark as ManualWatermark
+    from lowwater.watermark import PerPartition as PerPartition
+    from lowwater.watermark import Punctuated as Punctuated
+    from lowwater.watermark import Quantile as Quantile
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
     from lowwater.windows import CalendarWindows as CalendarWindows
     from lowwater.windows import CustomWindows as CustomWindows
@@ -101,7 +108,7 @@ if TYPE_CHECKING:
     from lowwater.windows import Window as Window
 
 _PLACES = {
-    "narwhals": "Expr col",
+    "narwhals": "Expr col lit",
     "lowwater.engine.aggregates": (
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
         "last max mean min std sum var"
@@ -117,7 +124,7 @@ _PLACES = {
     ),
     "lowwater.pipeline": (
         "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
-        "read_csv read_jsonl read_parquet"
+        "read_csv read_jsonl read_parquet run"
     ),
     "lowwater.pipeline.readers_log": "read_log",
     "lowwater.pipeline.readers_spark": "from_spark",
@@ -126,7 +133,10 @@ _PLACES = {
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "
         "CustomTrigger Default Never OrFinally Repeatedly Trigger TriggerContext TriggerLogic"
     ),
-    "lowwater.watermark": "Ascending BoundedDisorder ManualWatermark WatermarkEstimator",
+    "lowwater.watermark": (
+        "Ascending BoundedDisorder External FinishedFiles ManualWatermark PerPartition Punctuated "
+        "Quantile WatermarkEstimator"
+    ),
     "lowwater.windows": (
         "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
     ),

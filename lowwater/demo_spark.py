@@ -79,7 +79,7 @@ def _compared(
     there = time.perf_counter()
     embedded = made.to_arrow(progress=False)
     here = time.perf_counter()
-    keys = made._plan.key_names
+    keys = made._stage.key_names
     final, wanted = _final(shown, keys), _final(embedded, keys)
     return (
         name,

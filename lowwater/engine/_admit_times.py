@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 from lowwater.engine._problems import Problems, is_nan
 from lowwater.engine.columns import Column
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
-from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, duration, instant
+from lowwater.time import (
+    END_OF_TIME,
+    LAST_EVENT_TIME,
+    Int64Array,
+    duration,
+    format_duration,
+    format_instant,
+    instant,
+)
+from lowwater.watermark.ahead import TOO_FAR_AHEAD, too_far_ahead
 
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UTC_MICROS = pa.timestamp("us", "UTC")
@@ -44,6 +53,27 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
         late = np.flatnonzero(times > LAST_EVENT_TIME)
         problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
     return times
+
+
+def note_far_ahead(
+    times: Int64Array, clock: int | Int64Array, max_ahead_us: int, problems: Problems
+) -> None:
+    """Note the elements whose event time is too far ahead of the clock.
+
+    Args:
+        times: Event times, int64 microseconds, shape (n,).
+        clock: The clock, int microseconds, or int64, shape (n,), for each element.
+        max_ahead_us: How far ahead of it they may be, microseconds.
+        problems: What is known to be unusable already stays what it is.
+    """
+    far = np.flatnonzero(too_far_ahead(times, clock, max_ahead_us))
+    if not far.size:
+        return
+    clocks = np.broadcast_to(clock, times.shape)[far]
+    ahead = format_duration(max_ahead_us)
+    for row, at, now in zip(far.tolist(), times[far].tolist(), clocks.tolist(), strict=True):
+        detail = f"the event time {format_instant(at)} is more than {ahead} ahead of "
+        problems.add(row, TOO_FAR_AHEAD, detail + format_instant(now))
 
 
 def gaps(column: Column, name: str, problems: Problems) -> Column:

@@ -171,17 +171,9 @@ class Cutter:
         return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
 
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
-        column = records.columns.get(clock.column)
-        if column is None:
-            raise InvalidArgument(
-                f"there is no column {clock.column!r} for the arrival clock",
-                mend=nearest(clock.column, records.names),
-            )
-        problems = Problems()
-        arrivals = event_times(column, clock.column, self._timezone, problems)
-        ticks: Int64Array = arrivals // clock.tick_us
-        if problems.found:
-            ticks[problems.rows()] = START_OF_TIME
+        came = arrivals(records, clock, self._timezone)
+        ticks: Int64Array = came // clock.tick_us
+        ticks[came == START_OF_TIME] = START_OF_TIME
         if kept is not None:
             ticks = ticks[kept]
         if len(ticks):
@@ -189,3 +181,23 @@ class Cutter:
             ticks = np.maximum.accumulate(ticks)
             self._tick = int(ticks[-1])
         return ticks
+
+
+def arrivals(records: Records, clock: ArrivalClock, timezone: str | None) -> Int64Array:
+    """Return when each record arrived, int64; the start of time where it does not say.
+
+    Raises:
+        InvalidArgument: The column is not there.
+    """
+    column = records.columns.get(clock.column)
+    if column is None:
+        raise InvalidArgument(
+            f"there is no column {clock.column!r} for the arrival clock",
+            mend=nearest(clock.column, records.names),
+        )
+    problems = Problems()
+    came = event_times(column, clock.column, timezone, problems)
+    if problems.found:
+        came = came.copy()
+        came[problems.rows()] = START_OF_TIME
+    return came

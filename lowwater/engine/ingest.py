@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 
 from lowwater.engine._admit_keys import check_key
-from lowwater.engine._admit_times import event_times, gaps
+from lowwater.engine._admit_times import event_times, gaps, note_far_ahead
 from lowwater.engine._admit_values import ValueGate
 from lowwater.engine._problems import Problems
 from lowwater.engine.aggregates._base import Needs
@@ -57,6 +57,8 @@ class Ingest:
         timezone: What event times without a time zone mean (an IANA name); they are refused
             without it.
         ids: Names of the columns of record ids, which must not be null either.
+        max_ahead_us: How far ahead of the clock an event time may be, microseconds; those further
+            ahead are unusable and do not move the watermark. ``None``: any distance.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Ingest:
         on_error: OnError = "dead_letter",
         timezone: str | None = None,
         ids: tuple[str, ...] = (),
+        max_ahead_us: int | None = None,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -81,6 +84,7 @@ class Ingest:
         self._durations = durations
         self._raise = on_error == "raise"
         self._timezone = timezone
+        self._max_ahead = max_ahead_us
         self._gates = {name: ValueGate(name, need) for name, need in needs.items()}
         self._seen = 0
 
@@ -97,12 +101,20 @@ class Ingest:
         for name, learned in known["columns"].items():
             self._gates[name].resume(learned)
 
-    def admit(self, records: Records, where: str | None = None) -> Admitted:
+    def admit(
+        self,
+        records: Records,
+        where: str | None = None,
+        *,
+        clock: int | Int64Array | None = None,
+    ) -> Admitted:
         """Return the sound elements as a bundle, and the others as dead letters. O(n).
 
         Args:
             records: A batch of elements.
             where: Where they come from, if the records do not know it themselves.
+            clock: The clock when they came, int microseconds, or int64, shape (n,), for each;
+                ``None``: it is not known, and nothing is judged to be too far ahead of it.
 
         Raises:
             InvalidArgument: A column is missing, or of a type that can never do.
@@ -119,6 +131,8 @@ class Ingest:
         }
         for name in self._durations:
             values[name] = gaps(self._column(records, name), name, problems)
+        if self._max_ahead is not None and clock is not None:
+            note_far_ahead(times, clock, self._max_ahead, problems)
         first = self._seen
         self._seen += records.length
         if not problems.found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -15,21 +15,75 @@ from lowwater.time import START_OF_TIME, Instant
 
 @final
 @dataclass(slots=True)
+class StageMetrics:
+    """Counts of one stage of a run.
+
+    Args:
+        panes: Panes shown, by timing; retractions are not among them.
+        retractions: Panes taken back.
+        late: Elements dropped from one of their windows, by reason.
+        duplicates: Records dropped because their id was seen before (S-D1).
+        watermark: The input watermark.
+        output_watermark: The output watermark (S-H3).
+        open_windows: How many windows are open.
+    """
+
+    panes: Counter[str] = field(default_factory=Counter)
+    retractions: int = 0
+    late: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    output_watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    open_windows: int = 0
+
+    def remember(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {
+            "panes": dict(self.panes),
+            "retractions": self.retractions,
+            "late": dict(self.late),
+            "duplicates": self.duplicates,
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Go on from the counts of another run."""
+        self.panes = Counter(known["panes"])
+        self.retractions = known["retractions"]
+        self.late = Counter(known["late"])
+        self.duplicates = known["duplicates"]
+
+    def count_panes(self, panes: PaneBatch) -> None:
+        """Count some panes. O(n)."""
+        inserts = panes.kind == INSERT
+        shown = int(np.count_nonzero(inserts))
+        self.retractions += len(panes) - shown
+        timing = panes.timing if shown == len(panes) else panes.timing[inserts]
+        _add(self.panes, timing, TIMINGS)
+
+    def count_late(self, late: LateBatch) -> None:
+        """Count some dropped elements. O(n)."""
+        _add(self.late, late.reason, REASONS)
+
+
+@final
+@dataclass(slots=True)
 class Metrics:
     """Counts of a run; they grow while it goes on.
 
     Args:
-        events: Records read from the source, whatever became of them.
-        panes: Panes shown, by timing; retractions are not among them.
-        retractions: Panes taken back.
-        late: Elements dropped from one of their windows, by reason.
+        events: Records read from the sources, whatever became of them.
+        panes: Panes that the ends of the pipeline were given, by timing; retractions are not among
+            them.
+        retractions: Panes taken back there.
+        late: Elements dropped from one of their windows in any stage, by reason.
         errors: Dead letters, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
-        bundles: Bundles the operator took.
-        watermark: The input watermark.
+        bundles: Bundles taken from the sources.
+        watermark: The input watermark of the last stage.
         clock: The clock.
-        open_windows: How many windows are open.
+        open_windows: How many windows are open, in all stages.
         elapsed: Seconds since the run began, by the runner's stopwatch.
+        stages: The same for each stage, by its name.
     """
 
     events: int = 0
@@ -43,6 +97,7 @@ class Metrics:
     clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     open_windows: int = 0
     elapsed: float = 0.0
+    stages: dict[str, StageMetrics] = field(default_factory=dict)
 
     @property
     def events_per_second(self) -> float:
@@ -59,6 +114,7 @@ class Metrics:
             "errors": dict(self.errors),
             "duplicates": self.duplicates,
             "bundles": self.bundles,
+            "stages": {name: stage.remember() for name, stage in self.stages.items()},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -70,18 +126,22 @@ class Metrics:
         self.errors = Counter(known["errors"])
         self.duplicates = known["duplicates"]
         self.bundles = known["bundles"]
+        for name, stage in self.stages.items():
+            stage.resume(known["stages"][name])
 
-    def count_panes(self, panes: PaneBatch) -> None:
-        """Count some panes. O(n)."""
-        inserts = panes.kind == INSERT
-        shown = int(np.count_nonzero(inserts))
-        self.retractions += len(panes) - shown
-        timing = panes.timing if shown == len(panes) else panes.timing[inserts]
-        _add(self.panes, timing, TIMINGS)
+    def sum_up(self, ends: Iterable[str]) -> None:
+        """Add up what the stages counted; panes count where they leave the pipeline.
 
-    def count_late(self, late: LateBatch) -> None:
-        """Count some dropped elements. O(n)."""
-        _add(self.late, late.reason, REASONS)
+        Args:
+            ends: The names of the stages whose panes leave it.
+        """
+        shown = [self.stages[name] for name in ends]
+        every = self.stages.values()
+        self.panes = sum((stage.panes for stage in shown), Counter())
+        self.retractions = sum(stage.retractions for stage in shown)
+        self.late = sum((stage.late for stage in every), Counter())
+        self.duplicates = sum(stage.duplicates for stage in every)
+        self.open_windows = sum(stage.open_windows for stage in every)
 
 
 def _add(

@@ -73,10 +73,12 @@ class LateElements:
 class Outcome:
     """What one step of the runner gave; any part may be missing.
 
-    ``boundary`` says that a bundle is done: a run can be stopped and resumed here.
+    ``boundary`` says that a bundle is done: a run can be stopped and resumed here. ``stage`` is the
+    number of the stage that panes and late elements are of.
     """
 
     panes: PaneBatch | None = None
     late: LateElements | None = None
     errors: Sequence[ErrorRecord] = ()
     boundary: bool = False
+    stage: int = 0

@@ -1,117 +1,63 @@
-"""The local runner: drives a source through the steps and the window operator, in one process."""
+"""The local runner: drives sources through the stages of a pipeline, in one process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
-import numpy as np
-import pyarrow as pa
-
-from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._base import Needs
-from lowwater.engine.clocks import ClockLike, Cut, Cutter
-from lowwater.engine.columns import Column
-from lowwater.engine.deduplicate import Deduplication, Deduplicator
-from lowwater.engine.ingest import Admitted, Ingest, OnError
+from lowwater.engine.clocks import ClockLike
+from lowwater.engine.feed import Feed, Gate, Piece
+from lowwater.engine.graph import Flow, Graph, Read, Stage
+from lowwater.engine.ingest import OnError
 from lowwater.engine.metrics import Metrics
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.outcomes import LateElements, Outcome
+from lowwater.engine.outcomes import Outcome
+from lowwater.engine.pane_records import records_of
 from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.plan import gate_of
 from lowwater.engine.records import Records
-from lowwater.engine.sources import Position, ReplayableSource, Source
-from lowwater.engine.stateless import Step
-from lowwater.engine.steps import (
-    Bundle,
-    ClockAdvance,
-    LateBatch,
-    StepOutput,
-    WatermarkAdvance,
-)
-from lowwater.engine.windowing import Windowing
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.engine.stage_run import StageRun
+from lowwater.engine.steps import PaneBatch
+from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, Instant, Int64Array
-from lowwater.watermark import WatermarkEstimator
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.watermark import which_may_read
 
-_OPERATOR, _DEDUPLICATOR = 1, 2
 Observer: TypeAlias = Callable[[Metrics], None]
-
-_STRICTEST: tuple[Needs, ...] = (
-    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
-)  # fmt: skip
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One keyed stage, ready to run: a value that holds no state.
-
-    Args:
-        source: Where records come from.
-        steps: What becomes of them before they are grouped.
-        time: The column of event times.
-        timezone: What times without a time zone mean.
-        keys: The key columns.
-        key_names: What panes call these.
-        windowing: Windows, trigger and the rest.
-        aggregates: What panes show, by name.
-        watermark: How the watermark is guessed; ``None``: there is none until the input ends.
-        deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
-    """
-
-    source: Source
-    steps: tuple[Step, ...]
-    time: str
-    timezone: str | None
-    keys: tuple[str, ...]
-    key_names: tuple[str, ...]
-    windowing: Windowing
-    aggregates: Mapping[str, AggregateSpec]
-    watermark: WatermarkEstimator | None
-    deduplication: Deduplication | None = None
-
-    def ingest(self, on_error: OnError) -> Ingest:
-        """Return the gate before the window operator."""
-        durations = self.windowing.windows.columns
-        needs = strictest_needs(self.aggregates)
-        return Ingest(
-            time=self.time,
-            keys=self.keys,
-            needs={name: need for name, need in needs.items() if name not in durations},
-            durations=durations,
-            on_error=on_error,
-            timezone=self.timezone,
-            ids=() if self.deduplication is None else self.deduplication.columns,
-        )
 
 
 @final
 class LocalRun:
-    """One run of a plan.
+    """One run of a pipeline.
 
-    For each bundle, in this order: the clock moves, the elements arrive, the watermark moves to
-    where the estimator puts it after them (S-O8). A batch of the source that has no elements is a
-    heartbeat: the clock and the watermark move all the same. Duplicates count for the
-    watermark, but do not reach the operator (S-D1).
+    A turn of the run takes one bundle of one source through all stages, each behind those it
+    reads: its clock moves, it takes what came for it, and its watermark moves to the lowest of the
+    output watermarks of what it reads (S-O8, S-H3). What a stage shows in a turn is one bundle of
+    the next stages in the same turn, so nothing waits between turns, and a sink that is slow to
+    take what comes out slows the sources. A batch of a source that has no elements is a heartbeat:
+    clocks and watermarks move all the same.
+
+    The source whose watermark is lowest is read next.
 
     Args:
-        plan: What to run.
+        graph: What to run.
+        ends: The stages whose panes leave the pipeline.
         bundle_size: How many elements a bundle has at most.
         clock: Where processing time comes from.
         on_error: What becomes of unusable records.
         observer: Called with the metrics after every bundle and at the end.
-        durable: Whether the run may be stopped and resumed: its operator notes what changes, and
-            an outcome says where a bundle is done. The source must be replayable.
+        durable: Whether the run may be stopped and resumed: its operators note what changes, and
+            an outcome says where a bundle is done. The sources must be replayable.
+        max_skew_us: How far ahead of the source that is furthest behind another one may be read,
+            microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        graph: Graph,
+        ends: Sequence[Stage],
         *,
         bundle_size: int,
         clock: ClockLike,
@@ -119,30 +65,47 @@ class LocalRun:
         observer: Observer | None = None,
         durable: bool = False,
         memory: int | None = None,
+        max_skew_us: int | None = None,
     ) -> None:
+        self.graph = graph
+        self._max_skew_us = max_skew_us
         self.metrics = Metrics()
-        self._plan = plan
         self._bundle_size = bundle_size
         self._raise = on_error == "raise"
-        self._ingest = plan.ingest(on_error)
-        self._operator = WindowOperator(plan.windowing, plan.aggregates)
-        self._cutter = Cutter(clock, bundle_size, plan.timezone)
-        self._estimator = None if plan.watermark is None else plan.watermark.start()
-        self._deduplicator = None
-        if plan.deduplication is not None:
-            self._deduplicator = Deduplicator(plan.deduplication)
         self._observer = observer
         self._durable = durable
-        if durable:
-            self._operator.keep_in_store(_OPERATOR, memory=memory)
-            if self._deduplicator is not None:
-                self._deduplicator.keep_in_store(_DEDUPLICATOR)
-        self._store: StateStore | None = None
-        self._position: Position | None = None
-        self._bundles_done = 0
-        self._taken = 0
         self._ended = False
-        self._learned = self._learn()
+        self._ends = [graph.name_of(end) for end in ends]
+        self._stages = [
+            StageRun(
+                stage, number, is_end=stage in ends, is_read=any(True for _ in graph.into(stage))
+            )
+            for number, stage in enumerate(graph.stages)
+        ]
+        self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
+        self._feeds = [
+            Feed(
+                read,
+                [self._gate(at, nth, on_error) for at, nth in graph.into(read)],
+                _dictionaries(graph, read),
+                bundle_size=bundle_size,
+                clock=clock,
+                on_error=on_error,
+                durable=durable,
+            )
+            for read in graph.reads
+        ]
+        # The gates between stages, by the stage that shows.
+        self._between = [
+            [self._gate(at, nth, on_error) for at, nth in graph.into(stage)]
+            for stage in graph.stages
+        ]
+        self._reading = _reading(graph)
+        if durable:
+            share = None if memory is None else memory // max(1, len(self._stages))
+            for run in self._stages:
+                run.keep_in_store(share)
+        self._now: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -152,38 +115,32 @@ class LocalRun:
     @property
     def ending(self) -> bool:
         """Whether the input has ended, whatever is left to show."""
-        return self._operator.watermark == END_OF_TIME
+        return all(feed.ended for feed in self._feeds)
 
     @property
     def is_over(self) -> bool:
         """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
-        return self._operator.is_over
+        return any(run.operator.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:
         """How many elements this run has dealt with, where ``metrics.events`` are read."""
-        return self._taken
+        return sum(feed.taken for feed in self._feeds)
 
     @property
-    def position(self) -> Position | None:
-        """Where the source is, behind the last batch that was taken whole."""
-        return self._position
+    def feeds(self) -> Sequence[Feed]:
+        """The sources, and where each is."""
+        return self._feeds
 
     def save(self, batch: Batch) -> dict[str, Any]:
-        """Add the operator's changes to a batch; return where the run is, as plain values.
+        """Add the operators' changes to a batch; return where the run is, as plain values.
 
-        To be called at a boundary. Half way through a batch of the source the run is where that
-        batch begins, and so many bundles further: it will be read, checked and cut again.
+        To be called at a boundary.
         """
-        self._operator.save(batch)
-        if self._deduplicator is not None:
-            self._deduplicator.advance(self._operator.watermark)
-            self._deduplicator.save(batch)
+        for run in self._stages:
+            run.save(batch)
         return {
-            "position": self._position,
-            "bundles": self._bundles_done,
-            "learned": self._learned if self._bundles_done else self._learn(),
-            "estimator": None if self._estimator is None else self._estimator.remember(),
+            "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
             "metrics": self.metrics.remember(),
             "ended": self._ended,
         }
@@ -195,161 +152,181 @@ class LocalRun:
             store: What is read from, now and until the run ends.
             known: What the other run's :meth:`save` returned.
         """
-        self._store = store
-        if self._deduplicator is not None:
-            self._deduplicator.restore(store)
+        for run in self._stages:
+            run.resume(store, fresh=known is None)
         if known is None:
             return
-        self._operator.restore(store)
-        self._position = known["position"]
-        self._bundles_done = known["bundles"]
-        self._learned = known["learned"]
-        self._ingest.resume(self._learned["ingest"])
-        self._cutter.resume(self._learned["tick"])
-        if self._estimator is not None and known["estimator"] is not None:
-            self._estimator.resume(known["estimator"])
+        for feed in self._feeds:
+            feed.resume(known["feeds"][self.graph.name_of(feed.read)])
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
-
-    def _learn(self) -> dict[str, Any]:
-        return {"ingest": self._ingest.remember(), "tick": self._cutter.tick}
-
-    def _batches(self) -> Iterator[tuple[Records, Position | None]]:
-        source, size, keys = self._plan.source, self._bundle_size, self._plan.keys
-        if not self._durable:
-            return ((records, None) for records in source.batches(size, keys))
-        if not isinstance(source, ReplayableSource):
-            raise InvalidArgument(
-                f"{type(source).__name__} cannot be read again after a restart",
-                where="run(state=)",
-                mend="Read files or a log: read_parquet, read_csv, read_jsonl or read_log",
-            )
-        return source.batches_from(self._position, size, keys)
 
     def __iter__(self) -> Iterator[Outcome]:
         """Run, and yield what comes out as soon as it does."""
         began = time.perf_counter()
         if self._ended:
             return
-        if self._operator.is_advancing:  # a run before this one was stopped in its midst
-            yield from self._move(self._operator.watermark)
-        for records, position in () if self.ending else self._batches():
-            taken = self._taken + len(records) + len(records.unreadable)
-            yield from self._read(records, began)
-            self._taken = taken
-            self._position = position
-            self._bundles_done = 0
+        if self._is_advancing():
+            yield from self._turn(began)  # a run before this one was stopped in its midst
+        while (feed := self._next_feed()) is not None:
+            found = feed.next()
+            if found is None:
+                feed.ended = True
+                if self.ending:
+                    break
+                yield from self._turn(began)
+                if self._durable:
+                    yield Outcome(boundary=True)
+                continue
+            records, position = found
+            taken = feed.taken + len(records) + len(records.unreadable)
+            yield from self._read(feed, records, began)
+            feed.taken = taken
+            feed.position = position
+            feed.bundles_done = 0
             if self._durable:
                 yield Outcome(boundary=True)
-        yield from self._move(END_OF_TIME)
-        self._note(began)
+        yield from self._turn(began)
         self._ended = True
-        if self._deduplicator is not None:
-            self._deduplicator.advance(END_OF_TIME)
+        for run in self._stages:
+            run.forget(END_OF_TIME)
         if self._observer is not None:
             self._observer(self.metrics)
 
-    def _read(self, records: Records, began: float) -> Iterator[Outcome]:
+    def _gate(self, stage: int, nth: int, on_error: OnError) -> Gate:
+        at = self.graph.stages[stage]
+        flow: Flow = at.inputs[nth]
+        windowed = at.work
+        ingest = gate_of(
+            flow.time, flow.timezone, at.keys, windowed.windowing, windowed.aggregates,
+            at.deduplication, on_error, self._max_ahead_of(flow),
+        )  # fmt: skip
+        return Gate(stage, flow.steps, ingest)
+
+    def _max_ahead_of(self, flow: Flow) -> int | None:
+        """Return how far ahead the one stage that reads a source lets it be; else the feed does."""
+        origin = flow.origin
+        if isinstance(origin, Read) and len(list(self.graph.into(origin))) == 1:
+            return origin.max_ahead_us
+        return None
+
+    def _next_feed(self) -> Feed | None:
+        """Return the source to read next: of those that may have something, the furthest behind."""
+        left = [feed for feed in self._feeds if not feed.ended]
+        if len(left) < 2:
+            return left[0] if left else None
+        clock = self._clock
+        at = [None if feed.is_idle(clock) else feed.watermark(clock) for feed in left]
+        may = which_may_read(at, self._max_skew_us)
+        now = time.monotonic()
+        ready = [place for place in may if left[place].due_at <= now]
+        if not ready:
+            return left[min(may, key=lambda place: left[place].due_at)]
+        return left[min(ready, key=lambda place: left[place].watermark(clock))]
+
+    def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            yield from self._beat(began)
+            feed.wait()
+            self._now = feed.idle()
+            yield from self._turn(began)
+            self._look()
             if not records.columns:
                 return
-        resumed = self._bundles_done
+        resumed = feed.bundles_done
+        feed.begin(fresh=not resumed)
         if not resumed:
-            self._learned = self._learn() if self._durable else {}
             self.metrics.events += records.length + len(unread)
-        if unread:
-            if not resumed:
+            if unread:
                 yield self._dead_letters(unread)
             if not records.length:
                 return
-        for step in self._plan.steps:
-            records = step.apply(records)
-            if not records.length:  # of nothing, Python functions make no columns either
-                return
-        admitted = self._ingest.admit(records)
-        if admitted.errors and not resumed:
-            yield self._dead_letters(admitted.errors)
-        bundle = self._encoded(admitted.bundle)
-        for at, cut in enumerate(self._cutter.cuts(records, admitted.kept)):
-            if at < resumed:
+        done = 0
+        for piece in feed.pieces(records):
+            if not isinstance(piece, Piece):
+                if not resumed:
+                    yield self._dead_letters(piece)
                 continue
-            yield from self._step(cut, _part(bundle, cut), records, admitted)
-            self._taken += cut.stop - cut.start
+            done += 1
+            if done <= resumed:
+                continue
+            self.metrics.bundles += 1
+            self._now = feed.now(piece)
+            for part in piece.parts:
+                self._stages[part.stage].hand(part)
+            feed.observe(piece, self._now)
+            yield from self._turn(began)
+            feed.taken += len(piece.times)
             if self._durable:
-                self._bundles_done = at + 1
-            if self._estimator is not None:
-                yield from self._move(self._estimator.current())
-            self._note(began)
-            if self._observer is not None:
-                self._observer(self.metrics)
+                feed.bundles_done = done
+            self._look()
             if self._durable:
                 yield Outcome(boundary=True)
 
-    def _beat(self, began: float) -> Iterator[Outcome]:
-        """Take a heartbeat: the clock and the watermark move, though nothing has arrived."""
-        now = self._cutter.idle()
-        if now is not None:
-            yield from self._shown(self._operator.step(ClockAdvance(now)))
-        if self._estimator is not None:
-            yield from self._move(self._estimator.current())
+    def _turn(self, began: float) -> Iterator[Outcome]:
+        """Take what waits through all stages, and move their clocks and watermarks."""
+        while True:
+            # A stage in the midst of an advance takes nothing: those it reads wait for it.
+            for run in self._stages[self._last_advancing() :]:
+                to = self._input_watermark(run)
+                if run.operator.is_advancing:
+                    to = run.operator.watermark
+                else:
+                    if self._now is not None:
+                        yield from run.tick(self._now)
+                    yield from run.take()
+                if to > START_OF_TIME:
+                    yield from run.advance(to)
+                yield from self._hand_on(run)
+            if not self._is_advancing():
+                break
+            yield Outcome(boundary=True)
         self._note(began)
-        if self._observer is not None:
-            self._observer(self.metrics)
 
-    def _step(
-        self, cut: Cut, bundle: Bundle, records: Records, admitted: Admitted
-    ) -> Iterator[Outcome]:
-        operator, estimator = self._operator, self._estimator
-        yield from self._shown(operator.step(ClockAdvance(self._cutter.now(cut))))
-        self.metrics.bundles += 1
-        kept = self._first_ones(cut, bundle, admitted)
-        given = bundle if kept is None else bundle.take(kept)
-        if self._store is not None:
-            operator.thaw(self._store, given)
-        output = operator.step(given)
-        late = None
-        if output.late is not None:
-            rows = output.late.element if kept is None else kept[output.late.element]
-            late = _late(output.late, rows + cut.start, given, records, admitted)
-            self.metrics.count_late(output.late)
-        if output.panes is not None:
-            self.metrics.count_panes(output.panes)
-        if output.panes is not None or late is not None:
-            yield Outcome(output.panes, late)
-        if estimator is not None:
-            estimator.observe(bundle.times)
+    def _last_advancing(self) -> int:
+        advancing = [run.number for run in self._stages if run.operator.is_advancing]
+        return advancing[-1] if advancing else 0
 
-    def _move(self, to: int) -> Iterator[Outcome]:
-        """Move the watermark, in portions where much comes back from the store for it.
+    def _input_watermark(self, run: StageRun) -> int:
+        """Return the lowest of the output watermarks of what a stage reads (S-H3)."""
+        return min(
+            self._source_watermark(self._feeds[at])
+            if is_feed
+            else self._stages[at].output_watermark
+            for is_feed, at in self._reading[run.number]
+        )
 
-        Between these a run can be stopped: the next one goes on with the advance.
-        """
-        operator = self._operator
-        if self._store is not None:
-            while (bound := operator.thaw_due(self._store, to)) is not None:
-                yield from self._shown(operator.step(WatermarkAdvance(to, due=bound)))
-                yield Outcome(boundary=True)
-        yield from self._shown(operator.step(WatermarkAdvance(to)))
+    def _source_watermark(self, feed: Feed) -> int:
+        """Return a source's watermark; an idle one keeps up with those that are not."""
+        clock = self._clock
+        at = feed.watermark(clock)
+        if not feed.is_idle(clock):
+            return at
+        others = [one for one in self._feeds if not (one.ended or one.is_idle(clock))]
+        return max(at, min((one.watermark(clock) for one in others), default=at))
 
-    def _first_ones(self, cut: Cut, bundle: Bundle, admitted: Admitted) -> Int64Array | None:
-        """Return which elements of a bundle are no duplicates; ``None`` if none is one."""
-        if self._deduplicator is None:
-            return None
-        ids = tuple(column.slice(cut.start, cut.stop) for column in admitted.ids)
-        self._deduplicator.advance(self._operator.watermark)
-        first = self._deduplicator.step(ids, bundle.times)
-        if first.all():
-            return None
-        kept = np.flatnonzero(first)
-        self.metrics.duplicates += len(first) - len(kept)
-        return kept
+    @property
+    def _clock(self) -> int:
+        return START_OF_TIME if self._now is None else self._now
 
-    def _shown(self, output: StepOutput) -> Iterator[Outcome]:
-        if output.panes is not None:
-            self.metrics.count_panes(output.panes)
-            yield Outcome(panes=output.panes)
+    def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
+        """Have what a stage has shown wait for the stages that read it."""
+        panes = run.given()
+        if not panes:
+            return
+        stage = run.stage
+        records = records_of(PaneBatch.concat(panes), stage.key_names, signed=stage.retracts)
+        for gate in self._between[run.number]:
+            given = gate.take(records)
+            if given is None:
+                continue
+            if given.admitted.errors:
+                yield self._dead_letters(given.admitted.errors)
+            for part in given.parts(self._bundle_size):
+                self._stages[gate.stage].hand(part)
+
+    def _is_advancing(self) -> bool:
+        return any(run.operator.is_advancing for run in self._stages)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
@@ -363,53 +340,38 @@ class LocalRun:
             self.metrics.errors[error.reason] += 1
         return Outcome(errors=errors)
 
-    def _encoded(self, bundle: Bundle) -> Bundle:
-        """Return the bundle with its text keys as dictionaries, which all its parts then share."""
-        if len(bundle) <= self._bundle_size:
-            return bundle
-        return replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
+    def _look(self) -> None:
+        if self._observer is not None:
+            self._observer(self.metrics)
 
     def _note(self, began: float) -> None:
-        metrics, operator = self.metrics, self._operator
-        metrics.watermark = Instant(operator.watermark)
-        metrics.clock = Instant(operator.clock)
-        metrics.open_windows = operator.open_windows
+        metrics = self.metrics
+        for run in self._stages:
+            run.note()
+        metrics.sum_up(self._ends)
+        last = self._stages[-1].operator
+        metrics.watermark = Instant(last.watermark)
+        metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
 
 
-def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
-    """Return, for each column that aggregates read, the strictest of their needs."""
-    needs: dict[str, Needs] = {}
-    for spec in aggregates.values():
-        if spec.column is not None:
-            known = needs.get(spec.column, "nothing")
-            needs[spec.column] = max(known, spec.needs, key=_STRICTEST.index)
-    return needs
+def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
+    """Return the key columns of the stages that read a source."""
+    keys = [key for at, _ in graph.into(read) for key in graph.stages[at].keys]
+    return tuple(dict.fromkeys(keys))
 
 
-def _part(bundle: Bundle, cut: Cut) -> Bundle:
-    start, stop = cut.start, cut.stop
-    if start == 0 and stop == len(bundle):
-        return bundle
-    return bundle.slice(start, stop)
-
-
-def _late(
-    late: LateBatch, rows: Int64Array, bundle: Bundle, records: Records, admitted: Admitted
-) -> LateElements:
-    element = late.element
-    if admitted.kept is not None:
-        rows = admitted.kept[rows]
-    keys = tuple(key.take(element) for key in bundle.keys)
-    return LateElements(late, records, rows, bundle.times[element], keys)
-
-
-def _as_dictionary(key: Column) -> Column:
-    array = key.arrow
-    if array is None or not (
-        pa.types.is_string(array.type)
-        or pa.types.is_large_string(array.type)
-        or pa.types.is_binary(array.type)
-    ):
-        return key
-    return Column.from_arrow(array.dictionary_encode())
+def _reading(graph: Graph) -> list[list[tuple[bool, int]]]:
+    """Return what each stage reads: (whether it is a source, its number)."""
+    found = []
+    for stage in graph.stages:
+        origins = dict.fromkeys(flow.origin for flow in stage.inputs)
+        found.append(
+            [
+                (True, graph.reads.index(origin))
+                if isinstance(origin, Read)
+                else (False, graph.stages.index(origin))
+                for origin in origins
+            ]
+        )
+    return found

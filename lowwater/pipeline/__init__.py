@@ -1,10 +1,10 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
-from lowwater.pipeline.built import PaneBatches as PaneBatches
-from lowwater.pipeline.built import Panes as Panes
 from lowwater.pipeline.built import Pipeline as Pipeline
-from lowwater.pipeline.built import RunOptions as RunOptions
-from lowwater.pipeline.built import Writing as Writing
+from lowwater.pipeline.ends import Writing as Writing
+from lowwater.pipeline.ends import run as run
+from lowwater.pipeline.keyed import KeyedStream as KeyedStream
+from lowwater.pipeline.keyed import WindowedStream as WindowedStream
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
@@ -12,6 +12,7 @@ from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
 from lowwater.pipeline.readers import read_parquet as read_parquet
 from lowwater.pipeline.result import Result as Result
-from lowwater.pipeline.streams import KeyedStream as KeyedStream
+from lowwater.pipeline.running import PaneBatches as PaneBatches
+from lowwater.pipeline.running import Panes as Panes
+from lowwater.pipeline.running import RunOptions as RunOptions
 from lowwater.pipeline.streams import Stream as Stream
-from lowwater.pipeline.streams import WindowedStream as WindowedStream

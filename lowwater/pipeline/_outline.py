@@ -8,7 +8,7 @@ from typing import Any
 
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
-from lowwater.engine.sources import Source
+from lowwater.engine.graph import Flow, Read, Stage
 from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
 from lowwater.engine.windowing import Windowing
 from lowwater.time import format_duration
@@ -18,16 +18,16 @@ _LONGEST = 60
 
 
 def outline(
-    source: Source,
-    steps: tuple[Step, ...],
+    flows: tuple[Flow, ...],
     keys: tuple[str, ...] = (),
     windowing: Windowing | None = None,
     aggregates: Mapping[str, Any] | None = None,
     *,
     deduplication: Deduplication | None = None,
 ) -> str:
-    """Return the steps from a source on, as far as there are any, without the data."""
-    parts = [repr(source), *_step_texts(steps)]
+    """Return the steps from sources on, as far as there are any, without the data."""
+    ways = [_ARROW.join((_origin_text(flow.origin), *step_texts(flow.steps))) for flow in flows]
+    parts = [ways[0] if len(ways) == 1 else f"({' | '.join(ways)})"]
     if deduplication is not None:
         names = ", ".join(map(repr, deduplication.columns))
         several = f"({names})" if len(deduplication.columns) > 1 else names
@@ -43,7 +43,26 @@ def outline(
     return _ARROW.join(parts)
 
 
-def _step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
+def stage_outline(stage: Stage) -> str:
+    """Return all that leads to a stage, and the stage."""
+    return outline(
+        stage.inputs, stage.key_names, stage.work.windowing, stage.work.aggregates,
+        deduplication=stage.deduplication,
+    )  # fmt: skip
+
+
+def aggregate_texts(stage: Stage) -> Iterator[str]:
+    """Yield what a stage shows, a line each."""
+    for name, spec in stage.work.aggregates.items():
+        yield f"{name} = {spec!r}"
+
+
+def _origin_text(origin: Read | Stage) -> str:
+    return repr(origin.source) if isinstance(origin, Read) else stage_outline(origin)
+
+
+def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
+    """Yield the steps that users wrote, in words."""
     for step in steps:
         match step:
             case Filter():

@@ -11,9 +11,10 @@ import numpy as np
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike
 from lowwater.engine.delivery import Delivery
+from lowwater.engine.graph import Graph, Read, Stage
 from lowwater.engine.outbox import decode_delivery
-from lowwater.engine.runner import Plan
 from lowwater.engine.sources import Source
+from lowwater.engine.stage_run import deduplicator_number, operator_number
 from lowwater.engine.stateless import Step
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
@@ -22,7 +23,7 @@ from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
 from lowwater.state.store import StateStore
 from lowwater.time import format_duration
 
-LAYOUT = 1
+LAYOUT = 2
 PIPELINE = 0
 """The number under which a pipeline's own rows are stored, beside those of its operators."""
 
@@ -36,13 +37,18 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
     "description": (dict,),
+    "operators": (dict,),
     "run": (dict, type(None)),
 }
 _RUN_FIELDS: dict[str, tuple[type, ...]] = {
+    "feeds": (dict,),
+    "metrics": (dict,),
+    "ended": (bool,),
+}
+_FEED_FIELDS: dict[str, tuple[type, ...]] = {
     "position": (dict, type(None)),
     "bundles": (int,),
     "learned": (dict,),
-    "metrics": (dict,),
     "ended": (bool,),
 }
 
@@ -69,6 +75,8 @@ def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
             raise damaged(_WHAT, f"its epoch is {record['epoch']}")
         if record["run"] is not None:
             _check(record["run"], _RUN_FIELDS)
+            for feed in record["run"]["feeds"].values():
+                _check(feed, _FEED_FIELDS)
         return record
 
 
@@ -91,19 +99,48 @@ def outbox_key(delivery: Delivery) -> bytes:
     return OUTBOX + encode_int64(place).tobytes()
 
 
-def describe_plan(plan: Plan, clock: ClockLike, bundle_size: int) -> dict[str, Any]:
-    """Return what a state directory must know of the pipeline it belongs to."""
-    windowing = plan.windowing
-    return {
-        "source": _source(plan.source),
-        "paths": list(getattr(plan.source, "paths", ())),
-        "steps": [_step(step) for step in plan.steps],
-        "time": plan.time,
-        "timezone": plan.timezone,
-        # It cuts bundles; what other clocks say has no part in where bundles are cut.
-        "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
-        "keys": list(plan.keys),
-        "key names": list(plan.key_names),
+def describe_graph(graph: Graph, clock: ClockLike, bundle_size: int) -> dict[str, Any]:
+    """Return what a state directory must know of the pipeline it belongs to.
+
+    Where there is one source, or one stage, its parts have plain names; else each begins with the
+    name of the source or the stage.
+    """
+    found: dict[str, Any] = {}
+    for read in graph.reads:
+        name = graph.name_of(read)
+        parts = {
+            "source": _source(read.source),
+            "paths": list(getattr(read.source, "paths", ())),
+            "time": read.time,
+            "timezone": read.timezone,
+        }
+        found |= _prefixed(parts, name if len(graph.reads) > 1 else None)
+    for stage in graph.stages:
+        name = graph.name_of(stage)
+        found |= _prefixed(_describe_stage(graph, stage), name if len(graph.stages) > 1 else None)
+    # It cuts bundles; what other clocks say has no part in where bundles are cut.
+    found["clock"] = repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's"
+    found["bundle_size"] = bundle_size
+    return found
+
+
+def stored_operators(graph: Graph) -> dict[str, Any]:
+    """Return what is stored under which number: for each, its kind, stage and key names."""
+    found: dict[str, Any] = {}
+    for number, stage in enumerate(graph.stages):
+        of = {"stage": graph.name_of(stage), "keys": list(stage.key_names)}
+        found[str(operator_number(number))] = {"kind": "windows", **of}
+        found[str(deduplicator_number(number))] = {"kind": "deduplication", **of}
+    return found
+
+
+def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
+    work = stage.work
+    windowing = work.windowing
+    parts: dict[str, Any] = {
+        "steps": [_step(step) for flow in stage.inputs for step in flow.steps],
+        "keys": list(stage.keys),
+        "key names": list(stage.key_names),
         "windows": _text(windowing.windows),
         "trigger": _text(windowing.trigger),
         "accumulation": windowing.mode,
@@ -111,10 +148,16 @@ def describe_plan(plan: Plan, clock: ClockLike, bundle_size: int) -> dict[str, A
         "closing": windowing.closing,
         "on_time": windowing.on_time,
         "timestamps": windowing.timestamps,
-        "aggregates": {name: _text(spec) for name, spec in plan.aggregates.items()},
-        "deduplicate": None if plan.deduplication is None else _text(plan.deduplication),
-        "bundle_size": bundle_size,
+        "aggregates": {name: _text(spec) for name, spec in work.aggregates.items()},
+        "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
     }
+    if len(stage.inputs) > 1 or not isinstance(stage.inputs[0].origin, Read):
+        parts["reads"] = [graph.name_of(flow.origin) for flow in stage.inputs]
+    return parts
+
+
+def _prefixed(parts: dict[str, Any], name: str | None) -> dict[str, Any]:
+    return parts if name is None else {f"{name}: {part}": value for part, value in parts.items()}
 
 
 def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
@@ -130,11 +173,12 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
     with decoding("the description of the pipeline"):
         for name in sorted({*stored, *now}):
             before, after = stored.get(name), now.get(name)
-            if name == "allowed_lateness" and before is not None and after is not None:
+            part = name.rpartition(": ")[2]
+            if part == "allowed_lateness" and before is not None and after is not None:
                 if after < before:
                     was, is_ = format_duration(before), format_duration(after)
                     differs.append(f"{name} was {was} and is {is_}, shorter")
-            elif name == "paths" and before is not None and after is not None:
+            elif part == "paths" and before is not None and after is not None:
                 gone = [one for one in before if one not in after]
                 if gone:
                     differs.append(f"the source no longer reads {', '.join(map(repr, gone))}")

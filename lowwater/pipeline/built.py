@@ -1,95 +1,86 @@
-"""A built pipeline: a value that can be run, as often as its source can be read."""
+"""A built pipeline: a value that can be run, as often as its sources can be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import ArrivalClock, Clock, ClockLike, WallClock
+from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
-from lowwater.engine.ingest import OnError
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.outcomes import Outcome
-from lowwater.engine.pane_table import empty_panes, panes_to_arrow
-from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.progress import Progress, observer_for
-from lowwater.engine.runner import LocalRun, Plan
-from lowwater.engine.steps import PaneBatch
+from lowwater.engine.graph import Graph, Stage
+from lowwater.engine.pane_table import empty_panes
+from lowwater.engine.plan import Plan
+from lowwater.engine.stateless import BatchFunction, RecordFunction
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesSink, ParquetSink, Sink
-from lowwater.pipeline._memory_budget import MemoryBudget, MemoryLimit
-from lowwater.pipeline._outline import outline
-from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableRun
+from lowwater.io.sinks import JsonLinesSink, ParquetSink
+from lowwater.pipeline._outline import stage_outline
+from lowwater.pipeline.ends import Delivering, End, Writing
+from lowwater.pipeline.explain import explain_graph, mermaid_graph
 from lowwater.pipeline.result import Result
+from lowwater.pipeline.running import Outcomes, PaneBatches, Panes, RunOptions
 
 if TYPE_CHECKING:
+    import narwhals as nw
     import pandas as pd
 
-OnLate: TypeAlias = Callable[[LateRecord], object]
-OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
-
-
-class RunOptions(TypedDict, total=False):
-    """How to run a pipeline; every end takes these.
-
-    Args:
-        bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
-        clock: Where processing time comes from; the source's own, or the machine's.
-        on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
-        progress: A function called with the metrics after each bundle; ``True`` for a line in any
-            case, ``False`` for none. Left out: a line if standard error is a terminal.
-        on_late: Called with each element dropped from one of its windows.
-        on_dead_letter: Called with each record that could not be used.
-    """
-
-    bundle_size: int
-    clock: ClockLike | None
-    on_error: OnError
-    progress: Progress | None
-    on_late: OnLate | None
-    on_dead_letter: OnDeadLetter | None
+    from lowwater.pipeline.keyed import KeyedStream
+    from lowwater.pipeline.streams import Key, Stream
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline:
-    """One keyed stage from source to panes. Nothing runs until one of its ends is called.
+    """All that leads from sources to the panes of a stage. Nothing runs until an end is called.
 
-    Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand.
+    Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand. Its panes can be
+    the records of a further stage: ``filter``, ``key_by`` and the other steps of a stream go on
+    from here.
     """
 
-    _plan: Plan
+    _stage: Stage
     _clock: ClockLike | None = None
-    _key_types: tuple[pa.DataType, ...] = field(default=())
+    _key_types: tuple[pa.DataType, ...] = ()
+    _results: Mapping[str, pa.DataType | None] | None = None
 
     def __repr__(self) -> str:
-        plan = self._plan
-        shown = outline(
-            plan.source, plan.steps, plan.key_names, plan.windowing, plan.aggregates,
-            deduplication=plan.deduplication,
-        )  # fmt: skip
-        return f"Pipeline({shown})"
+        return f"Pipeline({stage_outline(self._stage)})"
+
+    def named(self, name: str) -> Pipeline:
+        """Return the same pipeline, its last stage called ``name`` in metrics and explanations."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"{describe('name', name)} is not a name", mend='Write, say, named("per minute")'
+            )
+        return replace(self, _stage=replace(self._stage, name=name))
+
+    def explain(self) -> str:
+        """Return the stages in words: windows, triggers, lateness, and where data is exchanged."""
+        return explain_graph(Graph.of([self._stage]))
+
+    def to_mermaid(self) -> str:
+        """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
+        return mermaid_graph(Graph.of([self._stage]))
 
     def run(self, **options: Unpack[RunOptions]) -> Panes:
         """Run, and give the panes one by one as they come: see :class:`RunOptions`.
 
         What comes back is an iterator that also has ``metrics``.
         """
-        return Panes(self._outcomes(options), self._plan.key_names)
+        return Panes(self._outcomes(options), self._stage.key_names)
 
     def run_batches(self, **options: Unpack[RunOptions]) -> PaneBatches:
         """Run, and give the panes as columns: what is fast for many of them."""
-        return PaneBatches(self._outcomes(options), self._plan.key_names)
+        return PaneBatches(self._outcomes(options), self._stage.key_names)
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
         run = self._outcomes(options)
-        result = Result(self._plan.key_names, self._no_panes(), run.metrics)
+        result = Result(self._stage.key_names, self._no_panes(), run.metrics)
         for outcome in run:
             result._add(outcome.panes, outcome.late, outcome.errors)
         return result
@@ -108,7 +99,7 @@ class Pipeline:
         Late elements and dead letters go to ``late.jsonl`` and ``errors.jsonl`` in the folder.
         """
         (path,) = as_paths(folder)
-        return Writing(self, lambda: ParquetSink(path), ParquetFolder(path))
+        return Writing(self._end(), lambda: ParquetSink(path), ParquetFolder(path))
 
     def write_jsonl(self, path: PathLike) -> Writing:
         """Return the pipeline with a file of JSON lines as its end; call ``run`` on that.
@@ -117,7 +108,7 @@ class Pipeline:
         ``out.errors.jsonl``.
         """
         (target,) = as_paths(path)
-        return Writing(self, lambda: JsonLinesSink(target), JsonLinesFolder(target))
+        return Writing(self._end(), lambda: JsonLinesSink(target), JsonLinesFolder(target))
 
     def write_to(self, *sinks: DurableSink) -> Delivering:
         """Return the pipeline with durable sinks as its ends; call ``run(state=...)`` on that.
@@ -131,7 +122,7 @@ class Pipeline:
                     f"{describe('sink', sink)} has no open, deliver and close",
                     mend="Use, say, lowwater.io.delivery.SqliteTable",
                 )
-        return Delivering(self, sinks)
+        return Delivering(self._end(), sinks)
 
     def to_spark(self, spark: Any, **options: Any) -> Any:
         """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
@@ -156,264 +147,64 @@ class Pipeline:
         for name in options:
             if name not in known:
                 raise InvalidArgument(f"there is no option {name!r}", mend=nearest(name, known))
-        return panes_on_spark(spark, self._plan, SparkOptions(**options), self._clock)
+        plan = Plan.of(self._stage, "to_spark")
+        return panes_on_spark(spark, plan, SparkOptions(**options), self._clock)
 
-    def _outcomes(
-        self, options: RunOptions, *, durable: bool = False, memory: int | None = None
-    ) -> _Outcomes:
-        return _Outcomes(self._plan, self._clock, options, durable=durable, memory=memory)
+    def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.filter`."""
+        return self.to_stream().filter(condition)
+
+    def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.with_columns`."""
+        return self.to_stream().with_columns(*expressions, **named)
+
+    def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.select`."""
+        return self.to_stream().select(*expressions, **named)
+
+    def map(self, function: RecordFunction) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.map`."""
+        return self.to_stream().map(function)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.flat_map`."""
+        return self.to_stream().flat_map(function)
+
+    def map_batches(self, function: BatchFunction) -> Stream:
+        """Go on with the panes as records: see :meth:`Stream.map_batches`."""
+        return self.to_stream().map_batches(function)
+
+    def key_by(self, *keys: Key) -> KeyedStream:
+        """Go on with the panes as records: see :meth:`Stream.key_by`."""
+        return self.to_stream().key_by(*keys)
+
+    def union(self, *others: Stream | Pipeline) -> Stream:
+        """Bring the panes together with other streams: see :meth:`Stream.union`."""
+        return self.to_stream().union(*others)
+
+    def __or__(self, other: Stream | Pipeline) -> Stream:
+        return self.to_stream().union(other)
+
+    def to_stream(self) -> Stream:
+        """Return the panes as the records of a stream, for a further stage.
+
+        Their event time is the panes' timestamp (S-H1), a column ``timestamp``; the others are the
+        keys, ``window_start``, ``window_end``, the aggregates, ``timing``, ``index``,
+        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates take
+        back what was retracted.
+        """
+        from lowwater.pipeline.streams import as_stream  # streams lead to pipelines, and on
+
+        return as_stream(self)
+
+    def _outcomes(self, options: RunOptions) -> Outcomes:
+        return Outcomes((self._stage,), self._clock, options)
+
+    def _end(self) -> End:
+        return End(self._stage, self._clock, self._no_panes())
 
     def _no_panes(self) -> pa.Table:
-        names = self._plan.key_names
+        names = self._stage.key_names
         types = self._key_types or (pa.null(),) * len(names)
-        return empty_panes(list(zip(names, types, strict=True)), list(self._plan.aggregates))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Writing:
-    """A pipeline that writes what it gives."""
-
-    _pipeline: Pipeline
-    _open: Callable[[], Sink]
-    _durable: DurableSink
-
-    def run(
-        self,
-        *,
-        state: PathLike | None = None,
-        commit_every: CommitEvery = "1s",
-        memory_limit: MemoryLimit | None = None,
-        **options: Unpack[RunOptions],
-    ) -> Metrics:
-        """Run to the end, write everything, and return the metrics.
-
-        Without ``state``, if the run fails nothing of it is left behind. With it the run can be
-        killed at any moment and run again: it goes on where the last commit was, and what is
-        written is as if nothing had happened. The path is then a folder, with one file of panes
-        for each commit that had any.
-
-        Args:
-            state: A state directory: see :meth:`Delivering.run`.
-            commit_every: See :meth:`Delivering.run`.
-            memory_limit: See :meth:`Delivering.run`; goes with ``state``.
-            **options: See :class:`RunOptions`.
-        """
-        if state is not None:
-            return Delivering(self._pipeline, (self._durable,)).run(
-                state=state,
-                commit_every=commit_every,
-                memory_limit=memory_limit,
-                **options,
-            )
-        if memory_limit is not None:
-            raise InvalidArgument(
-                "memory_limit= needs a place for what leaves memory",
-                where="run(memory_limit=)",
-                mend='Name a state directory: run(state="state/", memory_limit=...)',
-            )
-        run = self._pipeline._outcomes(options)
-        sink = self._open()
-        complete = False
-        try:
-            for outcome in run:
-                if outcome.panes is not None:
-                    sink.panes(panes_to_arrow(outcome.panes, self._pipeline._plan.key_names))
-                if outcome.late is not None:
-                    sink.late(outcome.late.to_records())
-                if outcome.errors:
-                    sink.errors(outcome.errors)
-            complete = True
-        finally:
-            sink.close(complete=complete)
-        return run.metrics
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivering:
-    """A pipeline with durable sinks."""
-
-    _pipeline: Pipeline
-    _sinks: tuple[DurableSink, ...]
-
-    def run(
-        self,
-        *,
-        state: PathLike,
-        commit_every: CommitEvery = "1s",
-        memory_limit: MemoryLimit | None = None,
-        **options: Unpack[RunOptions],
-    ) -> Metrics:
-        """Run to the end, from the last commit if there is one, and return the metrics.
-
-        State, positions and outputs are committed together; then the outputs are delivered.
-
-        Args:
-            state: A state directory; made if it is not there. One pipeline's, one process's at a
-                time.
-            commit_every: ``"bundle"``, a number of elements, or a duration: how much is done
-                again after a crash, and how long a pane waits before it is delivered.
-            memory_limit: How much memory state may take, such as ``"512MB"``, at least 16 MiB:
-                windows not touched for the longest time are in the state directory alone, and come
-                back when elements touch them or they are due. It bounds state, not the process:
-                bundles, panes on their way out and Python itself come on top. Keys stay for as
-                long as they have windows, and so do windows that wait for the clock. ``None``:
-                all windows are in memory. It may change from run to run.
-            **options: See :class:`RunOptions`; ``bundle_size`` must stay what it was.
-
-        Raises:
-            InvalidArgument: The source cannot be read again, as in-memory ones cannot; or windows
-                cannot leave memory: the trigger is the user's own, or ``timestamps`` is not
-                ``"end"``.
-            StateError: The directory is damaged, in use, or another pipeline's.
-        """
-        (path,) = as_paths(state)
-        pipeline = self._pipeline
-        budget = MemoryBudget.of(memory_limit)
-        outcomes = pipeline._outcomes(options, durable=True, memory=budget.rows)
-        run = DurableRun(
-            pipeline._plan,
-            outcomes.local,
-            path,
-            self._sinks,
-            CommitPolicy.of(commit_every),
-            outcomes.clock,
-            options.get("bundle_size", 50_000),
-            pipeline._no_panes(),
-            budget,
-        )
-        for _ in run.deliveries(iter(outcomes)):
-            pass
-        return run.metrics
-
-
-@final
-class _Outcomes:
-    """What a run gives, after the user's callbacks have seen it."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        clock: ClockLike | None,
-        options: RunOptions,
-        *,
-        durable: bool,
-        memory: int | None,
-    ) -> None:
-        known = RunOptions.__annotations__
-        for name in options:
-            if name not in known:
-                raise InvalidArgument(
-                    f"there is no option {name!r}", mend="Known: " + ", ".join(known)
-                )
-        size = options.get("bundle_size", 50_000)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InvalidArgument(
-                f"{describe('bundle_size', size)} must be an int of at least 1",
-                mend="Use, say, 50_000; or 1 to judge triggers after every element",
-            )
-        self._observer = observer_for(options.get("progress"))
-        self._on_late = _callback("on_late", options.get("on_late"))
-        self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
-        self.clock = _clock(options.get("clock") or clock or WallClock())
-        self.local = self._run = LocalRun(
-            plan,
-            bundle_size=size,
-            clock=self.clock,
-            on_error=options.get("on_error", "dead_letter"),
-            observer=self._observer,
-            durable=durable,
-            memory=memory,
-        )
-
-    @property
-    def metrics(self) -> Metrics:
-        return self._run.metrics
-
-    def __iter__(self) -> Iterator[Outcome]:
-        try:
-            for outcome in self._run:
-                if self._on_dead_letter is not None:
-                    for error in outcome.errors:
-                        self._on_dead_letter(error)
-                if self._on_late is not None and outcome.late is not None:
-                    for late in outcome.late.to_records():
-                        self._on_late(late)
-                yield outcome
-        finally:
-            if self._observer is not None:
-                self._observer.close()
-
-
-@final
-class Panes(Iterator[Pane]):
-    """The panes of a run, as they come, and its metrics."""
-
-    def __init__(self, outcomes: _Outcomes, keys: tuple[str, ...]) -> None:
-        self._outcomes = outcomes
-        self._keys = keys
-        self._panes = self._each()
-
-    def __repr__(self) -> str:
-        return f"<panes of a run, {self.metrics.events} events so far>"
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    def __next__(self) -> Pane:
-        return next(self._panes)
-
-    def _each(self) -> Iterator[Pane]:
-        for outcome in self._outcomes:
-            if outcome.panes is not None:
-                yield from outcome.panes
-
-
-@final
-class PaneBatches(Iterator[PaneBatch]):
-    """The panes of a run as columns, as they come, and its metrics."""
-
-    def __init__(self, outcomes: _Outcomes, keys: tuple[str, ...]) -> None:
-        self._outcomes = outcomes
-        self._keys = keys
-        self._batches = self._each()
-
-    def __repr__(self) -> str:
-        return f"<batches of panes of a run, {self.metrics.events} events so far>"
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    def __next__(self) -> PaneBatch:
-        return next(self._batches)
-
-    def to_arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the remaining batches as Arrow batches instead."""
-        return (panes_to_arrow(batch, self._keys) for batch in self)
-
-    def _each(self) -> Iterator[PaneBatch]:
-        for outcome in self._outcomes:
-            if outcome.panes is not None:
-                yield outcome.panes
-
-
-def _callback(name: str, function: Any) -> Any:
-    if function is not None and not callable(function):
-        raise InvalidArgument(
-            f"{describe(name, function)} is not a function", mend="Give a function of one record"
-        )
-    return function
-
-
-def _clock(clock: object) -> ClockLike:
-    if not isinstance(clock, (ArrivalClock, Clock)):
-        raise InvalidArgument(
-            f"{describe('clock', clock)} is not a clock",
-            mend='Use WallClock(), ArrivalClock("landed"), or an object with now()',
-        )
-    return clock
+        keys = list(zip(names, types, strict=True))
+        return empty_panes(keys, list(self._stage.work.aggregates))

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import Delivery, DurableSink
+from lowwater.engine.feed import Feed
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outbox import encode_delivery
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.records import Records
-from lowwater.engine.runner import LocalRun, Plan
+from lowwater.engine.runner import LocalRun
 from lowwater.engine.sources import Position, ReplayableSource
 from lowwater.engine.steps import PaneBatch
 from lowwater.engine.tagged import panes_to_table
@@ -34,10 +35,11 @@ from lowwater.pipeline._stored_run import (
     OUTBOX,
     RUN,
     check_compatible,
-    describe_plan,
+    describe_graph,
     outbox_key,
     read_outbox,
     read_run,
+    stored_operators,
 )
 from lowwater.state.codec import encode
 from lowwater.state.damage import decoding
@@ -91,49 +93,63 @@ class CommitPolicy:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DurableEnd:
+    """Where panes leave a durable run.
+
+    Args:
+        stage: Number of the stage that shows them.
+        sinks: Where they go.
+        no_panes: A table of them with none in it.
+        late_of: Numbers of the stages whose late elements go there too.
+    """
+
+    stage: int
+    sinks: Sequence[DurableSink]
+    no_panes: pa.Table
+    late_of: frozenset[int]
+
+
+@final
 class DurableRun:
     """One run of a pipeline over a state directory; a later one goes on where it stopped.
 
+    Deliveries are numbered within a commit by the end they go to; dead letters go to the first.
+
     Args:
-        plan: What to run.
         run: The run, made with ``durable=True``.
         path: The state directory.
-        sinks: Where deliveries go.
+        ends: Where panes leave it.
         every: When to commit.
         clock: The run's.
         bundle_size: The run's; it must stay what it was.
-        no_panes: A table of panes with none in it.
         memory: How the memory of the run is shared out.
     """
 
     def __init__(
         self,
-        plan: Plan,
         run: LocalRun,
         path: str,
-        sinks: Sequence[DurableSink],
+        ends: Sequence[DurableEnd],
         every: CommitPolicy,
         clock: ClockLike,
         bundle_size: int,
-        no_panes: pa.Table,
         memory: MemoryBudget,
     ) -> None:
-        if not isinstance(plan.source, ReplayableSource):
-            raise InvalidArgument(
-                f"{type(plan.source).__name__} cannot be read again after a restart",
-                where="run(state=)",
-                mend="Write the elements to files or to a lowwater.io.Log, and read those: "
-                "read_parquet, read_csv, read_jsonl",
-            )
-        self._source: Any = plan.source
+        for read in run.graph.reads:
+            if not isinstance(read.source, ReplayableSource):
+                raise InvalidArgument(
+                    f"{type(read.source).__name__} cannot be read again after a restart",
+                    where="run(state=)",
+                    mend="Write the elements to files or to a lowwater.io.Log, and read those: "
+                    "read_parquet, read_csv, read_jsonl",
+                )
         self._bundle_size = bundle_size
-        self._plan = plan
         self._run = run
         self._path = path
-        self._sinks = sinks
+        self._ends = ends
         self._every = every
-        self._description = describe_plan(plan, clock, bundle_size)
-        self._no_panes = no_panes
+        self._description = describe_graph(run.graph, clock, bundle_size)
         self._memory = memory
         self._epoch = 0
         self._state_id = ""
@@ -151,14 +167,17 @@ class DurableRun:
         """
         with self._memory.open(self._path) as store:
             self._take_up(store)
-            for sink in self._sinks:
-                sink.open({"state_id": self._state_id})
+            for at, end in enumerate(self._ends):
+                name = f"{self._state_id}-{at}" if at else self._state_id
+                for sink in end.sinks:
+                    sink.open({"state_id": name})
             try:
                 yield from self._deliver(list(read_outbox(store)))
                 yield from self._go_on(store, outcomes)
             finally:
-                for sink in self._sinks:
-                    sink.close()
+                for end in self._ends:
+                    for sink in end.sinks:
+                        sink.close()
 
     def _take_up(self, store: StateStore) -> None:
         record = read_run(store, self._path)
@@ -174,12 +193,13 @@ class DurableRun:
         self._epoch = record["epoch"]
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
-        if self._run.ended or self._run.ending:
-            self._refuse_more(record["run"]["position"])
+        for feed in self._run.feeds:
+            if feed.ended:
+                self._refuse_more(feed)
 
-    def _refuse_more(self, position: Position | None) -> None:
-        """Raise if a source has more than the complete run over this state has read."""
-        for records, _ in self._beyond(position):
+    def _refuse_more(self, feed: Feed) -> None:
+        """Raise if a source that was read to its end has more to read by now."""
+        for records, _ in self._beyond(feed):
             if records.length or records.unreadable:
                 raise StateError(
                     "the run over this state is complete, but there is more to read now"
@@ -189,15 +209,15 @@ class DurableRun:
                     "one and run over everything; read with follow= what is to come later",
                 )
 
-    def _beyond(self, position: Position | None) -> Iterator[tuple[Records, Position]]:
-        """Return what a source has beyond a position by now; what was read must not differ."""
-        source: Any = self._source
+    def _beyond(self, feed: Feed) -> Iterator[tuple[Records, Position]]:
+        """Return what a source has beyond its position by now; what was read must not differ."""
+        source: Any = feed.read.source
         follow = getattr(source, "follow", None)
         if follow and is_dataclass(source):
             ends: Any = source
             source = replace(ends, follow=False if follow is True else None)
         beyond: Iterator[tuple[Records, Position]]
-        beyond = source.batches_from(position, self._bundle_size, self._plan.keys)
+        beyond = source.batches_from(feed.position, self._bundle_size, feed.keys)
         return beyond
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -206,6 +226,7 @@ class DurableRun:
             "state_id": self._state_id,
             "epoch": self._epoch,
             "description": self._description,
+            "operators": stored_operators(self._run.graph),
             "run": run,
         }
 
@@ -221,7 +242,8 @@ class DurableRun:
                 yield from self._commit(store, pending)
                 pending = []
                 last, at = done, time.monotonic()
-        next(self._beyond(self._run.position), None)  # raises if a file grew while it was read
+        for feed in self._run.feeds:
+            next(self._beyond(feed), None)  # raises if a file grew while it was read
         yield from self._commit(store, pending)
         yield from self._commit(store, [])  # forgets what was delivered
 
@@ -244,7 +266,11 @@ class DurableRun:
 
     def _commit(self, store: StateStore, outcomes: Sequence[Outcome]) -> Iterator[Delivery]:
         self._epoch += 1
-        deliveries = [] if not outcomes else [self._packed(outcomes)]
+        deliveries = [
+            delivery
+            for at in range(len(self._ends))
+            if (delivery := self._packed(at, outcomes)) is not None
+        ]
         batch = Batch()
         batch.delete_range(*prefix_range(OUTBOX))  # delivered by now
         batch.put(
@@ -258,23 +284,33 @@ class DurableRun:
         yield from self._deliver(deliveries)
         on_point("before forgetting")
 
-    def _packed(self, outcomes: Sequence[Outcome]) -> Delivery:
-        keys = self._plan.key_names
-        shown = [outcome.panes for outcome in outcomes if outcome.panes is not None]
-        late = [r for outcome in outcomes if outcome.late for r in outcome.late.to_records()]
-        errors = [error for outcome in outcomes for error in outcome.errors]
+    def _packed(self, at: int, outcomes: Sequence[Outcome]) -> Delivery | None:
+        """Return what is to go to an end; ``None`` for nothing."""
+        end = self._ends[at]
+        shown = [o.panes for o in outcomes if o.panes is not None and o.stage == end.stage]
+        late = [
+            record
+            for outcome in outcomes
+            if outcome.late is not None and outcome.stage in end.late_of
+            for record in outcome.late.to_records()
+        ]
+        errors = [] if at else [error for outcome in outcomes for error in outcome.errors]
+        if not (shown or late or errors):
+            return None
+        keys = self._run.graph.stages[end.stage].key_names
         return Delivery(
             epoch=self._epoch,
-            sequence=0,
-            panes=panes_to_table(PaneBatch.concat(shown), keys) if shown else self._no_panes,
+            sequence=at,
+            panes=panes_to_table(PaneBatch.concat(shown), keys) if shown else end.no_panes,
             late=late_to_table(late) if late else None,
             errors=errors_to_table(errors) if errors else None,
         )
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:
-            for sink in self._sinks:
-                on_point("before publishing")
-                sink.deliver(delivery)
-                on_point("between sinks")
+            if delivery.sequence < len(self._ends):
+                for sink in self._ends[delivery.sequence].sinks:
+                    on_point("before publishing")
+                    sink.deliver(delivery)
+                    on_point("between sinks")
             yield delivery

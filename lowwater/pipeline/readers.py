@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph import Flow, Read
 from lowwater.engine.records import HIDDEN
 from lowwater.engine.sources import Source
 from lowwater.engine.stateless import require_names
@@ -19,9 +20,11 @@ from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths, require_places
-from lowwater.pipeline.streams import Key, KeyedStream, Stream
+from lowwater.pipeline.keyed import KeyedStream
+from lowwater.pipeline.streams import Key, Stream
 from lowwater.time import DurationLike
-from lowwater.watermark import WatermarkEstimator
+from lowwater.watermark import WatermarkEstimator, columns_read
+from lowwater.windows._base import positive_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +44,8 @@ def from_iterable(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream: ...
 
 
@@ -53,6 +58,8 @@ def from_iterable(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> KeyedStream: ...
 
 
@@ -64,6 +71,8 @@ def from_iterable(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream | KeyedStream:
     """Begin with elements that Python holds or makes; they are taken as the pipeline needs them.
 
@@ -78,6 +87,10 @@ def from_iterable(
         watermark: How the watermark is guessed; left out, there is none until the input ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
 
     >>> import lowwater as lw
     >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
@@ -100,7 +113,7 @@ def from_iterable(
         computed[_KEY] = key
     source = IterableSource(items, computed)
     time_column = _TIME if callable(time) else time
-    stream = _stream(source, time_column, watermark, timezone, clock)
+    stream = _stream(source, time_column, watermark, timezone, clock, max_ahead, idle_after)
     if key is None:
         return stream
     if callable(key):
@@ -116,6 +129,8 @@ def from_arrow(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream:
     """Begin with an Arrow table, batch or reader, or what can hand itself over as such.
 
@@ -125,8 +140,12 @@ def from_arrow(
         watermark: How the watermark is guessed; left out, there is none until the input ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
     """
-    return _stream(arrow_source(data), time, watermark, timezone, clock)
+    return _stream(arrow_source(data), time, watermark, timezone, clock, max_ahead, idle_after)
 
 
 def from_pandas(
@@ -136,6 +155,8 @@ def from_pandas(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream:
     """Begin with a pandas DataFrame; its missing values, NaN among them, are nulls.
 
@@ -145,8 +166,12 @@ def from_pandas(
         watermark: How the watermark is guessed; left out, there is none until the input ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
     """
-    return _stream(pandas_source(frame), time, watermark, timezone, clock)
+    return _stream(pandas_source(frame), time, watermark, timezone, clock, max_ahead, idle_after)
 
 
 def read_parquet(
@@ -157,6 +182,8 @@ def read_parquet(
     columns: Iterable[str] | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
     follow: bool = False,
     poll_every: DurationLike = "1s",
     max_idle: DurationLike | None = None,
@@ -172,6 +199,10 @@ def read_parquet(
             letters show the columns that were read.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
         follow: Whether to go on with files that appear during the run. They are read in order of
             name among those found at a time, and should appear whole: write them under a name
             that begins with ``.`` and rename them. Each stays as it is once it was read.
@@ -185,7 +216,7 @@ def read_parquet(
         chosen = tuple(dict.fromkeys((*columns, *always)))
     at = as_paths(paths)
     source = ParquetSource(at, chosen, _follow(at, follow, poll_every, max_idle, stop))
-    return _stream(source, time, watermark, timezone, clock)
+    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
 
 
 def read_csv(
@@ -197,6 +228,8 @@ def read_csv(
     delimiter: str = ",",
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
     follow: bool = False,
     poll_every: DurationLike = "1s",
     max_idle: DurationLike | None = None,
@@ -214,6 +247,10 @@ def read_csv(
         delimiter: What separates fields.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
         follow: Whether to go on with files that appear during the run. They are read in order of
             name among those found at a time, and should appear whole: write them under a name
             that begins with ``.`` and rename them. Each stays as it is once it was read.
@@ -230,7 +267,7 @@ def read_csv(
     at = as_paths(paths)
     following = _follow(at, follow, poll_every, max_idle, stop)
     source = CsvSource(at, named, time, delimiter, following)
-    return _stream(source, time, watermark, timezone, clock)
+    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
 
 
 def read_jsonl(
@@ -240,6 +277,8 @@ def read_jsonl(
     watermark: WatermarkEstimator | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
     follow: bool = False,
     poll_every: DurationLike = "1s",
     max_idle: DurationLike | None = None,
@@ -255,6 +294,10 @@ def read_jsonl(
         watermark: How the watermark is guessed; left out, there is none until the input ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
         follow: Whether to go on with files that appear during the run. They are read in order of
             name among those found at a time, and should appear whole: write them under a name
             that begins with ``.`` and rename them. Each stays as it is once it was read.
@@ -264,7 +307,7 @@ def read_jsonl(
     """
     at = as_paths(paths)
     source = JsonLinesSource(at, _follow(at, follow, poll_every, max_idle, stop))
-    return _stream(source, time, watermark, timezone, clock)
+    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
 
 
 def _follow(
@@ -286,6 +329,8 @@ def _stream(
     watermark: WatermarkEstimator | None,
     timezone: str | None,
     clock: ClockLike | None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream:
     if not isinstance(time, str):
         raise InvalidArgument(
@@ -309,7 +354,19 @@ def _stream(
         require_names((time,), schema.names, "time=")
         if isinstance(clock, ArrivalClock):
             require_names((clock.column,), schema.names, "clock=")
-    return Stream(source, time, timezone, watermark, clock, (), schema)
+        if watermark is not None:
+            hidden = (name for name in columns_read(watermark) if not name.startswith(HIDDEN))
+            require_names(hidden, schema.names, "watermark=")
+    read = Read(
+        source,
+        time,
+        timezone,
+        watermark,
+        clock,
+        max_ahead_us=None if max_ahead is None else positive_duration(max_ahead, "max_ahead"),
+        idle_after_us=None if idle_after is None else positive_duration(idle_after, "idle_after"),
+    )
+    return Stream((Flow(read, (), time, timezone),), clock, schema)
 
 
 def _require_distinct(names: list[str]) -> None:

@@ -11,6 +11,7 @@ from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
 from lowwater.pipeline.readers import _stream
 from lowwater.pipeline.streams import Stream
+from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator
 
 
@@ -24,6 +25,8 @@ def read_log(
     partitions: int | Iterable[int] | None = None,
     timezone: str | None = None,
     clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
 ) -> Stream:
     """Begin with a log, as :class:`lowwater.io.Log` writes it, in the order of its appends.
 
@@ -37,10 +40,13 @@ def read_log(
         partitions: One partition, or several; all unless given.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
         clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
     """
     numbers = Layout.require(path).numbers(partitions)
     if not isinstance(start, dict):
         as_time(start)
-    return _stream(
-        LogSource(os.fspath(path), start, follow, numbers), time, watermark, timezone, clock
-    )
+    source = LogSource(os.fspath(path), start, follow, numbers)
+    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)

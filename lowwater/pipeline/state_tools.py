@@ -25,13 +25,12 @@ from lowwater.state.rocks import FORMAT, RocksStore
 from lowwater.state.store import StateStore
 from lowwater.time import START_OF_TIME, Instant, format_duration
 
-_WINDOWS, _IDS = 1, 2
-_NAMES: dict[int, tuple[str, Mapping[int, str]]] = {
-    PIPELINE: ("pipeline", {0: "the run", 1: "outbox"}),
-    _WINDOWS: ("windows", TABLES),
-    _IDS: ("deduplication", {0: "record ids", 1: "facts"}),
+_RUN_TABLES = {0: "the run", 1: "outbox"}
+_TABLES: Mapping[str, Mapping[int, str]] = {
+    "windows": TABLES,
+    "deduplication": {0: "record ids", 1: "facts"},
 }
-_KNOWN = {name: set(tables.values()) for name, tables in _NAMES.values()}
+_UNKNOWN = re.compile(r"(?:^operator| table) \d+")
 _HEAD = len(table_prefix(0, 0, 0))
 _DATABASE = re.compile(r"rocksdb-\d+")
 _FILES = re.compile(
@@ -76,7 +75,7 @@ class StateInfo:
         state_id: What sinks know the state by.
         complete: Whether the input has ended and all was shown.
         description: The pipeline, part by part.
-        position: Where the source is; ``None`` before the first commit.
+        positions: Where each source is, by its name; ``None``: at its beginning.
         watermark: The input watermark; ``None`` before the first commit.
         clock: The clock; likewise.
         open_windows: How many windows are open.
@@ -95,7 +94,7 @@ class StateInfo:
     state_id: str
     complete: bool
     description: Mapping[str, Any]
-    position: Mapping[str, Any] | None
+    positions: Mapping[str, Mapping[str, Any] | None]
     watermark: Instant | None
     clock: Instant | None
     open_windows: int
@@ -112,7 +111,10 @@ class StateInfo:
             ("commits", f"{self.last_commit:,} of the store, epoch {self.epoch:,} of the runs"),
             ("state id", self.state_id),
             ("in use", "yes: later commits of that process do not show" if self.in_use else "no"),
-            ("position", _position(self.position, complete=self.complete)),
+            *(
+                (f"position of {name}", _position(at, complete=self.complete))
+                for name, at in self.positions.items()
+            ),
             ("watermark", str(self.watermark or "-")),
             ("clock", str(self.clock or "-")),
             ("windows", f"{self.open_windows:,} open, {self.finished_windows:,} closed"),
@@ -138,14 +140,14 @@ def state_info(path: PathLike) -> StateInfo:
     with _reading(place, owned=owned) as store:
         record = read_run(store, str(place)) or {}
         run = record.get("run") or {}
-        sizes, keys = _sizes(store)
+        sizes, keys = _sizes(store, record)
         facts: Mapping[str, int] = {}
         open_windows = finished = 0
-        for operator, group in _groups(store, _WINDOWS):
+        for operator, group, names in _groups(store, record, "windows"):
             view = StoredView(store, operator, group)
             facts = view.facts
-            everything = len(view.windows(_key_names(record), open_only=False))
-            now_open = len(view.windows(_key_names(record)))
+            everything = len(view.windows(names, open_only=False))
+            now_open = len(view.windows(names))
             open_windows += now_open
             finished += everything - now_open
         sequencer = read_sequencer(place)
@@ -159,7 +161,7 @@ def state_info(path: PathLike) -> StateInfo:
             state_id=record.get("state_id", "-"),
             complete=bool(run.get("ended")),
             description=record.get("description", {}),
-            position=run.get("position"),
+            positions={name: feed["position"] for name, feed in run.get("feeds", {}).items()},
             watermark=Instant(facts["watermark"]) if facts else None,
             clock=Instant(facts["clock"]) if facts else None,
             open_windows=open_windows,
@@ -179,10 +181,10 @@ def verify_state(path: PathLike) -> int:
     place = _unowned(path)
     with _reading(place) as store:
         rows = store.verify()
-        for size in _sizes(store)[0]:
-            if size.operator not in _KNOWN or size.table not in _KNOWN[size.operator]:
-                raise damaged("the stored state", f"{size.operator} has no {size.table}")
         record = read_run(store, str(place))
+        for size in _sizes(store, record or {})[0]:
+            if record is not None and _UNKNOWN.search(f"{size.operator} {size.table}"):
+                raise damaged("the stored state", f"{size.operator} has no {size.table}")
         if record is None and rows:
             raise StateError(
                 "there are rows, but no record of a run",
@@ -191,9 +193,9 @@ def verify_state(path: PathLike) -> int:
             )
         for _ in read_outbox(store):
             pass
-        for operator, group in _groups(store, _WINDOWS):
+        for operator, group, _ in _groups(store, record or {}, "windows"):
             StoredView(store, operator, group).verify()
-        for operator, group in _groups(store, _IDS):
+        for operator, group, _ in _groups(store, record or {}, "deduplication"):
             from lowwater.state.seen import SeenInStore
 
             ids = SeenInStore(table_prefix(operator, group, 0), 1)
@@ -213,10 +215,10 @@ def export_state(path: PathLike) -> pa.Table:
     """
     place = _unowned(path)
     with _reading(place) as store:
-        names = _key_names(read_run(store, str(place)) or {})
+        record = read_run(store, str(place)) or {}
         parts = [
             StoredView(store, operator, group).windows(names)
-            for operator, group in _groups(store, _WINDOWS)
+            for operator, group, names in _groups(store, record, "windows")
         ]
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
@@ -315,23 +317,32 @@ def _reading(place: Path, *, owned: bool = False) -> Iterator[RocksStore]:
         ) from error
 
 
-def _groups(store: StateStore, operator: int) -> list[tuple[int, int]]:
-    """Return the (operator, group) that have rows, a seek for each."""
-    groups: list[tuple[int, int]] = []
+def _groups(
+    store: StateStore, record: Mapping[str, Any], kind: str
+) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield (operator, group, key names) of what has rows, for all operators of a kind."""
+    for number, of in record.get("operators", {}).items():
+        if of["kind"] == kind:
+            for group in groups_of(store, int(number)):
+                yield int(number), group, of["keys"]
+
+
+def groups_of(store: StateStore, operator: int) -> list[int]:
+    """Return the key groups of an operator that have rows, a seek for each."""
+    groups: list[int] = []
     start = table_prefix(operator, 0, 0)
     stop = table_prefix(operator + 1, 0, 0)
     while True:
         key = next((key for key, _ in store.scan(start, stop)), None)
         if key is None:
             return groups
-        group = _head(key)[1]
-        groups.append((operator, group))
-        if group == 0xFFFF:
+        groups.append(_head(key)[1])
+        if groups[-1] == 0xFFFF:
             return groups
-        start = table_prefix(operator, group + 1, 0)
+        start = table_prefix(operator, groups[-1] + 1, 0)
 
 
-def _sizes(store: RocksStore) -> tuple[list[Size], int]:
+def _sizes(store: RocksStore, record: Mapping[str, Any]) -> tuple[list[Size], int]:
     """Return what each table takes, and the number of keys."""
     rows: Counter[bytes] = Counter()
     sizes: Counter[bytes] = Counter()
@@ -339,13 +350,19 @@ def _sizes(store: RocksStore) -> tuple[list[Size], int]:
         head = key[:_HEAD]
         rows[head] += 1
         sizes[head] += len(key) + len(value)
+    operators = record.get("operators", {})
+    several = len({of["stage"] for of in operators.values()}) > 1
     found, keys = [], 0
     for head, count in sorted(rows.items()):
         operator, group, number = _head(head)
-        name, tables = _NAMES.get(operator, (f"operator {operator}", {}))
+        of = operators.get(str(operator))
+        tables = _RUN_TABLES if operator == PIPELINE else _TABLES.get(of["kind"], {}) if of else {}
+        name = "pipeline" if operator == PIPELINE else f"operator {operator}"
+        if of is not None:
+            name = f"{of['kind']} of {of['stage']}" if several else of["kind"]
         shown = tables.get(number, f"table {number}")
         found.append(Size(name, group, shown, count, sizes[head]))
-        keys += count if (operator, shown) == (_WINDOWS, "keys") else 0
+        keys += count if of is not None and shown == "keys" else 0
     return found, keys
 
 
@@ -354,10 +371,6 @@ def _head(key: bytes) -> tuple[int, int, int]:
     if len(key) < _HEAD:
         raise damaged("the key of a stored row", f"it is {key!r}")
     return int.from_bytes(key[:2]), int.from_bytes(key[2:4]), key[4]
-
-
-def _key_names(record: Mapping[str, Any]) -> list[str]:
-    return list(record.get("description", {}).get("key names", []))
 
 
 def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
-    Instant,
-    InstantLike,
-    Int64Array,
     duration,
     format_duration,
-    instant,
     saturating_add,
 )
+from lowwater.watermark.seen import Seen
 
 
 class EstimatorState(Protocol):
     """A watermark in the making: it is shown every bundle and never goes back."""
 
-    def observe(self, times: Int64Array) -> None:
-        """Take note of the event times of a bundle (int64 microseconds, shape (n,))."""
+    def observe(self, seen: Seen) -> None:
+        """Take note of a bundle."""
         ...
 
-    def current(self) -> int:
-        """Return the watermark (int microseconds): no further element is expected below it."""
+    def current(self, clock: int) -> int:
+        """Return the watermark (int microseconds): no further element is expected below it.
+
+        Args:
+            clock: The clock now, int microseconds.
+        """
         ...
 
-    def remember(self) -> int:
-        """Return what it knows, as one int, to be stored."""
+    def remember(self) -> Any:
+        """Return what it knows, as plain values that :mod:`lowwater.state.codec` can store."""
         ...
 
-    def resume(self, known: int) -> None:
-        """Take up what another run's estimator knew."""
+    def resume(self, known: Any) -> None:
+        """Take up what another run's estimator knew.
+
+        What an estimator of another kind knew is passed over: the run's own watermark, which is
+        stored apart, does not go back all the same.
+        """
+        ...
+
+
+@runtime_checkable
+class Holder(Protocol):
+    """An estimator's state that can tell what holds its watermark where it is."""
+
+    def holder(self) -> str | None:
+        """Return it in words, such as ``"partition 3 has not been seen"``; ``None``: nothing."""
         ...
 
 
@@ -86,44 +100,18 @@ class Ascending:
         return _Behind(0)
 
 
-@final
-class ManualWatermark:
-    """A watermark driven by hand; the runner reads it after every bundle.
+def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:
+    """Return the columns of the records that an estimator reads, beside the event time.
 
-    >>> watermark = ManualWatermark()
-    >>> watermark.advance_to("2000-01-01T12:00:00Z")
-    >>> watermark.at
-    Instant('2000-01-01T12:00:00Z')
+    An estimator says so in ``columns``, a tuple of names, if it has that; else it reads none.
     """
+    columns: tuple[str, ...] = getattr(estimator, "columns", ())
+    return columns
 
-    def __init__(self) -> None:
-        self._at = START_OF_TIME
 
-    @property
-    def at(self) -> Instant:
-        """Where it stands."""
-        return Instant(self._at)
-
-    def advance_to(self, to: InstantLike) -> None:
-        """Move it forward; an earlier instant changes nothing (S-T3)."""
-        self._at = max(self._at, instant(to, name="to"))
-
-    def start(self) -> EstimatorState:
-        return self
-
-    def observe(self, times: Int64Array) -> None:
-        """Event times do not move it."""
-
-    def current(self) -> int:
-        return self._at
-
-    def remember(self) -> int:
-        """Return where it stands."""
-        return self._at
-
-    def resume(self, known: int) -> None:
-        """Move it to where it stood, unless it is further."""
-        self._at = max(self._at, known)
+def holder_of(state: EstimatorState) -> str | None:
+    """Return what holds an estimator's watermark, if it can tell (see :class:`Holder`)."""
+    return state.holder() if isinstance(state, Holder) else None
 
 
 @final
@@ -136,11 +124,11 @@ class _Behind:
         self._delay = delay
         self._latest = START_OF_TIME
 
-    def observe(self, times: Int64Array) -> None:
-        if times.size:
-            self._latest = max(self._latest, int(times.max()))
+    def observe(self, seen: Seen) -> None:
+        if seen.times.size:
+            self._latest = max(self._latest, int(seen.times.max()))
 
-    def current(self) -> int:
+    def current(self, clock: int) -> int:
         if self._latest == START_OF_TIME:
             return START_OF_TIME
         return saturating_add(self._latest, -self._delay)
@@ -148,5 +136,6 @@ class _Behind:
     def remember(self) -> int:
         return self._latest
 
-    def resume(self, known: int) -> None:
-        self._latest = known
+    def resume(self, known: Any) -> None:
+        if isinstance(known, int):
+            self._latest = known

@@ -31,8 +31,9 @@ from lowwater.io.log import frames
 from lowwater.pipeline import Pipeline, _memory_budget
 from lowwater.pipeline._memory_budget import MemoryBudget
 from lowwater.pipeline._stored_run import read_outbox
-from lowwater.pipeline.durable import CommitPolicy, DurableRun
-from lowwater.pipeline.state_tools import _groups
+from lowwater.pipeline.durable import CommitPolicy, DurableEnd, DurableRun
+from lowwater.pipeline.running import Outcomes
+from lowwater.pipeline.state_tools import groups_of
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import END
 from lowwater.state.memory import MemoryStore
@@ -182,13 +183,16 @@ def _pipelines() -> list[Pipeline]:
 
 
 def _durable(pipeline: Pipeline) -> DurableRun:
-    outcomes = pipeline._outcomes({"bundle_size": 10, "progress": False}, durable=True)
+    end = pipeline._end()
+    outcomes = Outcomes(
+        (end.stage,), end.clock, {"bundle_size": 10, "progress": False}, durable=True
+    )
     every = CommitPolicy.of("bundle")
     place = str(Path(_folder().name) / "state")
+    to = DurableEnd(stage=0, sinks=(), no_panes=end.no_panes, late_of=frozenset({0}))
     return DurableRun(
-        pipeline._plan, outcomes.local, place, (), every, outcomes.clock, 10,
-        pipeline._no_panes(), MemoryBudget(),
-    )  # fmt: skip
+        outcomes.local, place, (to,), every, outcomes.clock, outcomes.bundle_size, MemoryBudget()
+    )
 
 
 @cache
@@ -243,14 +247,15 @@ def _take_up(store: MemoryStore, which: int) -> None:
     """Go on with a run, up to where it would read on."""
     run = _durable(_pipelines()[which % 2])
     run._take_up(store)
-    next(run._beyond(run._run.position), None)
+    for feed in run._run.feeds:
+        next(run._beyond(feed), None)
 
 
 def _look_into(store: MemoryStore, which: int) -> None:
     """Look at everything, as the command line does."""
     list(read_outbox(store))
-    for operator, group in _groups(store, 1):
-        view = StoredView(store, operator, group)
+    for group in groups_of(store, 1):
+        view = StoredView(store, 1, group)
         view.verify()
         view.windows(["key", "value"][: 2 - which % 2])
 

@@ -34,6 +34,15 @@ from lowwater.triggers import (
     Repeatedly,
     Trigger,
 )
+from lowwater.watermark import (
+    Ascending,
+    BoundedDisorder,
+    FinishedFiles,
+    PerPartition,
+    Punctuated,
+    Quantile,
+    WatermarkEstimator,
+)
 from lowwater.windows import (
     CalendarWindows,
     FixedWindows,
@@ -83,6 +92,29 @@ def composites(part: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
 
 
 TRIGGERS = st.recursive(LEAVES, composites, max_leaves=8)
+NAME = st.text(min_size=1)
+DELAY = st.integers(0, END_OF_TIME)
+ESTIMATORS: st.SearchStrategy[WatermarkEstimator] = st.one_of(
+    st.just(Ascending()),
+    st.builds(BoundedDisorder, DELAY),
+    st.builds(
+        Quantile,
+        st.floats(0, 1, exclude_min=True),
+        least=st.integers(0, 99),
+        most=st.none() | st.integers(99, END_OF_TIME),
+        warm_up=st.integers(0, 2_000),
+        memory=st.integers(1, 2_000_000),
+    ),
+    st.builds(Punctuated, NAME),
+    st.builds(FinishedFiles, st.dictionaries(NAME, INT64, min_size=1), by=st.none() | NAME),
+)
+NESTED = ESTIMATORS | st.builds(
+    PerPartition,
+    ESTIMATORS,
+    by=st.none() | NAME,
+    expected=st.none() | st.lists(NAME | st.integers(), min_size=1),
+    idle_after=st.none() | ABOVE_ZERO,
+)
 INTERVALS = st.tuples(INT64, INT64).filter(lambda pair: pair[0] != pair[1]).map(sorted)
 
 
@@ -103,6 +135,11 @@ def test_window_functions(windows: WindowFunction) -> None:
 def test_triggers(trigger: Trigger) -> None:
     """S-R4."""
     check(trigger)
+
+
+@given(NESTED)
+def test_watermark_estimators(estimator: WatermarkEstimator) -> None:
+    check(estimator)
 
 
 @given(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.pane_table import _FIRST, _LAST
 from lowwater.engine.panes import Pane
-from lowwater.engine.runner import Plan
+from lowwater.engine.plan import Plan
 from lowwater.engine.spark import CarriedTime
 from lowwater.engine.spark.keepers import InlineKeeper, LiveOperators
 from lowwater.engine.spark.key_group import KeyGroup, Parcels

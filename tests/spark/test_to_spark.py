@@ -406,9 +406,7 @@ def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:
         "deduplicate": lambda: counted(begun.deduplicate(id="key", within="1m")),
         "map makes columns": lambda: counted(begun.map(lambda record: record)),
         "made by a Python function|key_by": lambda: counted(begun, lambda record: 1),
-        "ManualWatermark": lambda: counted(
-            lw.from_spark(frame, time="at", watermark=lw.ManualWatermark())
-        ),
+        "External": lambda: counted(lw.from_spark(frame, time="at", watermark=lw.External())),
         "type of 'reach'": lambda: (
             begun.key_by("key")
             .window(lw.FixedWindows("1m"))

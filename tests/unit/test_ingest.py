@@ -371,3 +371,46 @@ def test_what_becomes_of_a_record_does_not_depend_on_how_the_stream_is_cut(
 
 def _as_float(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# ------------------------------------------------------------------------------------ too far ahead
+
+
+def test_an_event_time_too_far_ahead_of_the_clock_is_a_dead_letter() -> None:
+    """S-B1: it would take the watermark along; exactly as far ahead as may be is not too far."""
+    gate = ingest(max_ahead_us=10)
+    given = records(t=[110, 111, 0, None], k=[1, 1, 1, 1])
+    admitted = gate.admit(given, clock=100)
+    assert admitted.bundle.times.tolist() == [110, 0]
+    assert reasons(admitted) == ["too_far_ahead", "null_time"]
+    assert admitted.errors[0].detail == (
+        "the event time 1970-01-01T00:00:00.000111Z is more than 10us ahead of "
+        "1970-01-01T00:00:00.000100Z"
+    )
+    assert admitted.errors[0].record == {"t": 111, "k": 1}
+
+
+def test_each_element_is_held_against_its_own_clock() -> None:
+    clocks = np.array([100, 200, START_OF_TIME])
+    admitted = ingest(max_ahead_us=10).admit(records(t=[150, 150, 150], k=[1, 1, 1]), clock=clocks)
+    assert admitted.kept is not None
+    assert admitted.kept.tolist() == [1, 2]
+    assert admitted.errors[0].detail.endswith("ahead of 1970-01-01T00:00:00.000100Z")
+
+
+@pytest.mark.parametrize("clock", [None, START_OF_TIME])
+def test_a_clock_that_says_nothing_is_no_reason(clock: int | None) -> None:
+    admitted = ingest(max_ahead_us=0).admit(records(t=[LAST_EVENT_TIME], k=[1]), clock=clock)
+    assert not admitted.errors
+
+
+def test_near_the_end_of_time_nothing_is_too_far() -> None:
+    """S-T1: sums saturate."""
+    admitted = ingest(max_ahead_us=2**62).admit(records(t=[LAST_EVENT_TIME], k=[1]), clock=2**62)
+    assert not admitted.errors
+
+
+def test_too_far_ahead_stops_where_errors_do() -> None:
+    gate = ingest(max_ahead_us=1, on_error="raise")
+    with pytest.raises(DataError, match=r"too_far_ahead.*more than 1us ahead"):
+        gate.admit(records(t=[5], k=[1]), clock=3)

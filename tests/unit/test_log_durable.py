@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import lowwater as lw
+from lowwater.engine.graph import Read
 from lowwater.engine.metrics import Metrics
 from lowwater.io import Log
 from lowwater.io.log import LogSource
@@ -57,9 +58,12 @@ def test_runs_that_crash_while_the_log_grows(tmp_path: Path, seed: int) -> None:
         stream = lw.read_log(
             tmp_path / "log", time="at", follow=True, watermark=lw.BoundedDisorder("1s")
         )
-        assert isinstance(stream._source, LogSource)
+        (flow,) = stream._flows
+        assert isinstance(flow.origin, Read)
+        assert isinstance(flow.origin.source, LogSource)
+        waiting = replace(flow.origin, source=replace(flow.origin.source, wait=wait))
         pipeline = (
-            replace(stream, _source=replace(stream._source, wait=wait))
+            replace(stream, _flows=(replace(flow, origin=waiting),))
             .key_by("key")
             .window(
                 lw.FixedWindows("10s"),

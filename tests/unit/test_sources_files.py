@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
+from lowwater.engine.graph import Read
 from lowwater.pipeline import Result, Stream
 
 Reader = Callable[..., Stream]
@@ -213,7 +214,9 @@ def test_chosen_columns(tmp_path: Path) -> None:
 def test_text_keys_of_parquet_are_read_as_dictionaries(tmp_path: Path) -> None:
     path = tmp_path / "rides.parquet"
     write_parquet(path, ROWS)
-    source = lw.read_parquet(path, time="t")._source
+    (flow,) = lw.read_parquet(path, time="t")._flows
+    assert isinstance(flow.origin, Read)
+    source = flow.origin.source
     (batch,) = source.batches(10, ("k",))
     assert pa.types.is_dictionary(batch.columns["k"].type)
 

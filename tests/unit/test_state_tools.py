@@ -43,9 +43,10 @@ def test_info(folder: Path) -> None:
     assert info.sequencer == 1
     assert not info.in_use
     assert not info.complete
-    assert info.position is not None
-    assert len(info.position["done"]) == 1
-    assert str(info.position["file"]).endswith("1.parquet")
+    position = info.positions["source 1"]
+    assert position is not None
+    assert len(position["done"]) == 1
+    assert str(position["file"]).endswith("1.parquet")
     assert info.open_windows == len(export_state(folder / "state")) > 0
     assert info.keys == KEYS
     assert info.watermark == (119 - 1 - 5) * 1_000_000
@@ -241,7 +242,7 @@ def test_a_state_that_was_opened_and_never_committed_to(tmp_path: Path) -> None:
     with RocksStore(tmp_path / "state"):
         pass
     info = state_info(tmp_path / "state")
-    assert (info.epoch, info.open_windows, info.position) == (0, 0, None)
+    assert (info.epoch, info.open_windows, info.positions) == (0, 0, {})
     assert verify_state(tmp_path / "state") == 0
     assert export_state(tmp_path / "state").num_rows == 0
 

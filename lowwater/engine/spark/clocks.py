@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike, WallClock
+from lowwater.engine.plan import Plan
 from lowwater.engine.records import Records
-from lowwater.engine.runner import Plan
 from lowwater.engine.spark.signals import (
     CarriedSignals,
     CarriedTime,

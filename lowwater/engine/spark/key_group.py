@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.metrics import Metrics
+from lowwater.engine.metrics import StageMetrics
 from lowwater.engine.operator import WindowOperator
-from lowwater.engine.runner import Plan
+from lowwater.engine.plan import Plan
 from lowwater.engine.spark.cell import Cell
 from lowwater.engine.spark.keepers import LIVE, LiveOperators, StateKeeper
 from lowwater.engine.spark.parcels import PARCEL, Elements, from_bytes, to_bytes, unpacked
@@ -27,6 +28,7 @@ from lowwater.engine.steps import (
     WatermarkAdvance,
 )
 from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.watermark import Seen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,22 +206,22 @@ class KeyGroup:
             inputs.append(ClockAdvance(now if parcels.clock is None else parcels.clock))
         if elements is not None:
             inputs.append(elements.bundle)
-        inputs.append(WatermarkAdvance(self._watermark(parcels, latest)))
+        inputs.append(WatermarkAdvance(self._watermark(parcels, latest, now)))
         if ended:
             inputs.append(EndOfInput())
         for one in inputs:
             stepped.add(operator.step(one), elements)
         return stepped
 
-    def _watermark(self, parcels: Parcels, latest: int | None) -> int:
+    def _watermark(self, parcels: Parcels, latest: int | None, now: int) -> int:
         if parcels.watermark is not None:
             return parcels.watermark
         estimator = self.plan.watermark
         if estimator is None or latest is None or isinstance(estimator, CarriedTime):
             return START_OF_TIME
         guess = estimator.start()
-        guess.resume(latest)
-        return guess.current()
+        guess.observe(Seen(np.array([latest], dtype=np.int64), {}, now))
+        return guess.current(now)
 
 
 @final
@@ -228,7 +230,7 @@ class _Stepped:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._metrics = Metrics()
+        self._metrics = StageMetrics()
         self.letters = 0
 
     def add(self, output: StepOutput, elements: Elements | None) -> None:

@@ -18,14 +18,14 @@ import pyarrow as pa
 from lowwater.engine.columns import Column
 from lowwater.engine.ingest import Admitted, OnError
 from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.plan import Plan
 from lowwater.engine.records import HIDDEN, Records
-from lowwater.engine.runner import Plan
 from lowwater.engine.spark.letters import letters_to_arrow
 from lowwater.engine.spark.placing import numbers_of_groups
 from lowwater.engine.spark.signals import Signal, Signals
 from lowwater.engine.steps import Bundle
 from lowwater.errors import DataError
-from lowwater.time import Int64Array, format_duration, format_instant
+from lowwater.time import Int64Array
 
 GROUP = HIDDEN + "group"
 """The column of key groups, made by Spark: ``pmod(xxhash64(keys), key_groups)``."""
@@ -94,7 +94,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of a partition, some for each of its stretches."""
-        ingest = self.plan.ingest(self.on_error)
+        ingest = self.plan.ingest(self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             signal, records = self.signals.split(Records.from_arrow(stretch))
@@ -106,9 +106,9 @@ class Packer:
             if not records.length:
                 yield self._parcels(sequence, signal, len(stretch), None, letters)
             else:
-                admitted = ingest.admit(records)
+                admitted = ingest.admit(records, clock=self._now(records))
                 letters.extend(admitted.errors)
-                elements = self._sorted(records, admitted, letters)
+                elements = self._sorted(records, admitted)
                 if signal.observes and elements is not None and len(elements[0]):
                     signal = signal.observed(elements[0].column("time"))
                 yield self._parcels(sequence, signal, len(stretch), elements, letters)
@@ -133,15 +133,16 @@ class Packer:
             records = records.take(np.flatnonzero(~broken))
         return records
 
-    def _sorted(
-        self, records: Records, admitted: Admitted, letters: list[ErrorRecord]
-    ) -> tuple[pa.Table, Int64Array]:
+    def _now(self, records: Records) -> int | None:
+        """Return the micro-batch's time, where event times are held against it."""
+        return None if self.max_ahead_us is None else int(records.columns[NOW].data[0])
+
+    def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""
         bundle, kept = admitted.bundle, admitted.kept
         group = records.columns[GROUP].data
         if kept is not None:
             group = group[kept]
-        near = self._not_too_far(records, admitted, letters)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
         for at, key in enumerate(bundle.keys):
             columns[f"{_KEY}{at}"] = key.to_arrow()
@@ -154,37 +155,8 @@ class Packer:
         table = pa.table(columns)
         # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
         order = np.argsort(group.astype(np.uint16), kind="stable")
-        if near is not None:
-            order = order[near[order]]
-            group = group[near]
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
-
-    def _not_too_far(
-        self, records: Records, admitted: Admitted, letters: list[ErrorRecord]
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]] | None:
-        if self.max_ahead_us is None or not len(admitted.bundle):
-            return None
-        now = int(records.columns[NOW].data[0])
-        times = admitted.bundle.times
-        near: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = times <= now + self.max_ahead_us
-        if near.all():
-            return None
-        far = np.flatnonzero(~near)
-        detail = (
-            f"the event time {{}} is more than {format_duration(self.max_ahead_us)} ahead of "
-            f"{format_instant(now)}"
-        )
-        rows = far if admitted.kept is None else admitted.kept[far]
-        if self.on_error == "raise":
-            raise DataError(
-                detail.format(format_instant(int(times[far[0]]))),
-                mend='Mend the record, or use on_error="dead_letter" to set such records aside',
-            )
-        for record, time in zip(records.rows(rows), times[far].tolist(), strict=True):
-            text = detail.format(format_instant(time))
-            letters.append(ErrorRecord(record, "too_far_ahead", text))
-        return near
 
     def _parcels(
         self,

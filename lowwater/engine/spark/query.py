@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.ingest import OnError
+from lowwater.engine.plan import Plan, strictest_needs
 from lowwater.engine.records import Records
-from lowwater.engine.runner import Plan, strictest_needs
 from lowwater.engine.spark.cell import CELL_DDL
 from lowwater.engine.spark.clocks import signals_of, time_columns
 from lowwater.engine.spark.keepers import StateKeeper

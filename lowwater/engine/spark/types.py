@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from lowwater.engine._aggregation import Aggregation
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.columns import Column
 from lowwater.engine.pane_table import MICROS_UTC, PANE_FIELDS
-from lowwater.engine.runner import strictest_needs
-from lowwater.engine.steps import Bundle
+from lowwater.engine.result_types import result_type
 from lowwater.errors import UnsupportedByRunner
-from lowwater.state.table import Table
 
 SIDE_FIELDS = (
     pa.field("output", pa.string()),
@@ -116,31 +108,11 @@ def result_types(
     """
     known: dict[str, pa.DataType] = {}
     for name, spec in aggregates.items():
-        kind = given.get(name)
-        known[name] = _type_of_result(name, spec, columns) if kind is None else kind
+        kind = given.get(name) or result_type(spec, columns)
+        if kind is None:
+            raise _unknown(name)
+        known[name] = kind
     return known
-
-
-def _type_of_result(
-    name: str, spec: AggregateSpec, columns: Mapping[str, pa.DataType]
-) -> pa.DataType:
-    if not hasattr(spec, "make") or spec.name == "combine" or _is_combiner(spec):
-        raise _unknown(name)
-    table = Table([])
-    aggregation = Aggregation({name: spec}, table)
-    values = {}
-    for column in strictest_needs({name: spec}):
-        kind = columns[column]
-        values[column] = Column.from_arrow(pa.array([_sample(kind)], kind))
-    rows = table.allocate(1)
-    zeros = np.zeros(1, dtype=np.int64)
-    aggregation.add(Bundle(zeros, (), values), None, rows, zeros)
-    found: pa.DataType = aggregation.results(rows)[name].to_arrow().type
-    return found
-
-
-def _is_combiner(spec: Any) -> bool:
-    return any(option == "combiner" for option, _ in getattr(spec, "options", ()))
 
 
 def _unknown(name: str) -> UnsupportedByRunner:
@@ -149,34 +121,3 @@ def _unknown(name: str) -> UnsupportedByRunner:
         where="to_spark",
         mend=f'Say it: to_spark(spark, types={{"{name}": "double"}})',
     )
-
-
-def _sample(kind: pa.DataType) -> Any:
-    """Return some value of a type."""
-    if pa.types.is_dictionary(kind):
-        return _sample(kind.value_type)
-    if pa.types.is_boolean(kind):
-        return False
-    if pa.types.is_integer(kind):
-        return 0
-    if pa.types.is_floating(kind):
-        return 0.0
-    if pa.types.is_decimal(kind):
-        return Decimal(0)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return ""
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return b""
-    if pa.types.is_date(kind):
-        return dt.date(1970, 1, 1)
-    if pa.types.is_time(kind):
-        return dt.time()
-    if pa.types.is_duration(kind):
-        return dt.timedelta()
-    if pa.types.is_timestamp(kind):
-        return dt.datetime(1970, 1, 1, tzinfo=None if kind.tz is None else dt.UTC)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        return []
-    if pa.types.is_struct(kind):
-        return {field.name: _sample(field.type) for field in kind}
-    return None

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import final
 
+import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.records import Records
@@ -16,6 +17,7 @@ from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import LogBatch, Start
+from lowwater.watermark.seen import PARTITION
 
 Wait = Callable[[], bool]
 """Called when there is nothing new: it waits, and says whether to look again."""
@@ -144,6 +146,9 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     first = batches[0]
     records = [batch.records for batch in batches]
     whole = records[0] if len(records) == 1 else pa.concat_batches(records)
+    counts = [batch.records.num_rows for batch in batches]
+    numbers = np.repeat(np.array([batch.partition for batch in batches], dtype=np.int64), counts)
+    whole = whole.append_column(PARTITION, pa.array(numbers))
     if any(batch.partition != first.partition for batch in batches):
         return Records.from_arrow(whole, str(layout.path))
     return Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
@@ -154,4 +159,5 @@ def _no_records(layout: Layout) -> Records | None:
     schema = layout.schema()
     if schema is None:
         return None
+    schema = schema.append(pa.field(PARTITION, pa.int64()))
     return Records.from_arrow(pa.RecordBatch.from_pylist([], schema=schema), str(layout.path))

@@ -1,0 +1,371 @@
+"""One source of a run: read batch by batch, checked, cut into bundles, and where it has come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrivals
+from lowwater.engine.columns import Column
+from lowwater.engine.graph import Read
+from lowwater.engine.ingest import Admitted, Ingest, OnError
+from lowwater.engine.panes import ErrorRecord
+from lowwater.engine.records import HIDDEN, Records
+from lowwater.engine.seen import SeenBatch
+from lowwater.engine.sources import Position, ReplayableSource
+from lowwater.engine.stateless import Step
+from lowwater.engine.steps import Bundle
+from lowwater.errors import InvalidArgument
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
+from lowwater.watermark import holder_of
+
+ROW = HIDDEN + "row"
+"""Where a record was in its batch, where a source is read by several stages."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The way from an origin into a stage: stateless steps, and the check of what comes out.
+
+    Args:
+        stage: Number of the stage.
+        steps: The steps.
+        ingest: The check.
+    """
+
+    stage: int
+    steps: tuple[Step, ...]
+    ingest: Ingest
+
+    def take(self, records: Records, clock: int | Int64Array | None = None) -> Given | None:
+        """Return what becomes of a batch of records; ``None`` if nothing does.
+
+        Args:
+            records: The batch.
+            clock: The clock when it came, where event times are held against that.
+        """
+        for step in self.steps:
+            records = step.apply(records)
+            if not records.length:  # of nothing, Python functions make no columns either
+                return None
+        return Given(self, records, self.ingest.admit(records, clock=clock))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A batch that has come through a gate."""
+
+    gate: Gate
+    records: Records
+    admitted: Admitted
+
+    def parts(self, size: int) -> Iterator[Part]:
+        """Yield it in bundles of at most ``size`` elements."""
+        bundle = self.admitted.bundle
+        for start in range(0, len(bundle), size):
+            yield self.part(part_of(bundle, start, start + size), start)
+
+    def part(self, bundle: Bundle, start: int) -> Part:
+        """Return some of its elements, in a row, as a bundle for the stage."""
+        return Part(self.gate.stage, bundle, start, self.records, self.admitted)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A bundle for a stage.
+
+    Args:
+        stage: Number of the stage.
+        bundle: The elements.
+        start: Which of the admitted elements of the batch is the first.
+        records: The batch they are of.
+        admitted: What became of the batch.
+    """
+
+    stage: int
+    bundle: Bundle
+    start: int
+    records: Records
+    admitted: Admitted
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What arrives together from a source: a bundle for each stage that reads it.
+
+    Args:
+        clock: The clock before it; ``None``: ask the clock.
+        parts: The bundles.
+        times: The event times of the elements of the source that they are, int64.
+        batch: The batch they are of, as the watermark's estimator sees it.
+        start: Which of its admitted elements is the first.
+    """
+
+    clock: int | None
+    parts: tuple[Part, ...]
+    times: Int64Array
+    batch: SeenBatch
+    start: int
+
+
+@final
+class Feed:
+    """One source of a run.
+
+    A source that one stage reads is checked and cut behind the steps of that stage. Where several
+    do, batches are cut as they come from the source, and each stage gets what becomes of its part.
+
+    Args:
+        read: The source.
+        gates: The ways into the stages that read it.
+        keys: Key columns that are best read as dictionaries.
+        bundle_size: How many elements a bundle has at most.
+        clock: Where processing time comes from.
+        on_error: What becomes of unusable records.
+        durable: Whether the run may be stopped and resumed: the source must be replayable.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        gates: Sequence[Gate],
+        keys: tuple[str, ...],
+        *,
+        bundle_size: int,
+        clock: ClockLike,
+        on_error: OnError,
+        durable: bool,
+    ) -> None:
+        self.read = read
+        self._gates = tuple(gates)
+        self.keys = keys
+        self._size = bundle_size
+        self._durable = durable
+        self._own: Ingest | None = None
+        if len(self._gates) > 1:
+            self._own = Ingest(
+                time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
+                max_ahead_us=read.max_ahead_us,
+            )  # fmt: skip
+        self._clock = clock
+        self._cutter = Cutter(clock, bundle_size, read.timezone)
+        self._estimator = None if read.watermark is None else read.watermark.start()
+        self._iterator: Iterator[tuple[Records, Position | None]] | None = None
+        self.position: Position | None = None
+        self.bundles_done = 0
+        self.taken = 0
+        self.ended = False
+        self.due_at = 0.0
+        self._heard_at: int | None = None
+        self._came_at: int | None = None
+        self._learned = self._learn()
+
+    def watermark(self, clock: int) -> int:
+        """Return how far event time is known to be complete, by what this source has given."""
+        if self.ended:
+            return END_OF_TIME
+        return START_OF_TIME if self._estimator is None else self._estimator.current(clock)
+
+    def is_idle(self, clock: int) -> bool:
+        """Whether the others wait no more for this source, which has given nothing for so long."""
+        after = self.read.idle_after_us
+        if after is None or self.ended:
+            return False
+        if self._heard_at is None:  # a run that begins, or goes on, listens from now on
+            self._heard_at = clock
+        return clock - self._heard_at >= after
+
+    def holder(self) -> str:
+        """Return in words what holds this source's watermark."""
+        if self._estimator is None:
+            return "it has no watermark until it ends"
+        said = holder_of(self._estimator)
+        since = self._heard_at
+        silent = "" if since is None else f"silent since {format_instant(since)}"
+        return said or silent or "its latest element"
+
+    def next(self) -> tuple[Records, Position | None] | None:
+        """Return the next batch and the position behind it; ``None`` at the end."""
+        if self._iterator is None:
+            self._iterator = self._batches()
+        return next(self._iterator, None)
+
+    def begin(self, *, fresh: bool) -> None:
+        """Note that a batch is to be taken: a ``fresh`` one, or one that a restart came in."""
+        if fresh:
+            self._learned = self._learn() if self._durable else {}
+
+    def pieces(self, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        """Yield the bundles of a batch, and dead letters.
+
+        Args:
+            records: The batch, not empty.
+        """
+        if len(self._gates) == 1:
+            yield from self._of_one(self._gates[0], records)
+        else:
+            yield from self._of_several(records)
+
+    def observe(self, piece: Piece, clock: int) -> None:
+        """Have the watermark's estimator see a bundle."""
+        self._heard_at = clock
+        if self._estimator is not None:
+            self._estimator.observe(piece.batch.bundle(piece.times, piece.start, clock))
+
+    def idle(self) -> int | None:
+        """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
+        return self._cutter.idle()
+
+    def now(self, piece: Piece) -> int:
+        """Return the clock before a bundle."""
+        return self._cutter.now(Cut(0, 0, piece.clock))
+
+    def remember(self) -> dict[str, Any]:
+        """Return where it is, as plain values; to be called between bundles.
+
+        Half way through a batch of the source it is where that batch begins, and so many bundles
+        further: the batch will be read, checked and cut again.
+        """
+        return {
+            "position": self.position,
+            "bundles": self.bundles_done,
+            "learned": self._learned if self.bundles_done else self._learn(),
+            "estimator": None if self._estimator is None else self._estimator.remember(),
+            "ended": self.ended,
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Take up where another run was."""
+        self.position = known["position"]
+        self.bundles_done = known["bundles"]
+        self._learned = known["learned"]
+        for ingest, learned in zip(self._ingests(), self._learned["ingest"], strict=True):
+            ingest.resume(learned)
+        self._cutter.resume(self._learned["tick"])
+        self._came_at = self._learned["came"]
+        if self._estimator is not None and known["estimator"] is not None:
+            self._estimator.resume(known["estimator"])
+        self.ended = known["ended"]
+
+    def _learn(self) -> dict[str, Any]:
+        learned = [ingest.remember() for ingest in self._ingests()]
+        return {"ingest": learned, "tick": self._cutter.tick, "came": self._came_at}
+
+    def _came(self, records: Records) -> int | Int64Array | None:
+        """Return when elements came, if event times are held against that.
+
+        Of a batch that a restart came in it is what it was: it must be cut as it was.
+        """
+        if self.read.max_ahead_us is None:
+            return None
+        clock = self._clock
+        if isinstance(clock, ArrivalClock):
+            return arrivals(records, clock, self.read.timezone)
+        if not self.bundles_done or self._came_at is None:
+            self._came_at = clock.now()
+            if self._learned:
+                self._learned["came"] = self._came_at
+        return self._came_at
+
+    def _ingests(self) -> list[Ingest]:
+        own = [] if self._own is None else [self._own]
+        return [*own, *(gate.ingest for gate in self._gates)]
+
+    def _batches(self) -> Iterator[tuple[Records, Position | None]]:
+        source = self.read.source
+        if not self._durable:
+            return ((records, None) for records in source.batches(self._size, self.keys))
+        if not isinstance(source, ReplayableSource):
+            raise InvalidArgument(
+                f"{type(source).__name__} cannot be read again after a restart",
+                where="run(state=)",
+                mend="Read files or a log: read_parquet, read_csv, read_jsonl or read_log",
+            )
+        return source.batches_from(self.position, self._size, self.keys)
+
+    def _of_one(self, gate: Gate, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        given = gate.take(records, self._came(records))
+        if given is None:
+            return
+        admitted = given.admitted
+        if admitted.errors:
+            yield admitted.errors
+        bundle = admitted.bundle
+        if len(bundle) > self._size:
+            bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
+        seen = SeenBatch(given.records, admitted.kept, self.read.timezone)
+        for cut in self._cutter.cuts(given.records, admitted.kept):
+            bundled = part_of(bundle, cut.start, cut.stop)
+            part = given.part(bundled, cut.start)
+            yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
+
+    def _of_several(self, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        assert self._own is not None
+        checked = self._own.admit(records, clock=self._came(records))
+        if checked.errors:
+            yield checked.errors
+        sound = records if checked.kept is None else records.take(checked.kept)
+        if not sound.length:
+            return
+        placed = dict(sound.columns.items())
+        placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
+        sound = Records(placed, sound.length, sound.origin, sound.first_row)
+        given = [found for gate in self._gates if (found := gate.take(sound)) is not None]
+        for one in given:
+            if one.admitted.errors:
+                yield one.admitted.errors
+        rows = [_rows(one) for one in given]
+        seen = SeenBatch(sound, None, self.read.timezone)
+        for cut in self._cutter.cuts(sound, None):
+            parts = []
+            for one, row in zip(given, rows, strict=True):
+                start, stop = np.searchsorted(row, (cut.start, cut.stop)).tolist()
+                if start < stop:
+                    bundle = part_of(one.admitted.bundle, start, stop)
+                    parts.append(one.part(bundle, start))
+            times = checked.bundle.times[cut.start : cut.stop]
+            yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
+
+    def wait(self) -> None:
+        """Note that there was nothing new: the source is not asked again before its next look."""
+        self.due_at = time.monotonic() + getattr(self.read.source, "poll_seconds", 0.0)
+
+
+def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:
+    """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
+    if start == 0 and stop >= len(bundle):
+        return bundle
+    return Bundle(
+        bundle.times[start:stop],
+        tuple(key.slice(start, stop) for key in bundle.keys),
+        {name: column.slice(start, stop) for name, column in bundle.values.items()},
+    )
+
+
+def _rows(given: Given) -> Int64Array:
+    """Return which row of the source's batch each admitted element came from, rising."""
+    rows = given.records.columns[ROW].data
+    if given.admitted.kept is not None:
+        rows = rows[given.admitted.kept]
+    return rows
+
+
+def _as_dictionary(key: Column) -> Column:
+    """Return a text key as a dictionary, which all parts of its batch then share."""
+    array = key.arrow
+    if array is None or not (
+        pa.types.is_string(array.type)
+        or pa.types.is_large_string(array.type)
+        or pa.types.is_binary(array.type)
+    ):
+        return key
+    return Column.from_arrow(array.dictionary_encode())

@@ -1,0 +1,80 @@
+"""A graph of stages in words, and as Mermaid text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lowwater.engine.graph import Flow, Graph, Read, Stage
+from lowwater.pipeline._outline import aggregate_texts, step_texts
+from lowwater.time import format_duration
+
+
+def explain_graph(graph: Graph) -> str:
+    """Return the sources and stages in the order in which they run, a paragraph each.
+
+    Data is exchanged where records are grouped: all of one key come together there.
+    """
+    parts = [
+        [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
+    ]
+    parts += [_stage_lines(graph, stage) for stage in graph.stages]
+    return "\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, *lines in parts)
+
+
+def mermaid_graph(graph: Graph) -> str:
+    """Return the graph as Mermaid text; a thick arrow is where data is exchanged by key."""
+    lines = ["flowchart LR"]
+    number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
+    lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
+    for stage in graph.stages:
+        shown = [graph.name_of(stage), *_summary(stage)]
+        lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, shown))}"]')
+    for stage in graph.stages:
+        for flow in stage.inputs:
+            label = _escaped(f"by {', '.join(stage.key_names)}")
+            lines.append(f'  n{number[id(flow.origin)]} =="{label}"==> n{number[id(stage)]}')
+    return "\n".join(lines)
+
+
+def _read_lines(read: Read) -> Iterator[str]:
+    zone = "" if read.timezone is None else f", without a time zone in {read.timezone}"
+    yield f"event time: {read.time}{zone}"
+    if read.watermark is None:
+        yield "watermark: none until the input ends"
+    else:
+        yield f"watermark: {read.watermark!r}"
+
+
+def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
+    reads = [f"reads: {graph.name_of(flow.origin)}{_steps(flow)}" for flow in stage.inputs]
+    lines = [graph.name_of(stage), *reads]
+    if stage.deduplication is not None:
+        lines.append(f"drops duplicates: {stage.deduplication!r}")
+    lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
+    windowing = stage.windowing
+    if windowing is not None:
+        lines.append(f"windows: {windowing.windows!r}")
+        lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
+        lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
+    lines.extend(f"shows: {text}" for text in aggregate_texts(stage))
+    if stage.signed:
+        lines.append("takes back what the stage before retracts")
+    return lines
+
+
+def _steps(flow: Flow) -> str:
+    return "".join(f" → {text}" for text in step_texts(flow.steps))
+
+
+def _summary(stage: Stage) -> Iterator[str]:
+    if stage.windowing is not None:
+        yield repr(stage.windowing.windows)
+        yield stage.windowing.mode
+    yield from aggregate_texts(stage)
+
+
+def _escaped(text: str) -> str:
+    """Return text as Mermaid takes it between quotes."""
+    for sign, code in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, code)
+    return text

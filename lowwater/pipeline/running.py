@@ -1,0 +1,194 @@
+"""A run that users hold: its options, and its outcomes as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, TypedDict, final
+
+import pyarrow as pa
+
+from lowwater.engine.clocks import ArrivalClock, Clock, ClockLike, WallClock
+from lowwater.engine.graph import Graph, Stage
+from lowwater.engine.ingest import OnError
+from lowwater.engine.metrics import Metrics
+from lowwater.engine.outcomes import Outcome
+from lowwater.engine.pane_table import panes_to_arrow
+from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.progress import Progress, observer_for
+from lowwater.engine.runner import LocalRun
+from lowwater.engine.steps import PaneBatch
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import DurationLike, duration
+
+OnLate: TypeAlias = Callable[[LateRecord], object]
+OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
+
+
+class RunOptions(TypedDict, total=False):
+    """How to run a pipeline; every end takes these.
+
+    Args:
+        bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
+        clock: Where processing time comes from; the source's own, or the machine's.
+        on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
+        progress: A function called with the metrics after each bundle; ``True`` for a line in any
+            case, ``False`` for none. Left out: a line if standard error is a terminal.
+        on_late: Called with each element dropped from one of its windows.
+        on_dead_letter: Called with each record that could not be used.
+        max_skew: How far ahead of the source that is furthest behind others may be read, in event
+            time: those wait. Any distance unless given.
+    """
+
+    bundle_size: int
+    clock: ClockLike | None
+    on_error: OnError
+    progress: Progress | None
+    on_late: OnLate | None
+    on_dead_letter: OnDeadLetter | None
+    max_skew: DurationLike | None
+
+
+@final
+class Outcomes:
+    """What a run gives, after the user's callbacks have seen it."""
+
+    def __init__(
+        self,
+        ends: Sequence[Stage],
+        clock: ClockLike | None,
+        options: RunOptions,
+        *,
+        durable: bool = False,
+        memory: int | None = None,
+    ) -> None:
+        known = RunOptions.__annotations__
+        for name in options:
+            if name not in known:
+                raise InvalidArgument(
+                    f"there is no option {name!r}", mend="Known: " + ", ".join(known)
+                )
+        size = options.get("bundle_size", 50_000)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InvalidArgument(
+                f"{describe('bundle_size', size)} must be an int of at least 1",
+                mend="Use, say, 50_000; or 1 to judge triggers after every element",
+            )
+        self._observer = observer_for(options.get("progress"))
+        self._on_late = _callback("on_late", options.get("on_late"))
+        self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
+        self.clock = _clock(options.get("clock") or clock or WallClock())
+        self.bundle_size = size
+        self.graph = Graph.of(ends)
+        self.local = self._run = LocalRun(
+            self.graph,
+            ends,
+            bundle_size=size,
+            clock=self.clock,
+            on_error=options.get("on_error", "dead_letter"),
+            observer=self._observer,
+            durable=durable,
+            memory=memory,
+            max_skew_us=_max_skew(options.get("max_skew")),
+        )
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._run.metrics
+
+    def __iter__(self) -> Iterator[Outcome]:
+        try:
+            for outcome in self._run:
+                if self._on_dead_letter is not None:
+                    for error in outcome.errors:
+                        self._on_dead_letter(error)
+                if self._on_late is not None and outcome.late is not None:
+                    for late in outcome.late.to_records():
+                        self._on_late(late)
+                yield outcome
+        finally:
+            if self._observer is not None:
+                self._observer.close()
+
+
+@final
+class Panes(Iterator[Pane]):
+    """The panes of a run, as they come, and its metrics."""
+
+    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
+        self._outcomes = outcomes
+        self._keys = keys
+        self._panes = self._each()
+
+    def __repr__(self) -> str:
+        return f"<panes of a run, {self.metrics.events} events so far>"
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._outcomes.metrics
+
+    def __next__(self) -> Pane:
+        return next(self._panes)
+
+    def _each(self) -> Iterator[Pane]:
+        for outcome in self._outcomes:
+            if outcome.panes is not None:
+                yield from outcome.panes
+
+
+@final
+class PaneBatches(Iterator[PaneBatch]):
+    """The panes of a run as columns, as they come, and its metrics."""
+
+    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
+        self._outcomes = outcomes
+        self._keys = keys
+        self._batches = self._each()
+
+    def __repr__(self) -> str:
+        return f"<batches of panes of a run, {self.metrics.events} events so far>"
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._outcomes.metrics
+
+    def __next__(self) -> PaneBatch:
+        return next(self._batches)
+
+    def to_arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the remaining batches as Arrow batches instead."""
+        return (panes_to_arrow(batch, self._keys) for batch in self)
+
+    def _each(self) -> Iterator[PaneBatch]:
+        for outcome in self._outcomes:
+            if outcome.panes is not None:
+                yield outcome.panes
+
+
+def _callback(name: str, function: Any) -> Any:
+    if function is not None and not callable(function):
+        raise InvalidArgument(
+            f"{describe(name, function)} is not a function", mend="Give a function of one record"
+        )
+    return function
+
+
+def _max_skew(value: DurationLike | None) -> int | None:
+    if value is None:
+        return None
+    found = duration(value, name="max_skew")
+    if found < 0:
+        raise InvalidArgument(
+            f"{describe('max_skew', value)} must not be negative", mend='Use, say, "10m"'
+        )
+    return found
+
+
+def _clock(clock: object) -> ClockLike:
+    if not isinstance(clock, (ArrivalClock, Clock)):
+        raise InvalidArgument(
+            f"{describe('clock', clock)} is not a clock",
+            mend='Use WallClock(), ArrivalClock("landed"), or an object with now()',
+        )
+    return clock

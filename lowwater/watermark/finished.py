@@ -1,0 +1,124 @@
+"""The exact watermark of files that are finished: what each begins with is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.time import START_OF_TIME, InstantLike, instant
+from lowwater.watermark._grouping import Grouping
+from lowwater.watermark.estimators import EstimatorState
+from lowwater.watermark.seen import ORIGIN, Seen
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class FinishedFiles:
+    """Files that do not change, with the earliest event time of each: nothing need be guessed.
+
+    While a file is read, the watermark is the earliest event time of that file and of all after
+    it. It is exact, file by file: no element comes below it, and it cannot be any higher before
+    the file is done. When the last file is done the input has ended.
+
+    Reading the minima is not done here, as values do no I/O. The statistics in the footers of
+    Parquet files have them; other files are read through once.
+
+    Args:
+        minima: The earliest event time of each file by its name, in the order in which the files
+            are read. Names are those that dead letters show: paths as the source finds them.
+        by: A column that names the file; ``None``: the source knows, as file sources do.
+
+    >>> FinishedFiles({"1.csv": "2000-01-01T00:00:00Z", "2.csv": "2000-01-02T00:00:00Z"}).minima[1]
+    ('2.csv', Instant('2000-01-02T00:00:00Z'))
+    """
+
+    minima: tuple[tuple[Any, int], ...]
+    by: str | None
+
+    def __init__(self, minima: Mapping[Any, InstantLike], *, by: str | None = None) -> None:
+        if not isinstance(minima, Mapping) or not minima:
+            raise InvalidArgument(
+                f"{describe('minima', minima)} does not say when files begin",
+                mend='Write FinishedFiles({"day1.csv": "2000-01-01T00:00:00Z"})',
+            )
+        if by is not None and not isinstance(by, str):
+            raise InvalidArgument(
+                f"{describe('by', by)} is not the name of a column", mend='Write by="file"'
+            )
+        found = ((name, instant(at, name=f"minima[{name!r}]")) for name, at in minima.items())
+        object.__setattr__(self, "minima", tuple(found))
+        object.__setattr__(self, "by", by)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        return () if self.by is None else (self.by,)
+
+    def start(self) -> EstimatorState:
+        return _Finished(self)
+
+    def __repr__(self) -> str:
+        minima = ", ".join(f"{name!r}: {int(at)}" for name, at in self.minima)
+        by = "" if self.by is None else f", by={self.by!r}"
+        return f"FinishedFiles({{{minima}}}{by})"
+
+
+@final
+class _Finished:
+    __slots__ = ("_at", "_by", "_left", "_now", "_place")
+
+    def __init__(self, value: FinishedFiles) -> None:
+        names = [name for name, _ in value.minima]
+        times = [int(at) for _, at in value.minima]
+        self._by = value.by or ORIGIN
+        self._place = {name: place for place, name in enumerate(names)}
+        self._left = list(accumulate(reversed(times), min))[::-1]
+        """The earliest event time in each file and all after it."""
+        self._now = 0
+        self._at = START_OF_TIME
+
+    def observe(self, seen: Seen) -> None:
+        n = len(seen.times)
+        if not n:
+            return
+        grouping = Grouping(seen.column(self._by, "watermark=FinishedFiles(...)"), n)
+        places = np.array([self._placed(name) for name in grouping.partitions], dtype=np.int64)
+        least = int(places.min())
+        if least < self._now:
+            names = list(self._place)
+            raise DataError(
+                f"the file {names[least]!r} comes after {names[self._now]!r}",
+                where="watermark=FinishedFiles(...)",
+                mend="Give the minima in the order in which the files are read",
+            )
+        self._now = int(places.max())
+
+    def current(self, clock: int) -> int:
+        self._at = max(self._at, self._left[self._now])
+        return self._at
+
+    def remember(self) -> Any:
+        return {"file": list(self._place)[self._now], "at": self._at}
+
+    def resume(self, known: Any) -> None:
+        if isinstance(known, dict) and "file" in known:
+            self._now = self._placed(known["file"])
+            self._at = max(self._at, known["at"])
+
+    def holder(self) -> str:
+        return f"the file {list(self._place)[self._now]!r} or one after it"
+
+    def _placed(self, name: Any) -> int:
+        place = self._place.get(name)
+        if place is None:
+            raise DataError(
+                f"it is not known when the file {name!r} begins",
+                where="watermark=FinishedFiles(...)",
+                mend=nearest(str(name), map(str, self._place)),
+            )
+        return place

@@ -1,0 +1,238 @@
+"""The low watermark of every stage of a graph, and what holds it (S-H3).
+
+MillWheel (Akidau et al., VLDB 2013, section 4.2) defines it as ``min(oldest work of A, low
+watermark of C : C outputs to A)``. Oldest work is what waits in front of the stage, what it has
+stored with a hold, and what it has made that is not delivered yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from lowwater.errors import InvalidArgument, nearest
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+
+_ENDED = "nothing: the input has ended"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Something that keeps a watermark from passing an instant.
+
+    Args:
+        at: The instant, int microseconds.
+        what: What it is, in words: ``"key 'a', window [12:00, 12:01)"``.
+    """
+
+    at: int
+    what: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StageWatermark:
+    """Where a stage is in event time.
+
+    Args:
+        stage: Its name.
+        input: No further element below it is expected to come in.
+        output: Nor to go out.
+        gap_us: How far ``output`` is behind the clock, microseconds (below zero: ahead of it);
+            ``None`` while one of them is not known, and once the input has ended.
+        held_by: What holds ``output``, in words, with the stage where that is.
+    """
+
+    stage: str
+    input: Instant
+    output: Instant
+    gap_us: int | None
+    held_by: str
+
+
+def lowest(holds: Iterable[Hold]) -> Hold:
+    """Return the earliest of some holds, the first of equal ones; of none, the end of time."""
+    return min(holds, key=lambda hold: hold.at, default=Hold(END_OF_TIME, _ENDED))
+
+
+@final
+class LowWatermarks:
+    """The input and output watermark of each stage of a graph.
+
+    A run calls :meth:`enter` and, when the stage has taken the advance, :meth:`leave`, for the
+    stages in their order. Then at any moment (S-H3):
+
+    - no watermark goes back;
+    - a stage's output watermark is at most its input watermark, and at most each of its holds;
+    - its input watermark is at most the output watermark of every stage before it, and at most
+      what waits in front of it;
+
+    where work that appears below the watermark, late as it is, does not take it back. All this
+    is checked by ``tests/property/test_low_watermarks.py``.
+
+    Args:
+        inputs: The stages before each stage; sources have none.
+
+    Raises:
+        InvalidArgument: A stage is not there, or comes before itself.
+
+    >>> low = LowWatermarks({"clicks": [], "counts": ["clicks"]})
+    >>> low.enter("clicks", [Hold(60, "partition 1 is behind the others")])
+    60
+    >>> low.leave("clicks"), low.enter("counts")
+    (60, 60)
+    >>> low.leave("counts", [Hold(15, "key 'a'")])
+    15
+    >>> [report.held_by for report in low.report(100)]
+    ['clicks: partition 1 is behind the others', "counts: key 'a'"]
+    """
+
+    def __init__(self, inputs: Mapping[str, Iterable[str]]) -> None:
+        self._before = {stage: tuple(before) for stage, before in inputs.items()}
+        self._order = _in_order(self._before)
+        self._input = dict.fromkeys(self._order, START_OF_TIME)
+        self._output = dict.fromkeys(self._order, START_OF_TIME)
+        # What holds each: a stage before it (its name), or something of its own.
+        nothing = Hold(START_OF_TIME, "it has not begun")
+        self._holds_input: dict[str, str | Hold] = dict.fromkeys(self._order, nothing)
+        self._holds_output: dict[str, Hold | None] = dict.fromkeys(self._order)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages, each after all before it; otherwise as they were given."""
+        return self._order
+
+    def enter(self, stage: str, waiting: Iterable[Hold] = ()) -> int:
+        """Move a stage's input watermark as far as it can go; return it (int microseconds).
+
+        Args:
+            stage: The stage.
+            waiting: What waits in front of it: elements made but not yet taken, at their event
+                times. For a source, what its estimator says; it needs one hold at least.
+        """
+        before = self._before[self._known(stage)]
+        own = tuple(waiting)
+        if not before and not own:
+            raise InvalidArgument(
+                f"the source {stage!r} has no watermark",
+                mend="Give its estimate as a Hold; the end of time once it has ended",
+            )
+        bound = lowest(own)
+        holder: str | Hold = bound
+        for name in reversed(before):  # of equal ones the first, and stages before waiting work
+            if self._output[name] <= bound.at:
+                bound, holder = Hold(self._output[name], ""), name
+        self._holds_input[stage] = holder
+        self._input[stage] = max(self._input[stage], bound.at)
+        return self._input[stage]
+
+    def leave(self, stage: str, holds: Iterable[Hold] = ()) -> int:
+        """Move a stage's output watermark as far as it can go; return it (int microseconds).
+
+        Args:
+            stage: The stage, which has taken its input watermark.
+            holds: What it has stored with a hold, or made and not delivered.
+        """
+        bound = lowest(holds)
+        come = self._input[self._known(stage)]
+        self._holds_output[stage] = bound if bound.at < come else None
+        self._output[stage] = max(self._output[stage], min(bound.at, come))
+        return self._output[stage]
+
+    def input_of(self, stage: str) -> int:
+        """Return a stage's input watermark, int microseconds."""
+        return self._input[self._known(stage)]
+
+    def output_of(self, stage: str) -> int:
+        """Return a stage's output watermark, int microseconds."""
+        return self._output[self._known(stage)]
+
+    def chain(self, stage: str) -> tuple[str, ...]:
+        """Return the stages from this one back to the one that holds its output watermark."""
+        return tuple(name for name, _ in self._chain(self._known(stage)))
+
+    def report(self, clock: int) -> list[StageWatermark]:
+        """Return where every stage is, in their order. O(stages squared) at worst.
+
+        Args:
+            clock: The clock now, int microseconds.
+        """
+        return [
+            StageWatermark(
+                stage,
+                Instant(self._input[stage]),
+                Instant(self._output[stage]),
+                _gap(self._output[stage], clock),
+                self._held_by(stage),
+            )
+            for stage in self._order
+        ]
+
+    def remember(self) -> Any:
+        """Return where all stages are, as plain values to be stored."""
+        return {stage: [self._input[stage], self._output[stage]] for stage in self._order}
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Take up where the stages of another run were; stages that are no more are passed over."""
+        for stage in self._order:
+            if stage in known:
+                come, gone = known[stage]
+                self._input[stage] = max(self._input[stage], come)
+                self._output[stage] = max(self._output[stage], gone)
+
+    def _held_by(self, stage: str) -> str:
+        chain = self._chain(stage)
+        name, hold = chain[-1]
+        if hold.at == END_OF_TIME:
+            return _ENDED
+        through = [name for name, _ in reversed(chain[1:-1])]
+        return f"{name}: {hold.what}" + (f" (through {', '.join(through)})" if through else "")
+
+    def _chain(self, stage: str) -> list[tuple[str, Hold]]:
+        """Return the stages back to the one that holds, each with what it would hold by."""
+        chain: list[tuple[str, Hold]] = []
+        while True:
+            own = self._holds_output[stage]
+            holder = self._holds_input[stage] if own is None else own
+            if isinstance(holder, Hold):
+                return [*chain, (stage, holder)]
+            chain.append((stage, Hold(self._input[stage], "")))
+            stage = holder
+
+    def _known(self, stage: str) -> str:
+        if stage not in self._before:
+            raise InvalidArgument(f"there is no stage {stage!r}", mend=nearest(stage, self._before))
+        return stage
+
+
+def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the stages so that each comes after all before it. O(stages + edges)."""
+    after: dict[str, list[str]] = {stage: [] for stage in before}
+    for stage, names in before.items():
+        for name in names:
+            if name not in before:
+                raise InvalidArgument(
+                    f"there is no stage {name!r} before {stage!r}", mend=nearest(name, before)
+                )
+            after[name].append(stage)
+    missing = {stage: len(names) for stage, names in before.items()}
+    order = [stage for stage, count in missing.items() if not count]
+    for stage in order:  # it grows meanwhile
+        for later in after[stage]:
+            missing[later] -= 1
+            if not missing[later]:
+                order.append(later)
+    if len(order) < len(before):
+        rest = ", ".join(repr(stage) for stage in before if missing[stage])
+        raise InvalidArgument(
+            f"some of these stages come before themselves: {rest}",
+            mend="A graph of stages has no cycles: take one of the inputs away",
+        )
+    return tuple(order)
+
+
+def _gap(at: int, clock: int) -> int | None:
+    unknown = START_OF_TIME in (at, clock) or END_OF_TIME in (at, clock)
+    return None if unknown else clock - at

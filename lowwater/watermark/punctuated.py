@@ -1,0 +1,118 @@
+"""Watermarks that elements themselves carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from lowwater.errors import DataError, InvalidArgument, describe, user_code
+from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
+from lowwater.watermark.estimators import EstimatorState
+from lowwater.watermark.seen import ColumnLike, Seen, TimeColumn
+
+Punctuation: TypeAlias = str | Callable[[Any], InstantLike | None]
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Punctuated:
+    """Elements say where the watermark is: nothing below it comes after them.
+
+    Args:
+        by: Name of a column whose value, where it is not null, is a watermark, in any form that
+            an event time may have; or a Python function that is called with every record and
+            gives an instant or ``None``.
+
+    The watermark is the largest one seen. A column costs O(n) in numpy; a function is called for
+    each record. A value that is no instant is a ``DataError``: to pass over it would let the
+    watermark stand still with nobody told. The end of time is refused too, since only the source
+    can say that the input has ended.
+
+    >>> Punctuated("complete_to")
+    Punctuated('complete_to')
+    """
+
+    by: Punctuation
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.by, str) and not callable(self.by):
+            raise InvalidArgument(
+                f"{describe('by', self.by)} is neither a column nor a function",
+                mend='Write Punctuated("complete_to") or Punctuated(function)',
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it reads; a function may read any, and names none."""
+        return (self.by,) if isinstance(self.by, str) else ()
+
+    def start(self) -> EstimatorState:
+        return _Punctuations(self.by)
+
+    def __repr__(self) -> str:
+        return f"Punctuated({self.by!r})"
+
+
+@final
+class _Punctuations:
+    __slots__ = ("_at", "_by")
+
+    def __init__(self, by: Punctuation) -> None:
+        self._by = by
+        self._at = START_OF_TIME
+
+    def observe(self, seen: Seen) -> None:
+        if not seen.times.size:
+            return
+        if isinstance(self._by, str):
+            found = _largest(seen.column(self._by, "watermark=Punctuated(...)"))
+        else:
+            with user_code("the function of Punctuated"):
+                found = _largest_made(self._by, seen)
+        if found == END_OF_TIME:
+            raise DataError(
+                "a record's watermark is the end of time",
+                where=f"watermark=Punctuated({self._by!r})",
+                mend="Leave it null: a run ends when its source does",
+            )
+        self._at = max(self._at, found)
+
+    def current(self, clock: int) -> int:
+        return self._at
+
+    def remember(self) -> Any:
+        return {"punctuated": self._at}
+
+    def resume(self, known: Any) -> None:
+        if isinstance(known, dict) and "punctuated" in known:
+            self._at = max(self._at, known["punctuated"])
+
+    def holder(self) -> str | None:
+        return "no record has said a watermark yet" if self._at == START_OF_TIME else None
+
+
+def _largest(column: ColumnLike) -> int:
+    if isinstance(column, TimeColumn):
+        times, found = column.instants()
+        times = times[found]
+    elif column.data.dtype == np.int64 and getattr(column, "type", None) is None:
+        times = column.data if column.valid is None else column.data[column.valid]
+    else:  # a column that does not know its unit, so its values have to
+        given = [instant(value) for value in column.to_list() if value is not None]
+        return max(given, default=START_OF_TIME)
+    return int(times.max()) if times.size else START_OF_TIME
+
+
+def _largest_made(function: Callable[[Any], InstantLike | None], seen: Seen) -> int:
+    names = seen.names()
+    lists = [seen.columns[name].to_list() for name in names]
+    records = lists[0] if names == ("value",) else _mappings(names, lists)
+    made = (function(record) for record in records)
+    return max((instant(at) for at in made if at is not None), default=START_OF_TIME)
+
+
+def _mappings(names: tuple[str, ...], lists: list[list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]

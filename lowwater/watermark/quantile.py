@@ -1,0 +1,212 @@
+"""A watermark that learns how far out of order elements come."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from math import ceil
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    DurationLike,
+    Int64Array,
+    duration,
+    format_duration,
+    saturating_add,
+)
+from lowwater.watermark.estimators import EstimatorState
+from lowwater.watermark.seen import Seen
+
+_PARTS = 8
+"""Bins per power of two, so a delay is learned to an eighth above what it is."""
+_BINS = 1 + 64 * _PARTS
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Quantile:
+    """The watermark is as far behind the latest element as a share of the elements come, at most.
+
+    How far each element comes behind the latest one before it is counted in a histogram of
+    513 bins, each an eighth of a power of two wide; the delay is the upper edge of the bin that the
+    quantile falls into, so it is at least the quantile of what was counted and at most an eighth
+    (and a microsecond) more. So about ``1 - quantile`` of the elements come below the watermark, or
+    fewer, since it moves at the end of a bundle.
+
+    What was learned fades: when ``2 * memory`` elements are counted, every count is halved,
+    rounded down. So the histogram speaks of the last ``memory`` to ``2 * memory`` elements, more
+    or less, with older ones weighing half, a quarter and so on. This happens at exact elements,
+    and nothing depends on how the stream is cut into bundles.
+
+    Elements with event times far in the future take the watermark with them and make all others
+    look late; guard against them with ``max_ahead``.
+
+    Args:
+        quantile: Which share of the elements the watermark waits for, above 0 and at most 1.
+        least: The delay is never below this.
+        most: Nor above this; ``None``: any.
+        warm_up: While fewer elements than this were seen, the delay is ``most``; without ``most``
+            the watermark does not move.
+        memory: How many elements it learns from, as above.
+
+    >>> Quantile(0.999, most="1h")
+    Quantile(0.999, most='1h')
+    """
+
+    quantile: float
+    _: KW_ONLY
+    least: DurationLike = 0
+    most: DurationLike | None = None
+    warm_up: int = 1_000
+    memory: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        quantile, least, most = self.quantile, self.least, self.most
+        if isinstance(quantile, bool) or not isinstance(quantile, (int, float)):
+            raise _bad_quantile(quantile)
+        if not 0 < quantile <= 1:
+            raise _bad_quantile(quantile)
+        low = duration(least, name="least")
+        high = None if most is None else duration(most, name="most")
+        if low < 0:
+            raise InvalidArgument(
+                f"{describe('least', least)} must not be negative", mend='Use, say, "0s"'
+            )
+        if high is not None and high < low:
+            raise InvalidArgument(
+                f"{describe('most', most)} is below {describe('least', least)}",
+                mend="Give a most that is no shorter than least",
+            )
+        _check_count("warm_up", self.warm_up, 0)
+        _check_count("memory", self.memory, 1)
+        object.__setattr__(self, "quantile", float(quantile))
+        object.__setattr__(self, "least", low)
+        object.__setattr__(self, "most", high)
+
+    def start(self) -> EstimatorState:
+        return _Learned(self)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.quantile)]
+        if self.least:
+            parts.append(f"least={format_duration(duration(self.least))!r}")
+        if self.most is not None:
+            parts.append(f"most={format_duration(duration(self.most))!r}")
+        if self.warm_up != 1_000:
+            parts.append(f"warm_up={self.warm_up}")
+        if self.memory != 1_000_000:
+            parts.append(f"memory={self.memory}")
+        return f"Quantile({', '.join(parts)})"
+
+
+@final
+class _Learned:
+    """The latest event time, and a histogram of how far behind it elements came."""
+
+    __slots__ = ("_at", "_counted", "_counts", "_latest", "_least", "_most", "_seen", "_value")
+
+    def __init__(self, value: Quantile) -> None:
+        self._value = value
+        self._least = duration(value.least)
+        self._most = END_OF_TIME if value.most is None else duration(value.most)
+        self._counts = np.zeros(_BINS, dtype=np.int64)
+        self._counted = 0
+        self._seen = 0
+        self._latest = START_OF_TIME
+        self._at = START_OF_TIME
+
+    def observe(self, seen: Seen) -> None:
+        times = seen.times
+        if not times.size:
+            return
+        latest = np.maximum.accumulate(np.concatenate(([self._latest], times)))[1:]
+        self._latest = int(latest[-1])
+        self._seen += times.size
+        bins = _bins(latest - times)
+        done = 0
+        while done < bins.size:  # as a rule once; else the counts are halved on the way
+            part = bins[done : done + 2 * self._value.memory - self._counted]
+            self._counts += np.bincount(part, minlength=_BINS)
+            self._counted += part.size
+            done += part.size
+            if self._counted == 2 * self._value.memory:
+                self._counts //= 2
+                self._counted = int(self._counts.sum())
+
+    def current(self, clock: int) -> int:
+        if self._latest != START_OF_TIME:
+            delay = self._delay()
+            if delay is not None:
+                self._at = max(self._at, saturating_add(self._latest, -delay))
+        return self._at
+
+    def remember(self) -> Any:
+        used = np.flatnonzero(self._counts)
+        return {
+            "quantile": [self._latest, self._at, self._seen],
+            "bins": used.tolist(),
+            "counts": self._counts[used].tolist(),
+        }
+
+    def resume(self, known: Any) -> None:
+        if not isinstance(known, dict) or "quantile" not in known:
+            return
+        self._latest, self._at, self._seen = known["quantile"]
+        self._counts[:] = 0
+        self._counts[np.array(known["bins"], dtype=np.int64)] = known["counts"]
+        self._counted = int(self._counts.sum())
+
+    def holder(self) -> str:
+        if self._seen < self._value.warm_up:
+            return f"it has seen {self._seen} of the {self._value.warm_up} records it learns from"
+        return f"it waits {format_duration(self._delay() or 0)} for records that are out of order"
+
+    def _delay(self) -> int | None:
+        """Return the delay; ``None``: nothing can be said yet."""
+        if self._seen < self._value.warm_up or not self._counted:
+            return None if self._value.most is None else self._most
+        rank = max(1, ceil(self._value.quantile * self._counted))
+        bin = int(np.searchsorted(np.cumsum(self._counts), rank))
+        return max(self._least, min(self._most, int(_EDGES[min(bin, _BINS - 1)])))
+
+
+def _bins(lags: Int64Array) -> Int64Array:
+    """Return the bin of each lag, int64; a lag that does not fit 64 bits is in the last one."""
+    lags = np.where(lags < 0, END_OF_TIME, lags)  # a difference that wrapped
+    mantissa, exponent = np.frexp(lags.astype(np.float64))
+    parts = ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
+    bins: Int64Array = np.where(lags == 0, 0, 1 + (exponent.astype(np.int64) - 1) * _PARTS + parts)
+    return np.minimum(bins, _BINS - 1)
+
+
+def _edges() -> Int64Array:
+    """Return the largest lag of each bin, int64 microseconds, shape (_BINS,)."""
+    edges = [0]
+    for power in range(64):
+        for part in range(1, _PARTS + 1):
+            above = (2**power * (_PARTS + part)) // _PARTS  # the first whole number not below it
+            above += bool((2**power * (_PARTS + part)) % _PARTS)
+            edges.append(min(END_OF_TIME, max(above - 1, 2**power)))
+    return np.array(edges, dtype=np.int64)
+
+
+_EDGES = _edges()
+
+
+def _check_count(name: str, value: object, lowest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        raise InvalidArgument(
+            f"{describe(name, value)} must be an int of at least {lowest}",
+            mend="Use a number of elements, such as 1_000",
+        )
+
+
+def _bad_quantile(value: object) -> InvalidArgument:
+    return InvalidArgument(
+        f"{describe('quantile', value)} must be a number above 0 and at most 1",
+        mend="Use, say, 0.999",
+    )

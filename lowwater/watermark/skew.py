@@ -1,0 +1,34 @@
+"""Sources that are ahead wait for the others, so that what is kept for the join stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowwater.time import END_OF_TIME
+
+
+def which_may_read(watermarks: Sequence[int | None], max_skew_us: int | None) -> list[int]:
+    """Return which of several sources may be read now, by their place, in order. O(sources).
+
+    A source may be read while its watermark is at most ``max_skew_us`` ahead of the one that is
+    furthest behind; so one at least may, unless all have ended. One whose watermark is not known
+    yet, at the start of time, makes all others wait until it is.
+
+    Args:
+        watermarks: Each source's own watermark, int microseconds. ``None``: it is idle, so it
+            makes nobody wait and may be asked at any time. The end of time: it has ended, and is
+            not read any more.
+        max_skew_us: How far ahead one may be, microseconds, zero or more; ``None``: any distance.
+
+    >>> which_may_read([100, 160, 130], 30)
+    [0, 2]
+    >>> which_may_read([None, 160, 130], 20)
+    [0, 2]
+    """
+    alive = [at for at in watermarks if at is not None and at != END_OF_TIME]
+    furthest = None if max_skew_us is None or not alive else min(alive) + max_skew_us
+    return [
+        place
+        for place, at in enumerate(watermarks)
+        if at is None or (at != END_OF_TIME and (furthest is None or at <= furthest))
+    ]

@@ -1,0 +1,186 @@
+"""The watermark of several partitions (S-T3), and what holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lowwater as lw
+from lowwater.engine.columns import Column
+from lowwater.io import Log
+from lowwater.time import START_OF_TIME
+from lowwater.watermark import EstimatorState, Seen, holder_of
+
+SECOND = 1_000_000
+
+
+def seen(elements: Sequence[tuple[int, Any]], clock: int = 0) -> Seen:
+    times = np.array([time for time, _ in elements], dtype=np.int64)
+    return Seen(times, {"part": Column.of_objects([part for _, part in elements])}, clock)
+
+
+def started(**options: Any) -> Any:
+    return lw.PerPartition(lw.Ascending(), by="part", **options).start()
+
+
+def test_it_is_the_minimum_of_those_seen_and_never_goes_back() -> None:
+    state = started()
+    assert holder_of(state) == "no partition has been seen"
+    steps = [([(10, "a"), (20, "b")], 10), ([(30, "a")], 20), ([(5, "c")], 20), ([(40, "b")], 20)]
+    for elements, wanted in steps:
+        state.observe(seen(elements))
+        assert state.current(0) == wanted
+    assert holder_of(state) == "partition 'c' is behind the others"
+
+
+def test_an_expected_partition_that_is_missing_freezes_it() -> None:
+    state = started(expected=["a", "b", "c"], idle_after=5)
+    state.observe(seen([(10, "a"), (3, "zzz")]))
+    assert state.current(1_000) == START_OF_TIME
+    assert holder_of(state) == "partition 'b' has not been seen, nor have 1 others"
+    assert state.left_out() == []
+    state.observe(seen([(12, "b"), (11, "c")], 1_000))
+    assert state.current(1_000) == 11
+    assert state.left_out() == ["a"]
+
+
+def test_a_partition_is_idle_from_the_very_moment_and_comes_back() -> None:
+    """
+    clock    0    4    5    9   10
+    a      (1)    .    .    .  (2)
+    b     (50)  (60)   .    .    .
+    mark     1    1   60   60   60
+    """
+    state = started(idle_after=5)
+    state.observe(seen([(1, "a"), (50, "b")], 0))
+    assert state.current(0) == 1
+    state.observe(seen([(60, "b")], 4))
+    assert state.current(4) == 1
+    assert holder_of(state) == "partition 'a' silent since 1970-01-01T00:00:00Z"
+    assert state.current(5) == 60
+    assert state.left_out() == ["a"]
+    assert state.current(9) == 60
+    state.observe(seen([(2, "a")], 10))
+    assert state.current(10) == 60
+    state.observe(seen([(70, "a")], 10))
+    assert (state.current(10), state.left_out()) == (70, ["b"])
+
+
+@pytest.mark.parametrize("looks", [[100], [5, 100], [5, 6, 7, 8, 100], [6, 100]])
+def test_looks_in_between_make_no_difference_where_all_become_idle(looks: list[int]) -> None:
+    """The one that spoke last is not left out."""
+    state = started(idle_after=5)
+    state.observe(seen([(9, "a")], 1))
+    state.observe(seen([(2, "b")], 2))
+    state.observe(seen([(4, "c")], 2))
+    assert [state.current(clock) for clock in looks][-1] == 2
+    assert holder_of(state) == (
+        "partition 'b' idle since 1970-01-01T00:00:00.000002Z, the last of all"
+    )
+
+
+def test_a_clock_that_was_never_told_makes_nobody_idle() -> None:
+    state = started(idle_after=5)
+    state.observe(seen([(9, "a")], START_OF_TIME))
+    state.observe(seen([(2, "b")], START_OF_TIME))
+    assert state.current(START_OF_TIME) == 2
+
+
+def test_after_a_restart_silence_can_be_excused() -> None:
+    first = started(idle_after=5)
+    first.observe(seen([(1, "a")], 0))
+    first.observe(seen([(50, "b")], 1))
+    strict, kind = started(idle_after=5), started(idle_after=5)
+    for state in (strict, kind):
+        state.resume(first.remember())
+    kind.excuse(1_000)
+    assert (strict.current(1_000), kind.current(1_000)) == (50, 1)
+    assert kind.current(1_005) == 1  # both spoke last, so to say
+
+
+def test_what_is_expected_may_change_between_runs() -> None:
+    first = started(expected=["a", "b"])
+    first.observe(seen([(7, "a"), (5, "b")]))
+    assert first.current(0) == 5
+    more = started(expected=["b", "c"])
+    more.resume(first.remember())
+    assert more.current(0) == 5
+    assert holder_of(more) == "partition 'c' has not been seen"
+    more.observe(seen([(6, "c"), (8, "b")]))
+    assert more.current(0) == 6
+
+
+def test_any_estimator_can_be_inside() -> None:
+    value = lw.PerPartition(lw.Punctuated("mark"), by="part")
+    assert value.columns == ("part", "mark")
+    state = value.start()
+    columns = {
+        "part": Column.of_objects(["a", "b", "a"]),
+        "mark": Column(np.array([5, 0, 3]), np.array([True, False, True])),
+    }
+    state.observe(Seen(np.array([9, 9, 9]), columns, 0))
+    assert state.current(0) == START_OF_TIME
+    assert holder_of(state) == (
+        "partition 'b' is behind the others: no record has said a watermark yet"
+    )
+    columns["mark"] = Column(np.array([1, 4, 2]))
+    state.observe(Seen(np.array([9, 9, 9]), columns, 0))
+    assert state.current(0) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: lw.PerPartition(lw.Ascending), "not a watermark estimator"),  # type: ignore[arg-type]
+        (lambda: lw.PerPartition(lw.External()), "would share"),
+        (lambda: lw.PerPartition(lw.Ascending(), by=3), "name of a column"),  # type: ignore[arg-type]
+        (lambda: lw.PerPartition(lw.Ascending(), expected="abc"), "not a set of partitions"),
+        (lambda: lw.PerPartition(lw.Ascending(), expected=[]), "no partition is expected"),
+        (lambda: lw.PerPartition(lw.Ascending(), expected=[[1]]), "can be no partition"),
+        (lambda: lw.PerPartition(lw.Ascending(), idle_after=0), "idle_after"),
+    ],
+)
+def test_what_cannot_be_is_refused(build: Any, match: str) -> None:
+    with pytest.raises(lw.InvalidArgument, match=match):
+        build()
+
+
+def test_a_column_that_is_not_there_is_told() -> None:
+    state: EstimatorState = lw.PerPartition(lw.Ascending()).start()
+    with pytest.raises(lw.InvalidArgument, match="which partition a record is from"):
+        state.observe(seen([(1, "a")]))
+    with pytest.raises(lw.InvalidArgument, match="Did you mean 'part'"):
+        lw.PerPartition(lw.Ascending(), by="prt").start().observe(seen([(1, "a")]))
+    lists = {"part": Column.of_objects([[1]])}
+    with pytest.raises(lw.DataError, match="plain values"):
+        lw.PerPartition(lw.Ascending(), by="part").start().observe(Seen(np.array([1]), lists, 0))
+
+
+def log_of(path: Path) -> Path:
+    """Make a log of two partitions, of which one runs a minute ahead of the other."""
+    with Log(path, partitions=2) as log:
+        for part, ahead in ((0, 60), (1, 0)):
+            for at in range(3):
+                row = {"t": (ahead + 20 * at) * SECOND, "k": "x"}
+                log.append(pa.RecordBatch.from_pylist([row]), partition=part)
+    return path
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_log_says_which_partition_a_record_is_from(tmp_path: Path, whole: bool) -> None:
+    """The one ahead makes nothing late; without partitions it would."""
+    estimator: Any = lw.Ascending()
+    stream = lw.read_log(
+        log_of(tmp_path / "log"),
+        time="t",
+        watermark=lw.PerPartition(estimator, expected=range(2)) if whole else estimator,
+    )
+    result = stream.key_by("k").window(lw.FixedWindows("20s")).aggregate(n=lw.count())
+    found = result.collect(bundle_size=1)
+    assert len(found.late) == (0 if whole else 3)
+    assert not any("__lw" in str(late.value) for late in found.late)
