@@ -255,10 +255,10 @@ class LocalRun:
             for part in piece.parts:
                 self._stages[part.stage].hand(part)
             feed.observe(piece, self._now)
-            yield from self._turn(began)
             feed.taken += len(piece.times)
-            if self._durable:
+            if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
                 feed.bundles_done = done
+            yield from self._turn(began)
             self._look()
             if self._durable:
                 yield Outcome(boundary=True)

@@ -15,6 +15,7 @@ from lowwater.engine.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import Int64Array
+from lowwater.watermark.seen import PARTITION
 
 RecordFunction: TypeAlias = Callable[[Any], Any]
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
@@ -167,6 +168,8 @@ class MapBatches:
                 mend="Return a pyarrow.RecordBatch or a pyarrow.Table",
             )
         hidden = _hidden(records, None)
+        if made.num_rows != records.length:
+            hidden.pop(PARTITION, None)  # who needs it will say so
         if hidden and made.num_rows != records.length:
             raise DataError(
                 "map_batches' function changed the number of records, but time= or key= is a "

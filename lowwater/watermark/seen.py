@@ -91,7 +91,7 @@ class Seen:
             return column
         if name == PARTITION:
             raise InvalidArgument(
-                "the source does not say which partition a record is from",
+                "neither the source nor a step after it says which partition a record is from",
                 where=where,
                 mend='Name a column that does, as in PerPartition(..., by="sensor")',
             )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import lowwater as lw
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME
 from lowwater.watermark import Seen
+from tests.unit.durable_runs import output, pipeline, run, stopped, write_files
 
 
 def seen(*times: int) -> Seen:
@@ -69,3 +72,28 @@ def test_estimators_are_values() -> None:
 def test_a_negative_delay_is_refused() -> None:
     with pytest.raises(lw.InvalidArgument, match="must not be negative"):
         lw.BoundedDisorder("-1s")
+
+
+@pytest.mark.parametrize("commits", [3, 14, 25])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        lw.Quantile(0.9, warm_up=20, memory=30),
+        lw.PerPartition(lw.BoundedDisorder("5s"), by="key", expected=[f"k{n}" for n in range(7)]),
+        lw.PerPartition(lw.Quantile(0.8, warm_up=2), by="key", idle_after="1s"),
+        lw.Punctuated(lambda record: record["at"] - 7_000_000),
+        lw.Punctuated("at"),
+    ],
+    ids=["quantile", "partitions", "idle partitions", "function", "column"],
+)
+def test_a_durable_run_goes_on_with_what_was_known(
+    tmp_path: Path, estimator: lw.WatermarkEstimator, commits: int
+) -> None:
+    source = write_files(tmp_path / "in")
+    made = pipeline(source, watermark=estimator)
+    run(made, tmp_path / "whole")
+    stopped(made, tmp_path / "parts", commits)
+    run(made, tmp_path / "parts")
+    whole = output(tmp_path / "whole")
+    assert output(tmp_path / "parts") == whole
+    assert whole["part"]
