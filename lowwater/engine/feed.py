@@ -344,11 +344,7 @@ def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:
     """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
     if start == 0 and stop >= len(bundle):
         return bundle
-    return Bundle(
-        bundle.times[start:stop],
-        tuple(key.slice(start, stop) for key in bundle.keys),
-        {name: column.slice(start, stop) for name, column in bundle.values.items()},
-    )
+    return bundle.slice(start, stop)
 
 
 def _rows(given: Given) -> Int64Array:

@@ -465,3 +465,12 @@ class Product:
 
 def test_an_aggregate_of_ones_own_is_computed_from_what_is_left() -> None:
     assert in_turn(Product(), (2.0, 1), (0.0, 1), (5.0, 1), (0.0, -1)) == 10.0
+
+
+def test_what_cuts_and_picks_elements_keeps_their_signs() -> None:
+    elements = bundle([1, 2, 3], [1, -1, 1], [4, 5, 6])
+    for part in (elements.slice(1, 3), elements.take(np.array([1, 2]))):
+        assert part.signs is not None
+        assert (part.times.tolist(), part.signs.tolist()) == ([5, 6], [-1, 1])
+    plain = Bundle(elements.times, elements.keys, elements.values)
+    assert plain.slice(1, 3).signs is plain.take(np.array([0])).signs is None
