@@ -44,7 +44,8 @@ class Aggregation:
         """
         times = bundle.times if element is None else bundle.times[element]
         arrival = arrival if element is None else arrival[element]
-        plain = Batch(rows, None, times, arrival)
+        signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
+        plain = Batch(rows, None, times, arrival, signs)
         for part in self._parts:
             column = None if part.column is None else bundle.values[part.column]
             part.add(plain, column, element)
@@ -129,11 +130,12 @@ class _Part:
         if element is not None:
             values = None if values is None else values[element]
             valid = None if valid is None else valid[element]
-        rows, times, arrival = batch.rows, batch.times, batch.arrival
+        rows, times, arrival, signs = batch.rows, batch.times, batch.arrival, batch.signs
         if valid is not None:
             values = None if values is None else values[valid]
             rows, times, arrival = rows[valid], times[valid], arrival[valid]
-        self.bound.add(self, Batch(rows, values, times, arrival))
+            signs = None if signs is None else signs[valid]
+        self.bound.add(self, Batch(rows, values, times, arrival, signs))
 
     def reset(self, rows: Int64Array) -> None:
         self._table.reset(rows, self._fields)

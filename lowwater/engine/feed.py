@@ -14,6 +14,7 @@ from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrival
 from lowwater.engine.columns import Column
 from lowwater.engine.graph import MAIN, Read
 from lowwater.engine.ingest import Admitted, Ingest, OnError
+from lowwater.engine.pane_records import SIGN
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.seen import SeenBatch
@@ -22,7 +23,7 @@ from lowwater.engine.stateless import Step
 from lowwater.engine.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
-from lowwater.watermark import holder_of
+from lowwater.watermark import columns_read, holder_of
 
 ROW = HIDDEN + "row"
 """Where a record was in its batch, where a source is read by several stages."""
@@ -38,12 +39,14 @@ class Gate:
         steps: The steps.
         ingest: The check.
         output: Which output of the origin is meant.
+        signed: Whether among the records are some that take back others.
     """
 
     stage: int
     steps: tuple[Step, ...]
     ingest: Ingest
     output: str = MAIN
+    signed: bool = False
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> Given | None:
         """Return what becomes of a batch of records; ``None`` if nothing does.
@@ -56,7 +59,8 @@ class Gate:
             records = step.apply(records)
             if not records.length:  # of nothing, Python functions make no columns either
                 return None
-        return Given(self, records, self.ingest.admit(records, clock=clock))
+        admitted = self.ingest.admit(records, clock=clock)
+        return Given(self, records, _signed(admitted, records) if self.signed else admitted)
 
 
 @final
@@ -124,7 +128,8 @@ class Feed:
     """One source of a run.
 
     A source that one stage reads is checked and cut behind the steps of that stage. Where several
-    do, batches are cut as they come from the source, and each stage gets what becomes of its part.
+    do, or the steps might take away what the watermark's estimator looks at, batches are cut as
+    they come from the source, and each stage gets what becomes of its part.
 
     Args:
         read: The source.
@@ -153,7 +158,8 @@ class Feed:
         self._size = bundle_size
         self._durable = durable
         self._own: Ingest | None = None
-        if len(self._gates) > 1:
+        looks = () if read.watermark is None else columns_read(read.watermark)
+        if len(self._gates) > 1 or (looks and any(gate.steps for gate in self._gates)):
             self._own = Ingest(
                 time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
                 max_ahead_us=read.max_ahead_us,
@@ -212,10 +218,10 @@ class Feed:
         Args:
             records: The batch, not empty.
         """
-        if len(self._gates) == 1:
+        if self._own is None:
             yield from self._of_one(self._gates[0], records)
         else:
-            yield from self._of_several(records)
+            yield from self._of_several(self._own, records)
 
     def observe(self, piece: Piece, clock: int) -> None:
         """Have the watermark's estimator see a bundle."""
@@ -310,9 +316,10 @@ class Feed:
             part = given.part(bundled, cut.start)
             yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
 
-    def _of_several(self, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
-        assert self._own is not None
-        checked = self._own.admit(records, clock=self._came(records))
+    def _of_several(
+        self, own: Ingest, records: Records
+    ) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        checked = own.admit(records, clock=self._came(records))
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
@@ -344,11 +351,14 @@ def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:
     """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
     if start == 0 and stop >= len(bundle):
         return bundle
-    return Bundle(
-        bundle.times[start:stop],
-        tuple(key.slice(start, stop) for key in bundle.keys),
-        {name: column.slice(start, stop) for name, column in bundle.values.items()},
-    )
+    return bundle.slice(start, stop)
+
+
+def _signed(admitted: Admitted, records: Records) -> Admitted:
+    """Return what was admitted with the signs of the records (S-C1)."""
+    column = records.columns[SIGN]
+    signs = column.data if admitted.kept is None else column.data[admitted.kept]
+    return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
 
 
 def _rows(given: Given) -> Int64Array:

@@ -20,7 +20,7 @@ from lowwater.engine._merging import place_merging, place_plain
 from lowwater.engine._snapshot import load_snapshot, take_snapshot
 from lowwater.engine._stored import StoredState
 from lowwater.engine._window_state import Mask, WindowState
-from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.steps import (
     CLOSED,
     EARLY,
@@ -55,6 +55,12 @@ class WindowOperator:
         aggregates: What panes show, by output name.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
+        signed: Whether bundles may take elements back (S-C1). Aggregates then keep what that
+            takes; state that was saved unsigned is not restored.
+
+    Raises:
+        InvalidArgument: The operator is signed, and panes would show differences of an aggregate
+            that has none (S-C5).
     """
 
     def __init__(
@@ -64,8 +70,12 @@ class WindowOperator:
         *,
         watermark: int = START_OF_TIME,
         clock: int = START_OF_TIME,
+        signed: bool = False,
     ) -> None:
         self._windowing = windowing
+        self._signed = signed
+        if signed:
+            aggregates = signed_specs(aggregates, differences=windowing.shows_differences)
         self._state = WindowState(windowing, aggregates)
         self._machine = self._state.machine
         self._watermark = int(watermark)
@@ -320,6 +330,8 @@ class WindowOperator:
     def _take_bundle(self, bundle: Bundle) -> StepOutput:
         if not len(bundle):
             return _NOTHING
+        if bundle.signs is not None and not self._signed:
+            raise InternalError("elements have signs, but the operator was built without signed")
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)

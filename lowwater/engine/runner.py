@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.feed import Feed, Gate, Piece
-from lowwater.engine.graph import Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph import Flow, Graph, Read, Stage, Windowed, is_signed
 from lowwater.engine.ingest import OnError
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
@@ -197,7 +197,7 @@ class LocalRun:
         at = self.graph.stages[stage]
         flow = at.inputs[nth]
         ingest = gate_of(flow, at, on_error, self._max_ahead_of(flow))
-        return Gate(stage, flow.steps, ingest, flow.output)
+        return Gate(stage, flow.steps, ingest, flow.output, is_signed(flow))
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
         """Return how far ahead the one stage that reads a source lets it be; else the feed does."""

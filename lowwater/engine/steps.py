@@ -35,11 +35,14 @@ class Bundle:
         times: Event times, int64 microseconds, shape (n,).
         keys: The key columns, each of length n; none of their rows is null.
         values: The columns that aggregates and windows read, by name, each of length n.
+        signs: +1 for an element that comes, -1 for one that is taken back (S-C1), int8, shape
+            (n,); ``None`` if all come.
     """
 
     times: Int64Array
     keys: tuple[Column, ...]
     values: Mapping[str, Column]
+    signs: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -50,6 +53,16 @@ class Bundle:
             self.times[rows],
             tuple(key.take(rows) for key in self.keys),
             {name: column.take(rows) for name, column in self.values.items()},
+            None if self.signs is None else self.signs[rows],
+        )
+
+    def slice(self, start: int, stop: int) -> Bundle:
+        """Return the elements from ``start`` up to ``stop``, without copying."""
+        return Bundle(
+            self.times[start:stop],
+            tuple(key.slice(start, stop) for key in self.keys),
+            {name: column.slice(start, stop) for name, column in self.values.items()},
+            None if self.signs is None else self.signs[start:stop],
         )
 
 

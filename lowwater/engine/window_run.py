@@ -51,7 +51,7 @@ class WindowRun:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator = WindowOperator(work.windowing, work.aggregates)
+        self.operator = WindowOperator(work.windowing, work.aggregates, signed=stage.signed)
         self._deduplicator = None
         if stage.deduplication is not None:
             self._deduplicator = Deduplicator(stage.deduplication)

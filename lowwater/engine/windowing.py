@@ -99,6 +99,11 @@ class Windowing:
         return cast(Accumulation, self.accumulation)
 
     @property
+    def shows_differences(self) -> bool:
+        """Whether a window's pane may show what changed since another, not all that it holds."""
+        return self.mode == "discarding" and self._times_it_fires() > 1
+
+    @property
     def merging(self) -> MergingWindowFunction | None:
         """The window function, if its windows merge."""
         if self.windows.merge_scope == "none":
@@ -162,13 +167,16 @@ class Windowing:
                 )
 
     def _check_fires_once(self) -> None:
-        if outlook(self.trigger, late_possible=self.lateness_us > 0).times > 1:
+        if self._times_it_fires() > 1:
             raise InvalidArgument(
                 f"{self.trigger!r} may fire more than once, so accumulation must be named",
                 where="window(accumulation=)",
                 mend='Use "discarding" (each pane shows what is new), "accumulating" (all so far) '
                 'or "retracting" (all so far, the pane before taken back)',
             )
+
+    def _times_it_fires(self) -> int:
+        return outlook(self.trigger, late_possible=self.lateness_us > 0).times
 
 
 def _custom_parts(trigger: object) -> list[CustomTrigger]:

@@ -87,13 +87,13 @@ def checked_function(step: str, function: Any) -> Any:
 
 
 def inherited_lateness(flows: tuple[Flow, ...]) -> int:
-    """Return how long late panes may still come from the stages before, in microseconds (S-C1)."""
+    """Return how long late panes may still come from the stages before, in microseconds (S-C7)."""
     stages = [flow.origin for flow in flows if isinstance(flow.origin, Stage)]
     return max((stage.lateness_us for stage in stages), default=0)
 
 
 def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage would drop late panes that the stage before still shows (S-C1)."""
+    """Raise if a stage would drop late panes that the stage before still shows (S-C7)."""
     least = inherited_lateness(flows)
     if given_us < least:
         raise InvalidArgument(
@@ -105,7 +105,7 @@ def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
 
 
 def check_adds_up(flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage before shows elements again without taking them back (S-C2)."""
+    """Raise if a stage before shows elements again without taking them back (S-C8)."""
     for flow in flows:
         if isinstance(flow.origin, Stage) and (windowing := flow.origin.windowing) is not None:
             _check_counted_once(windowing)

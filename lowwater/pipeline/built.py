@@ -175,9 +175,9 @@ class Pipeline:
         """Go on with the panes as records: see :meth:`Stream.map_batches`."""
         return self.to_stream().map_batches(function)
 
-    def key_by(self, *keys: Key) -> KeyedStream:
+    def key_by(self, *keys: Key, **named: nw.Expr) -> KeyedStream:
         """Go on with the panes as records: see :meth:`Stream.key_by`."""
-        return self.to_stream().key_by(*keys)
+        return self.to_stream().key_by(*keys, **named)
 
     def union(self, *others: Stream | Pipeline | Processed) -> Stream:
         """Bring the panes together with other streams: see :meth:`Stream.union`."""

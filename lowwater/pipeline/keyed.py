@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from lowwater.engine.aggregates import AggregateSpec, collect
+from lowwater.engine.aggregates import AggregateSpec, collect, signed_specs
 from lowwater.engine.graph import Stage, Windowed
 from lowwater.engine.pane_table import RESERVED
 from lowwater.engine.plan import gate_of
@@ -73,7 +73,7 @@ class KeyedStream:
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
                 or ``"retracting"``; to be named when the trigger may fire more than once.
             allowed_lateness: How long after its end a window still takes late records: none at
-                all, or as long as panes of the stage before may come late (S-C1), unless given.
+                all, or as long as panes of the stage before may come late (S-C7), unless given.
             closing: Whether an expiring window is shown again with nothing new.
             on_time: Whether the on-time pane comes even with nothing new.
             timestamps: The event time of a pane.
@@ -216,6 +216,8 @@ class WindowedStream:
             work=Windowed(self._windowing, dict(aggregates)),
             deduplication=stream._deduplication,
         )
+        if stage.signed:  # is there a difference where panes show one?
+            signed_specs(aggregates, differences=self._windowing.shows_differences)
         if stream._schema is None:
             return Pipeline(stage, stream._clock)
         gate = gate_of(stream._flows[0], stage, "dead_letter")

@@ -158,11 +158,20 @@ class Stream:
     def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.union(other)
 
-    def key_by(self, *keys: Key) -> KeyedStream:
-        """Group by one or several columns, or by what Python functions make of a record."""
-        if not keys:
-            raise InvalidArgument("key_by needs at least one key", mend='Write key_by("origin")')
-        stream = self
+    def key_by(self, *keys: Key, **named: nw.Expr) -> KeyedStream:
+        """Group by one or several columns, or by what Python functions make of a record.
+
+        Args:
+            *keys: Names of columns, or functions of a record.
+            **named: Columns to add by expressions, and to group by behind the others:
+                ``key_by(day=lw.col("at").dt.date())``; ``key_by(all=lw.lit("all"))`` is one group.
+        """
+        if not keys and not named:
+            raise InvalidArgument(
+                "key_by needs at least one key",
+                mend='Write key_by("origin"), or key_by(all=lw.lit("all")) for one group of all',
+            )
+        stream = self.with_columns(**named) if named else self
         columns: list[str] = []
         names: list[str] = []
         for at, key in enumerate(keys):
@@ -175,13 +184,13 @@ class Stream:
                     f"{describe('key', key)} is neither the name of a column nor a function",
                     where="key_by",
                     mend='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
-                    " make a column of an expression with with_columns first",
+                    ' key_by(day=lw.col("at").dt.date()) for an expression',
                 )
             column = f"{HIDDEN}key{at}"
             stream = stream._with(AddComputed(column, key))
             columns.append(column)
             names.append("key" if len(keys) == 1 else f"key{at}")
-        return stream._keyed(tuple(columns), tuple(names))
+        return stream._keyed((*columns, *named), (*names, *named))
 
     def _keyed(self, columns: tuple[str, ...], names: tuple[str, ...]) -> KeyedStream:
         if self._schema is not None:

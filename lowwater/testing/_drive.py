@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,30 @@ _STRICTEST: tuple[Needs, ...] = (
 
 
 def drive(
-    scenario: Scenario, windowing: Windowing, aggregate: Aggregates | None, on_error: OnError
+    scenario: Scenario,
+    windowing: Windowing,
+    aggregate: Aggregates | None,
+    on_error: OnError,
+    signs: Sequence[int] | None = None,
 ) -> ScenarioRun:
-    """Return what the engine makes of a scenario."""
+    """Return what the engine makes of a scenario.
+
+    Args:
+        scenario: What arrived when.
+        windowing: Where, when and how.
+        aggregate: What panes show.
+        on_error: What becomes of bad elements.
+        signs: +1 or -1 of each element, in order of arrival (S-C1); ``None`` for an operator that
+            takes nothing back.
+    """
     specs = _named(collect() if aggregate is None else aggregate)
-    source = _Source(scenario, windowing, specs, on_error)
+    source = _Source(scenario, windowing, specs, on_error, signs)
     operator = WindowOperator(
-        windowing, specs, watermark=scenario.watermark_at_start, clock=scenario.start
+        windowing,
+        specs,
+        watermark=scenario.watermark_at_start,
+        clock=scenario.start,
+        signed=signs is not None,
     )
     panes: list[Pane] = []
     late: list[LateRecord] = []
@@ -77,8 +95,10 @@ class _Source:
         windowing: Windowing,
         specs: Mapping[str, AggregateSpec],
         on_error: OnError,
+        signs: Sequence[int] | None,
     ) -> None:
         self.errors: list[ErrorRecord] = []
+        self._signs = None if signs is None else np.array(signs, dtype=np.int8)
         self._scenario = scenario
         elements = scenario.elements
         durations = windowing.windows.columns
@@ -118,9 +138,11 @@ class _Source:
         columns = {name: column.slice(position, stop) for name, column in self._columns.items()}
         admitted = self._ingest.admit(Records(columns, len(elements)))
         self.errors.extend(admitted.errors)
-        if admitted.kept is None:
-            return admitted.bundle, elements
-        return admitted.bundle, [elements[row] for row in admitted.kept.tolist()]
+        bundle, kept = admitted.bundle, admitted.kept
+        if self._signs is not None:
+            signs = self._signs[position:stop]
+            bundle = replace(bundle, signs=signs if kept is None else signs[kept])
+        return bundle, elements if kept is None else [elements[row] for row in kept.tolist()]
 
 
 def _named(aggregate: Aggregates) -> dict[str, AggregateSpec]:

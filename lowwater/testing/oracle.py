@@ -19,11 +19,13 @@ Where the contract leaves room, these decisions hold here and in the engine:
 - A firing that emits nothing still starts its trigger anew or finishes it, but does not count.
 - Lateness is judged on proto-windows, but whether an element came before completion, on the
   (merged) window that took it in.
+- Which of several equal elements a retraction takes back is only seen in the order of a list. It is
+  judged by all that a window has taken in, in order of arrival, when a pane shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
@@ -61,6 +63,9 @@ def run(
     scenario: Scenario,
     windowing: Windowing,
     aggregate: AggregateFunction | Mapping[str, AggregateFunction],
+    *,
+    signs: Sequence[int] | None = None,
+    differing: Collection[str] = (),
 ) -> OracleRun:
     """Return the panes and late records of a scenario whose elements are all sound.
 
@@ -69,9 +74,15 @@ def run(
         windowing: Where, when and how.
         aggregate: From a pane's values, in order of arrival, to its result; one of them is named
             ``value``.
+        signs: +1 for each element that comes, -1 for one that takes an equal one back (S-C1), in
+            order of arrival; ``None`` if all come.
+        differing: Names of the functions whose results are differences: from the result over the
+            elements there are, that over the retractions whose elements are not there is taken
+            away (S-C5).
     """
     functions = aggregate if isinstance(aggregate, Mapping) else {"value": aggregate}
     oracle = _Oracle(windowing, functions, scenario.start, scenario.watermark_at_start)
+    oracle.signs, oracle.differing = signs, differing
     for step in scenario.steps:
         if step.at is not None:
             oracle.move_clock(step.at)
@@ -94,6 +105,7 @@ class _Admitted:
     element: Element
     arrival: int
     late: bool
+    sign: int = 1
     shown: bool = False
 
 
@@ -131,6 +143,8 @@ class _Oracle:
         self.arrivals = self.next_place = 0
         self.panes: list[Pane] = []
         self.late: list[tuple[tuple[int, ...], LateRecord]] = []
+        self.signs: Sequence[int] | None = None
+        self.differing: Collection[str] = ()
 
     # -- the inputs (S-O1) ------------------------------------------------------------------
 
@@ -183,6 +197,7 @@ class _Oracle:
         """Judge lateness on the proto-windows (S-O3); return the rest by key."""
         admitted: dict[Any, list[_New]] = {}
         for index, element in enumerate(elements):
+            sign = 1 if self.signs is None else self.signs[self.arrivals]
             self.arrivals += 1
             windows = windows_of(self.windowing.windows, element.time, element.columns)
             if not windows:
@@ -191,7 +206,8 @@ class _Oracle:
                 if self._expiry(window) <= self.watermark:
                     self._drop(index, element, window, "expired")
                     continue
-                one = _Admitted(element, self.arrivals, late=element.time < self.watermark)
+                late = element.time < self.watermark
+                one = _Admitted(element, self.arrivals, late, sign)
                 admitted.setdefault(element.key, []).append((index, window, one))
         for key in admitted:
             if key not in self.places:
@@ -282,10 +298,7 @@ class _Oracle:
         pane = Pane(
             key=row.key,
             window=row.window,
-            values={
-                name: function([one.element.value for one in shown])
-                for name, function in self.functions.items()
-            },
+            values=self._values(shown),
             timing=timing,
             index=row.panes,
             on_time_index=-1 if timing == "EARLY" else row.on_time_panes,
@@ -308,6 +321,13 @@ class _Oracle:
         row.owes_on_time = False
         for one in row.held:
             one.shown = True
+
+    def _values(self, shown: list[_Admitted]) -> dict[str, Any]:
+        there, waiting = _balance(shown)
+        values = {name: function(there) for name, function in self.functions.items()}
+        for name in self.differing:
+            values[name] -= self.functions[name](waiting)
+        return values
 
     def _timestamp(self, window: Window, shown: list[_Admitted]) -> Instant:
         """S-H1: over the shown elements that were not late when admitted."""
@@ -351,6 +371,24 @@ class _Oracle:
     def _forget_keys(self) -> None:
         held = {key for key, _ in (*self.open, *self.finished)}
         self.places = {key: place for key, place in self.places.items() if key in held}
+
+
+def _balance(shown: list[_Admitted]) -> tuple[list[Any], list[Any]]:
+    """Return the values that are there, and those of retractions that found no element (S-C1)."""
+    there: list[_Admitted] = []
+    waiting: list[_Admitted] = []
+    for one in shown:
+        mine, other = (there, waiting) if one.sign > 0 else (waiting, there)
+        same = [held for held in other if _equal(held.element, one.element)]
+        if same:
+            other.remove(same[-1])
+        else:
+            mine.append(one)
+    return [one.element.value for one in there], [one.element.value for one in waiting]
+
+
+def _equal(one: Element, other: Element) -> bool:
+    return bool(one.time == other.time and one.value == other.value)
 
 
 def _event_order(pane: Pane) -> tuple[int, int, int]:

@@ -47,10 +47,12 @@ class Cold:
         *,
         watermark: int,
         clock: int,
+        signed: bool = False,
     ) -> None:
         self._windowing = windowing
         self._aggregates = aggregates
         self._start = (watermark, clock)
+        self._signed = signed
         self._store = MemoryStore(MemoryContents())
         self._operator = self._made(0)
         self._turn = 0
@@ -88,7 +90,11 @@ class Cold:
     def _made(self, limit: int | None) -> WindowOperator:
         watermark, clock = self._start
         operator = WindowOperator(
-            self._windowing, self._aggregates, watermark=watermark, clock=clock
+            self._windowing,
+            self._aggregates,
+            watermark=watermark,
+            clock=clock,
+            signed=self._signed,
         )
         operator.keep_in_store(7, memory=limit)
         return operator

@@ -32,10 +32,12 @@ class Reborn:
         *,
         watermark: int,
         clock: int,
+        signed: bool = False,
     ) -> None:
         self._windowing = windowing
         self._aggregates = aggregates
         self._start = (watermark, clock)
+        self._signed = signed
         self._store = MemoryStore(MemoryContents())
         self._operator = self._made()
         self._turn = 0
@@ -54,7 +56,11 @@ class Reborn:
     def _made(self) -> WindowOperator:
         watermark, clock = self._start
         operator = WindowOperator(
-            self._windowing, self._aggregates, watermark=watermark, clock=clock
+            self._windowing,
+            self._aggregates,
+            watermark=watermark,
+            clock=clock,
+            signed=self._signed,
         )
         operator.keep_in_store(7)
         return operator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
@@ -47,12 +48,15 @@ class Batch:
             left out. ``None`` for an aggregate that needs nothing.
         times: Event times, int64, shape (n,).
         arrival: Position of each element in the whole input, int64, shape (n,), rising.
+        signs: +1 or -1 of each (S-C1), int8, shape (n,); ``None`` for +1 throughout, as it is
+            for aggregates of an operator that is not signed.
     """
 
     rows: Int64Array
     values: NDArray[Any] | None
     times: Int64Array
     arrival: Int64Array
+    signs: NDArray[np.int8] | None = None
 
 
 class State(Protocol):

@@ -17,7 +17,12 @@ from lowwater.time import Int64Array
 
 @runtime_checkable
 class Combiner(Protocol):
-    """How to combine values of the user's own kind, associatively and commutatively."""
+    """How to combine values of the user's own kind, associatively and commutatively.
+
+    A fifth method is optional: ``remove_input(accumulator, value)`` returns the accumulator
+    without a value that was added, for stages whose elements may be taken back (S-C4). Without it
+    such a stage keeps the values and combines anew those that are left.
+    """
 
     def create_accumulator(self) -> Any:
         """Return an accumulator of nothing."""
@@ -48,9 +53,21 @@ class Combine:
     def add(self, state: State, batch: Batch) -> None:
         held: NDArray[Any] = state["accumulator"]
         values = [] if batch.values is None else batch.values.tolist()
+        pairs = list(zip(batch.rows.tolist(), values, strict=True))
+        back: list[tuple[int, Any]] = []
+        if batch.signs is not None:  # what comes goes first, so that it is there to be taken back
+            signs = batch.signs.tolist()
+            back = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
+            pairs = [pair for pair, sign in zip(pairs, signs, strict=True) if sign > 0]
         with user_code(f"add_input of {self._combiner!r}"):
-            for row, value in zip(batch.rows.tolist(), values, strict=True):
+            for row, value in pairs:
                 held[row] = self._combiner.add_input(self._of(held, row), value)
+        if not back:
+            return
+        remove = self._combiner.remove_input  # type: ignore[attr-defined]  # bound only if it has
+        with user_code(f"remove_input of {self._combiner!r}"):
+            for row, value in back:
+                held[row] = remove(self._of(held, row), value)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         held: NDArray[Any] = state["accumulator"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.columns import Column
-from lowwater.errors import DataError
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
@@ -74,46 +74,8 @@ def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]
     kept = np.zeros(len(values), dtype=np.bool_)
     if not len(values):
         return kept
-    codes = _codes(values)
+    codes = equality_codes(values, where="aggregate(collect_set or count_distinct)")
     order = np.lexsort((codes, owner))
     begins = run_starts(owner[order], codes[order])
     kept[order[begins]] = True
     return kept
-
-
-def _codes(values: NDArray[Any]) -> Int64Array:
-    """Return integers that are equal where values are."""
-    if values.dtype == object:
-        return _codes_of_objects(values)
-    if values.dtype == np.float64:
-        return (values + 0.0).view(np.int64)
-    return values.astype(np.int64, copy=False)
-
-
-def _codes_of_objects(values: NDArray[Any]) -> Int64Array:
-    if set(map(type, values)) == {str}:  # of several types Arrow would make one, "a" and b"a" alike
-        try:
-            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
-        except UnicodeEncodeError:  # half a surrogate pair
-            pass
-    known: dict[Any, int] = {}
-    try:
-        codes = [known.setdefault(_hashable(value), len(known)) for value in values]
-    except TypeError as error:
-        raise DataError(
-            f"values cannot be told apart: {error}",
-            where="aggregate(collect_set or count_distinct)",
-            mend="Turn them into values that can be hashed before",
-        ) from error
-    return np.array(codes, dtype=np.int64)
-
-
-def _hashable(value: Any) -> Any:
-    """Return what is equal, and can be looked up, where nested values are equal."""
-    if isinstance(value, dict):
-        return dict, frozenset((name, _hashable(item)) for name, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return type(value), tuple(map(_hashable, value))
-    if isinstance(value, (set, bytearray)):
-        return type(value), frozenset(value) if isinstance(value, set) else bytes(value)
-    return value

@@ -20,12 +20,12 @@ _AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
 
 @final
 class Count:
-    """How many elements came."""
+    """How many elements came, less those that were taken back."""
 
     columns = (StateColumn("count", np.int64),)
 
     def add(self, state: State, batch: Batch) -> None:
-        np.add.at(state["count"], batch.rows, 1)
+        np.add.at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         np.add.at(state["count"], into, state["count"][rows])
@@ -36,7 +36,11 @@ class Count:
 
 @final
 class Sum:
-    """The sum: exact for integers, which raise rather than wrap (S-B1)."""
+    """The sum: exact for integers, which raise rather than wrap (S-B1).
+
+    Elements that are taken back are subtracted; of floats that would leave what rounding made of
+    them, so signed operators add those up by ``SignedSum``.
+    """
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike) -> None:
         self._exact = np.dtype(dtype) != np.float64
@@ -48,7 +52,9 @@ class Sum:
         values = _values(batch)
         if self._exact:
             values = values.astype(np.int64, copy=False)
-            self._check(state["sum"], batch.rows, values)
+            self._check(state["sum"], batch.rows, values, batch.signs)
+        if batch.signs is not None:
+            values = values * batch.signs  # wraps for the least int64 alone, and adds up all right
         np.add.at(state["sum"], batch.rows, values)
 
     @_AS_FLOATS_DO
@@ -60,7 +66,13 @@ class Sum:
     def result(self, state: State, rows: Int64Array) -> Column:
         return Column(state["sum"][rows])
 
-    def _check(self, sums: Int64Array, rows: Int64Array, values: Int64Array) -> None:
+    def _check(
+        self,
+        sums: Int64Array,
+        rows: Int64Array,
+        values: Int64Array,
+        signs: NDArray[np.int8] | None = None,
+    ) -> None:
         """Raise if a row's sum could leave 64 bits.
 
         A bound on all sums grows with each batch; only when it no longer proves that all is well
@@ -76,8 +88,9 @@ class Sum:
         reach = np.abs(sums[distinct].astype(np.float64))
         reach += np.bincount(place, weights=np.abs(values.astype(np.float64)))
         high, low = np.zeros((2, len(distinct)), dtype=np.int64)  # halves of 32 bits do not wrap
-        np.add.at(high, place, values >> 32)
-        np.add.at(low, place, values & 0xFFFFFFFF)
+        sign = 1 if signs is None else signs
+        np.add.at(high, place, (values >> 32) * sign)
+        np.add.at(low, place, (values & 0xFFFFFFFF) * sign)
         for at in np.flatnonzero(reach >= _INT64_LIMIT / 2).tolist():
             total = int(sums[distinct[at]]) + (int(high[at]) << 32) + int(low[at])
             if not -_INT64_LIMIT <= total < _INT64_LIMIT:

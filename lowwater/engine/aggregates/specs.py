@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
+from typing import TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
@@ -14,7 +15,15 @@ from lowwater.engine.aggregates._combine import Combine, Combiner
 from lowwater.engine.aggregates._lists import Collect, Shape
 from lowwater.engine.aggregates._numeric import Count, Extreme, Mean, Sum, Variance
 from lowwater.engine.aggregates._picks import Endmost, Test
+from lowwater.engine.aggregates._subtracting import (
+    SignedMean,
+    SignedSum,
+    SignedTest,
+    SignedVariance,
+)
 from lowwater.errors import InvalidArgument, describe
+
+Make: TypeAlias = Callable[[pa.DataType | None, DTypeLike], Aggregate]
 
 VALUE = "value"
 """The column that element-wise sources put a plain element into."""
@@ -31,13 +40,19 @@ class BuiltIn:
         needs: What values it takes.
         options: What else sets it apart, as keyword text in the repr.
         make: Binds it to the type of its column.
+        make_signed: Binds what can take elements back too (S-C4); ``None``: the values have to be
+            kept for that.
+        differs: Whether its result over what changed is a difference: adding it to the result
+            before gives the result after (S-C5).
     """
 
     name: str
     column: str | None
     needs: Needs
-    make: Callable[[pa.DataType | None, DTypeLike], Aggregate] = field(compare=False)
+    make: Make = field(compare=False)
     options: tuple[tuple[str, object], ...] = ()
+    make_signed: Make | None = field(default=None, compare=False)
+    differs: bool = field(default=False, compare=False)
 
     def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
@@ -52,7 +67,7 @@ class BuiltIn:
 def count(column: str | None = None) -> BuiltIn:
     """Count elements, or the values of a column that are not null. int64; 0 over nothing."""
     needs: Needs = "nothing" if column is None else "presence"
-    return BuiltIn("count", column, needs, lambda _type, _dtype: Count())
+    return BuiltIn("count", column, needs, _count, make_signed=_count, differs=True)
 
 
 def sum(column: str = VALUE) -> BuiltIn:
@@ -60,12 +75,15 @@ def sum(column: str = VALUE) -> BuiltIn:
 
     An int64 sum that does not fit raises ``DataError``: it never wraps (S-B1).
     """
-    return BuiltIn("sum", _named(column), "numbers", Sum)
+    return BuiltIn("sum", _named(column), "numbers", Sum, make_signed=_signed_sum, differs=True)
 
 
 def mean(column: str = VALUE) -> BuiltIn:
     """Average numbers: float64, null over nothing."""
-    return BuiltIn("mean", _named(column), "numbers", lambda _type, _dtype: Mean())
+    return BuiltIn(
+        "mean", _named(column), "numbers", lambda _type, _dtype: Mean(),
+        make_signed=lambda _type, _dtype: SignedMean(),
+    )  # fmt: skip
 
 
 def min(column: str = VALUE) -> BuiltIn:
@@ -113,12 +131,12 @@ def last(column: str = VALUE) -> BuiltIn:
 
 def any(column: str = VALUE) -> BuiltIn:
     """Say whether any value is true; false over nothing."""
-    return BuiltIn("any", _named(column), "booleans", lambda _type, _dtype: Test(every=False))
+    return _test("any", column, every=False)
 
 
 def all(column: str = VALUE) -> BuiltIn:
     """Say whether every value is true; true over nothing."""
-    return BuiltIn("all", _named(column), "booleans", lambda _type, _dtype: Test(every=True))
+    return _test("all", column, every=True)
 
 
 def collect(column: str = VALUE) -> BuiltIn:
@@ -141,7 +159,7 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
 
     Args:
         combiner: An object with ``create_accumulator``, ``add_input``, ``merge_accumulators`` and
-            ``extract_output``.
+            ``extract_output``, and perhaps ``remove_input``.
         column: The column it reads.
         name: The output's default name.
 
@@ -153,9 +171,26 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
             f"{describe('combiner', combiner)} is not a combiner",
             mend="Give it create_accumulator, add_input, merge_accumulators and extract_output",
         )
+    removes = callable(getattr(combiner, "remove_input", None))
     return BuiltIn(
         name, _named(column), "anything", lambda _type, _dtype: Combine(combiner),
         (("combiner", combiner),),
+        make_signed=(lambda _type, _dtype: Combine(combiner)) if removes else None,
+    )  # fmt: skip
+
+
+def _count(_type: pa.DataType | None, _dtype: DTypeLike) -> Aggregate:
+    return Count()
+
+
+def _signed_sum(type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    return SignedSum() if np.dtype(dtype) == np.float64 else Sum(type, dtype)
+
+
+def _test(name: str, column: str, *, every: bool) -> BuiltIn:
+    return BuiltIn(
+        name, _named(column), "booleans", lambda _type, _dtype: Test(every=every),
+        make_signed=lambda _type, _dtype: SignedTest(every=every),
     )  # fmt: skip
 
 
@@ -167,7 +202,7 @@ def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
     options = (("ddof", ddof),) if ddof != 1 else ()
     return BuiltIn(
         name, _named(column), "numbers", lambda _type, _dtype: Variance(ddof=ddof, root=root),
-        options,
+        options, make_signed=lambda _type, _dtype: SignedVariance(ddof=ddof, root=root),
     )  # fmt: skip
 
 

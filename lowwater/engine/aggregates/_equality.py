@@ -1,0 +1,60 @@
+"""Which values of a column are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.errors import DataError
+from lowwater.time import Int64Array
+
+_NAN = object()  # a NaN equals no other, so all of them stand as this
+
+
+def equality_codes(values: NDArray[Any], *, where: str) -> Int64Array:
+    """Return integers that are equal where values are, int64, shape (n,). O(n).
+
+    Args:
+        values: The values, dtype as in :class:`Column`; NaN equals NaN.
+        where: The step of the pipeline, for an error.
+
+    Raises:
+        DataError: They are objects that cannot be hashed.
+    """
+    if values.dtype == object:
+        return _codes_of_objects(values, where)
+    if values.dtype == np.float64:
+        return np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64)
+    return values.astype(np.int64, copy=False)
+
+
+def _codes_of_objects(values: NDArray[Any], where: str) -> Int64Array:
+    if set(map(type, values)) == {str}:  # of several types Arrow would make one, "a" and b"a" alike
+        try:
+            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
+        except UnicodeEncodeError:  # half a surrogate pair
+            pass
+    known: dict[Any, int] = {}
+    try:
+        codes = [known.setdefault(_hashable(value), len(known)) for value in values]
+    except TypeError as error:
+        raise DataError(
+            f"values cannot be told apart: {error}",
+            where=where,
+            mend="Turn them into values that can be hashed before",
+        ) from error
+    return np.array(codes, dtype=np.int64)
+
+
+def _hashable(value: Any) -> Any:
+    """Return what is equal, and can be looked up, where nested values are equal."""
+    if isinstance(value, dict):
+        return dict, frozenset((name, _hashable(item)) for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(_hashable, value))
+    if isinstance(value, (set, bytearray)):
+        return type(value), frozenset(value) if isinstance(value, set) else bytes(value)
+    return _NAN if isinstance(value, float) and value != value else value

@@ -1,0 +1,148 @@
+"""An aggregate that cannot subtract, over what is left of its inputs (S-C4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from lowwater.engine.aggregates._base import Aggregate, Batch, State, StateColumn
+from lowwater.engine.aggregates._equality import equality_codes
+from lowwater.engine.columns import Column
+from lowwater.state.arrays import run_starts
+from lowwater.state.bag import Bag
+from lowwater.time import Int64Array
+
+_SPARE = 1024
+_BAGS = ("value", "time", "sign")
+
+
+@final
+class Retractable:
+    """Keeps the inputs of each row, and computes the result anew from those that are left.
+
+    A row is three bags that go in step: value, event time and sign of each input. An input that is
+    taken back cancels the latest equal one, by value and event time, that is there; a retraction
+    that finds none waits for it. Both are dropped when the row is read, and everywhere once
+    retractions are a quarter of what is held: amortised O(log n) per retraction.
+
+    Args:
+        dtype: Of the values.
+        make: Returns the aggregate that computes results, bound to its column.
+        valued: Whether it is given values.
+    """
+
+    def __init__(
+        self, dtype: DTypeLike, make: Callable[[], Aggregate], *, valued: bool = True
+    ) -> None:
+        self._make = make
+        self._valued = valued
+        self.notes = {"taken back": 0}
+        self.columns = (
+            StateColumn("value", dtype if valued else np.int8, None, bag=True),
+            StateColumn("time", np.int64, None, bag=True),
+            StateColumn("sign", np.int8, None, bag=True),
+        )
+
+    def add(self, state: State, batch: Batch) -> None:
+        signs = batch.signs
+        if signs is None:
+            signs = np.ones(len(batch.rows), dtype=np.int8)
+        values = batch.values
+        if values is None or not self._valued:
+            values = np.zeros(len(batch.rows), dtype=np.int8)
+        for name, column in zip(_BAGS, (values, batch.times, signs), strict=True):
+            state[name].append(batch.rows, column, batch.arrival)
+        self.notes["taken back"] += int((signs < 0).sum())
+        bag: Bag = state["sign"]
+        if self.notes["taken back"] > max(_SPARE, len(bag) // 4):
+            self._held(state, bag.filled_rows())
+            self.notes["taken back"] = 0
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        for name in _BAGS:
+            state[name].merge(into, rows)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        held = self._held(state, rows)
+        there = None if held.signs is None else held.signs > 0
+        if there is not None and not there.all():  # a retraction that waits shows nothing
+            values = None if held.values is None else held.values[there]
+            held = Batch(held.rows[there], values, held.times[there], held.arrival[there])
+        aggregate = self._make()
+        inputs = _Inputs(aggregate.columns, len(rows))
+        if len(held.rows):
+            aggregate.add(inputs, Batch(held.rows, held.values, held.times, held.arrival))
+        return aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
+
+    def _held(self, state: State, rows: Int64Array) -> Batch:
+        """Drop the pairs that cancel; return what is left, the rows numbered as they are given."""
+        values, arrival, counts = state["value"].gather_with_arrivals(rows)
+        times, _ = state["time"].gather(rows)
+        signs, _ = state["sign"].gather(rows)
+        owner = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+        if len(signs) and signs.min() < 0:
+            codes = equality_codes(values, where="an aggregate whose inputs may be taken back")
+            left = uncancelled(owner, times, codes, signs)
+            if not left.all():
+                for name, column in zip(_BAGS, (values, times, signs), strict=True):
+                    state[name].keep(rows, column, left)
+                owner, values, times, signs = owner[left], values[left], times[left], signs[left]
+                arrival = arrival[left]
+        return Batch(owner, values if self._valued else None, times, arrival, signs)
+
+
+def uncancelled(
+    owner: Int64Array, times: Int64Array, codes: Int64Array, signs: NDArray[np.int8]
+) -> NDArray[np.bool_]:
+    """Return which elements are left when each retraction took back its insert (S-C1).
+
+    Those equal by ``owner``, ``times`` and ``codes`` are taken in their order: a retraction cancels
+    the latest insert that is left, or waits for the next one. So with the running sum of their
+    signs as a height, an insert is left if it is the last to reach its height above 0, and a
+    retraction if it is the last to reach its depth below. O(n log n).
+
+    Args:
+        owner: State row, int64, shape (n,).
+        times: Event time.
+        codes: Integers that are equal where values are.
+        signs: +1 or -1.
+
+    >>> uncancelled(*np.zeros((3, 4), dtype=np.int64), np.array([1, 1, -1, 1], dtype=np.int8))
+    array([ True, False, False,  True])
+    """
+    order = np.lexsort((codes, times, owner))
+    sign = signs[order].astype(np.int64)
+    begins = run_starts(owner[order], times[order], codes[order])
+    group = np.cumsum(begins) - 1
+    height = np.cumsum(sign)
+    height -= (height - sign)[begins][group]
+    # Groups apart by more than heights differ, the later ones further from 0: none sees another.
+    apart = group * (2 * len(sign) + 1)
+    low = np.minimum.accumulate((height + apart)[::-1])[::-1] - apart
+    high = np.maximum.accumulate((height - apart)[::-1])[::-1] + apart
+    left = np.empty(len(sign), dtype=np.bool_)
+    left[order] = np.where(
+        sign > 0, (height >= 1) & (height <= low), (height <= -1) & (height >= high)
+    )
+    return left
+
+
+@final
+class _Inputs:
+    """State of an aggregate that lives for one result."""
+
+    def __init__(self, columns: tuple[StateColumn, ...], rows: int) -> None:
+        self._columns: dict[str, Any] = {}
+        for column in columns:
+            if column.bag:
+                self._columns[column.name] = Bag(column.dtype)
+            else:
+                held = np.empty(rows, dtype=column.dtype)
+                held[:] = column.fill
+                self._columns[column.name] = held
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]

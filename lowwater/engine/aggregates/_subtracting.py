@@ -1,0 +1,204 @@
+"""Aggregates of signed operators that subtract what is taken back (S-C4).
+
+They are apart from their plain kin for what a difference of floats would leave behind: rounding,
+and of an infinity or a NaN everything.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.aggregates import _doubles as doubles
+from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.columns import Column
+from lowwater.time import Int64Array
+
+Power: TypeAlias = Literal["sum", "squares"]
+
+_COUNTS = ("nan", "up", "down")
+_PARTS = ("", " low")  # the first has the name it has in Sum, whose ints it may go on from
+_COUNT = StateColumn("count", np.int64)
+_AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
+# Squares that are so much smaller than those they are the difference of are rounding alone.
+_NOISE = 2.0**-98
+
+
+@final
+class SignedSum:
+    """The sum of floats, 0 over nothing."""
+
+    def __init__(self) -> None:
+        self._totals = _Totals(("sum",))
+        self.columns = self._totals.columns
+
+    def add(self, state: State, batch: Batch) -> None:
+        self._totals.add(state, batch)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        self._totals.merge(state, into, rows)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(self._totals.sums(state, rows))
+
+
+@final
+class SignedMean:
+    """The arithmetic mean; null unless more came than was taken back."""
+
+    def __init__(self) -> None:
+        self._totals = _Totals(("sum",))
+        self.columns = (_COUNT, *self._totals.columns)
+
+    def add(self, state: State, batch: Batch) -> None:
+        _count(state, batch)
+        self._totals.add(state, batch)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        np.add.at(state["count"], into, state["count"][rows])
+        self._totals.merge(state, into, rows)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows]
+        mean = self._totals.sums(state, rows) / np.maximum(count, 1)
+        return _or_null(mean, count > 0)
+
+
+@final
+class SignedVariance:
+    """Variance or standard deviation, out of the sums of values and of their squares.
+
+    In doubled precision these keep a spread that is a millionth of a millionth of the mean. Unlike
+    updates of the mean they forget: what was taken back leaves no trace of its size.
+    """
+
+    def __init__(self, *, ddof: int, root: bool) -> None:
+        self._ddof = ddof
+        self._root = root
+        self._totals = _Totals(("sum", "squares"))
+        self.columns = (_COUNT, *self._totals.columns)
+
+    def add(self, state: State, batch: Batch) -> None:
+        _count(state, batch)
+        self._totals.add(state, batch)
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        np.add.at(state["count"], into, state["count"][rows])
+        self._totals.merge(state, into, rows)
+
+    @_AS_FLOATS_DO
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows]
+        some = np.maximum(count, 1).astype(np.float64)
+        total = self._totals.pair(state, "sum", rows)
+        squares = self._totals.pair(state, "squares", rows)
+        taken = doubles.multiply(doubles.divide(total, some), total)
+        apart, _ = doubles.add(squares, (-taken[0], -taken[1]))
+        apart = np.where(apart < _NOISE * squares[0], 0.0, apart)
+        apart[self._totals.not_finite(state, rows)] = np.nan
+        free = count - self._ddof
+        variance = apart / np.maximum(free, 1)
+        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
+
+
+@final
+class SignedTest:
+    """Whether any, or every, value is true, by how many are and are not."""
+
+    columns = (StateColumn("true", np.int64), StateColumn("false", np.int64))
+
+    def __init__(self, *, every: bool) -> None:
+        self._every = every
+
+    def add(self, state: State, batch: Batch) -> None:
+        if batch.values is None:
+            return
+        values, signs = batch.values.astype(np.bool_, copy=False), _signs(batch)
+        np.add.at(state["true"], batch.rows[values], signs[values])
+        np.add.at(state["false"], batch.rows[~values], signs[~values])
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        for name in ("true", "false"):
+            np.add.at(state[name], into, state[name][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(state["false"][rows] <= 0 if self._every else state["true"][rows] > 0)
+
+
+@final
+class _Totals:
+    """Sums of the powers of values; NaN and infinities are only counted."""
+
+    def __init__(self, powers: tuple[Power, ...]) -> None:
+        self._powers = powers
+        self.columns = (
+            *(StateColumn(name, np.int64) for name in _COUNTS),
+            *(StateColumn(f"{p}{part}", np.float64) for p in powers for part in _PARTS),
+        )
+
+    @_AS_FLOATS_DO
+    def add(self, state: State, batch: Batch) -> None:
+        if batch.values is None:
+            return
+        values, signs = batch.values.astype(np.float64, copy=False), _signs(batch)
+        finite = np.isfinite(values)
+        if not finite.all():
+            for name, which in (
+                ("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf),
+            ):  # fmt: skip
+                np.add.at(state[name], batch.rows[which], signs[which])
+        rows, values = batch.rows[finite], values[finite]
+        signed = values * signs[finite]
+        for power in self._powers:
+            once = (signed, np.zeros_like(signed))
+            self._put(
+                state, power, rows, once if power == "sum" else doubles.product(signed, values)
+            )
+
+    @_AS_FLOATS_DO
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        for name in _COUNTS:
+            np.add.at(state[name], into, state[name][rows])
+        for power in self._powers:
+            self._put(state, power, into, self.pair(state, power, rows))
+
+    def pair(self, state: State, power: Power, rows: Int64Array) -> doubles.Pair:
+        """Return the sums of a power over the values that are finite."""
+        return state[power][rows], state[f"{power} low"][rows]
+
+    def sums(self, state: State, rows: Int64Array) -> NDArray[np.float64]:
+        """Return the sums of the values, as floats add up."""
+        nan, up, down = (state[name][rows] for name in _COUNTS)
+        sums, _ = self.pair(state, "sum", rows)
+        rising, falling = (up > 0) | (down < 0), (down > 0) | (up < 0)
+        sums[rising] = np.inf
+        sums[falling] = -np.inf
+        sums[(nan != 0) | (rising & falling)] = np.nan
+        return sums
+
+    def not_finite(self, state: State, rows: Int64Array) -> NDArray[np.bool_]:
+        """Return which rows hold values that are not finite."""
+        found: NDArray[np.bool_] = np.logical_or.reduce(
+            [state[name][rows] != 0 for name in _COUNTS]
+        )
+        return found
+
+    @staticmethod
+    def _put(state: State, power: Power, rows: Int64Array, pair: doubles.Pair) -> None:
+        rows, sums = doubles.sums_by_row(rows, pair)
+        high, low = state[power], state[f"{power} low"]
+        high[rows], low[rows] = doubles.add((high[rows], low[rows]), sums)
+
+
+def _count(state: State, batch: Batch) -> None:
+    np.add.at(state["count"], batch.rows, _signs(batch))
+
+
+def _signs(batch: Batch) -> NDArray[np.int8]:
+    return np.ones(len(batch.rows), dtype=np.int8) if batch.signs is None else batch.signs
+
+
+def _or_null(values: NDArray[np.float64], valid: NDArray[np.bool_]) -> Column:
+    return Column(values, None if valid.all() else valid)

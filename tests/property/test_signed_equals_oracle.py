@@ -1,0 +1,94 @@
+"""S-C1 to S-C5: with elements taken back too, the engine gives what the oracle gives."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lowwater.engine import _cold
+from lowwater.engine.aggregates import _retractable
+from lowwater.errors import InvalidArgument
+from lowwater.testing import _drive, assert_late, oracle
+from tests.property import signed as own
+from tests.property import strategies, test_cold_windows, test_restore
+
+EXAMPLES = settings(max_examples=max(300, settings().max_examples))
+
+
+def check(case: own.Case, aggregates: Any, plain: Any) -> None:
+    windowing, scenario, signs = case
+    differing = [name for name in own.SUBTRACTED if name in plain]
+    wanted = oracle.run(scenario, windowing, plain, signs=signs, differing=differing)
+    run = _drive.drive(scenario, windowing, aggregates, "dead_letter", signs)
+    # Where windows are merged by the user's own function, equal elements may meet anew.
+    orders = windowing.windows.merge_scope != "key"
+    assert [own.about(pane, orders=orders) for pane in run.panes] == [
+        own.about(pane, orders=orders) for pane in wanted.panes
+    ]
+    assert_late(run, wanted.late)
+    assert run.errors == []
+    assert run.open_windows == run.state_rows == 0
+
+
+def check_any(case: own.Case) -> None:
+    """Check with all aggregates that the windowing admits."""
+    aggregates, plain = own.SUBTRACTED, own.SUBTRACTED_PLAIN
+    if not case[0].shows_differences:
+        aggregates, plain = aggregates | own.KEPT, plain | own.KEPT_PLAIN
+    check(case, aggregates, plain)
+
+
+@given(own.cases())
+@EXAMPLES
+def test_any_windowing(case: own.Case) -> None:
+    check_any(case)
+
+
+@pytest.mark.parametrize(
+    "windows", [strategies.not_merging(), strategies.sessions(), strategies.MERGING_CUSTOM]
+)
+def test_each_kind_of_windows(windows: Any) -> None:
+    @given(own.cases(strategies.windowings(windows)), st.sampled_from([0, 1, 1024]))
+    @EXAMPLES
+    def run(case: own.Case, spare: int) -> None:
+        with mock.patch.object(_retractable, "_SPARE", spare):
+            check_any(case)
+
+    run()
+
+
+@given(own.cases(own.safe_windowings()))
+@EXAMPLES
+def test_aggregates_that_subtract(case: own.Case) -> None:
+    check(case, own.COUNTED | own.KEPT, own.COUNTED_PLAIN | own.KEPT_PLAIN)
+
+
+@given(own.cases(), test_restore.SURVIVES)
+@EXAMPLES
+def test_saving_and_restoring_changes_nothing(case: own.Case, survives: list[bool]) -> None:
+    with (
+        mock.patch.object(test_restore.Reborn, "survives", survives, create=True),
+        mock.patch.object(_drive, "WindowOperator", test_restore.Reborn),
+        mock.patch.object(_retractable, "_SPARE", 1),
+    ):
+        check_any(case)
+
+
+@given(own.cases(), test_cold_windows.FATES)
+@EXAMPLES
+def test_leaving_memory_changes_nothing(case: own.Case, fates: list[str | None]) -> None:
+    try:
+        case[0].require_bounded_memory()
+    except InvalidArgument:
+        assume(False)
+    with (
+        mock.patch.object(test_cold_windows.Cold, "fates", fates, create=True),
+        mock.patch.object(_drive, "WindowOperator", test_cold_windows.Cold),
+        mock.patch.object(_cold, "AT_ONCE", 2),
+        mock.patch.object(_retractable, "_SPARE", 1),
+    ):
+        check_any(case)
