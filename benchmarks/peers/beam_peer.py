@@ -6,7 +6,6 @@ at the end, so that no window is emitted before. The runner stays within the pro
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 from apache_beam.utils.timestamp import Timestamp
 
 from benchmarks.peers.job import Answer, Timed
+from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "apache-beam"
-COUNTED = 200_000
 
 
 def run(path: Path, windows: str) -> Timed:
@@ -44,15 +43,16 @@ def run(path: Path, windows: str) -> Timed:
         | beam.CombinePerKey(sum)
         | beam.Map(count)
     )
-    began = time.perf_counter()
-    result = pipeline.run()
-    result.wait_until_finish()
-    seconds = time.perf_counter() - began
+    with Stopwatch() as watch:
+        result = pipeline.run()
+        result.wait_until_finish()
     found = {
         counter.key.metric.name: counter.result
         for counter in result.metrics().query(beam.metrics.MetricsFilter())["counters"]
     }
-    return Timed(Answer(*(found[name] for name in ("windows", "total", "squares"))), seconds)
+    return Timed(
+        Answer(*(found[name] for name in ("windows", "total", "squares"))), watch.seconds, watch.cpu
+    )
 
 
 def _events(table: pa.Table) -> Iterator[Any]:

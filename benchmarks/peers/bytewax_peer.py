@@ -7,7 +7,6 @@ this is a replay, so the watermark follows from event times alone.
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import run_main
 
 from benchmarks.peers.job import DELAY_S, Timed, answer_of
+from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "bytewax"
-COUNTED = 200_000
-_STILL = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+_STILL = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 _BATCH = 1_000
-_ORIGIN = dt.datetime(2023, 1, 1, tzinfo=dt.timezone.utc)
+_ORIGIN = dt.datetime(2023, 1, 1, tzinfo=dt.UTC)
 
 
 def run(path: Path, windows: str) -> Timed:
@@ -55,10 +54,9 @@ def run(path: Path, windows: str) -> Timed:
         ordered=False,
     )
     op.output("sums", summed.down, _Sink(sums))
-    began = time.perf_counter()
-    run_main(flow)
-    seconds = time.perf_counter() - began
-    return Timed(answer_of(sums), seconds)
+    with Stopwatch() as watch:
+        run_main(flow)
+    return Timed(answer_of(sums), watch.seconds, watch.cpu)
 
 
 class _Events(StatelessSourcePartition[Any]):

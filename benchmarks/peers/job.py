@@ -34,10 +34,14 @@ class Answer:
 @final
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A run: what came out, and the seconds from its first event to its last window."""
+    """A run: what came out, and what it took from its first event to its last window.
+
+    ``cpu`` is in seconds, over all cores and over the processes that the peer starts.
+    """
 
     answer: Answer
     seconds: float
+    cpu: float
 
 
 # What a peer's module offers as `run`: the Parquet file and one of WINDOWS, to a Timed.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import polars as pl
 
 from benchmarks.peers.job import GAP_US, Timed, answer_of
+from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "polars"
-COUNTED = 5_000_000
 
 
 def run(path: Path, windows: str) -> Timed:
@@ -19,11 +18,11 @@ def run(path: Path, windows: str) -> Timed:
     if windows == "fixed":
         by = ["key", pl.col("at").dt.truncate("1m")]
     else:
-        gap = pl.col("at").diff().over("key") >= pl.duration(microseconds=GAP_US)
-        events = events.sort("at").with_columns(session=gap.cum_sum().over("key").fill_null(0))
-        by = ["key", pl.col("session")]
+        gap = pl.col("at").diff() >= pl.duration(microseconds=GAP_US)
+        new = gap | (pl.col("key") != pl.col("key").shift())
+        events = events.sort("key", "at").with_columns(session=new.cum_sum().fill_null(0))
+        by = [pl.col("session")]
     query = events.group_by(by).agg(pl.col("value").sum())
-    began = time.perf_counter()
-    totals = query.collect()["value"]
-    seconds = time.perf_counter() - began
-    return Timed(answer_of(totals.to_numpy()), seconds)
+    with Stopwatch() as watch:
+        totals = query.collect()["value"]
+    return Timed(answer_of(totals.to_numpy()), watch.seconds, watch.cpu)

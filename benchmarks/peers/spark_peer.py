@@ -6,24 +6,25 @@ Spark's no-op sink; ``observe`` sums it up on the way.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation calls it
 
 from benchmarks.peers.job import DELAY_S, Answer, Timed
+from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "pyspark"
-COUNTED = 5_000_000
 _ROWS = 500_000  # of a micro-batch: each costs most of a second whatever it holds
 _CONFIGURATION = {
     "spark.driver.memory": "4g",
@@ -59,20 +60,19 @@ def _query(spark: SparkSession, folder: Path, windows: str) -> Timed:
         .agg(F.sum("value").alias("total"))
     )
     with tempfile.TemporaryDirectory(dir=folder.parent) as checkpoint:
-        began = time.perf_counter()
-        query = (
-            _observed(sums)
-            .writeStream.format("noop")
-            .outputMode("append")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        seconds = time.perf_counter() - began
+        with Stopwatch() as watch:
+            query = (
+                _observed(sums)
+                .writeStream.format("noop")
+                .outputMode("append")
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
         seen: list[Any] = [progress.observedMetrics["sums"] for progress in query.recentProgress]
     answer = Answer(*(sum(row[name] or 0 for row in seen) for name in ("n", "total", "squares")))
-    return Timed(answer, seconds)
+    return Timed(answer, watch.seconds, watch.cpu)
 
 
 def _observed(sums: DataFrame) -> DataFrame:
@@ -111,5 +111,12 @@ def _batches(path: Path) -> Path:
             table = pa.Table.from_batches([batch])
             # Row groups for each core to read one.
             pq.write_table(table, half / f"{number:04d}.parquet", row_group_size=_ROWS // 2)
+        _write_end(half / "end.parquet", table)
         half.replace(folder)
     return folder
+
+
+def _write_end(path: Path, like: pa.Table) -> None:
+    """Write an event an hour on, to close all: Spark's watermark does not end with the input."""
+    last = pc.max(like["at"]).as_py() + dt.timedelta(hours=1)
+    pq.write_table(pa.table([[last], ["end"], [0]], schema=like.schema), path)
