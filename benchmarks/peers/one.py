@@ -17,18 +17,18 @@ from pathlib import Path
 from benchmarks.peers.job import WINDOWS, Run
 
 _COUNTED = {
-    "lowwater": 5_000_000,
-    "lowwater_csv": 5_000_000,
-    "polars": 5_000_000,
-    "flink": 5_000_000,
-    "spark": 5_000_000,
-    "pathway": 1_000_000,
-    "beam": 200_000,
-    "bytewax": 200_000,
+    "lowwater": 2_000_000,
+    "lowwater_csv": 2_000_000,
+    "polars": 2_000_000,
+    "flink": 2_000_000,
+    "spark": 2_000_000,
+    "pathway": 500_000,
+    "beam": 100_000,
+    "bytewax": 100_000,
 }
 PEERS = tuple(_COUNTED)
-# Events of the run before: more for those on a Java machine. Flink's peer warms itself.
-WARMED = {**dict.fromkeys(PEERS, 50_000), "spark": 1_000_000}
+# Events of the run before: more for those on a Java machine.
+WARMED = {**dict.fromkeys(PEERS, 50_000), "flink": 1_000_000, "spark": 1_000_000}
 
 
 def counted(peer: str, windows: str) -> int:

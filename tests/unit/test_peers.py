@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -36,18 +37,18 @@ def path(folder: Path) -> Path:
     return events_file(EVENTS, folder)
 
 
-def _element_by_element(path: Path, windows: str) -> Answer:
+def _element_by_element(path: Path, windows: str, *, coarse: bool) -> Answer:
     """The answer again, with nothing but dictionaries."""
     table = pq.read_table(path)
     columns = (table["key"], table["at"].cast("int64"), table["value"])
     of_keys: dict[str, list[tuple[int, int]]] = {}
     for key, at, value in zip(*(column.to_pylist() for column in columns), strict=True):
-        of_keys.setdefault(key, []).append((at, value))
+        of_keys.setdefault(key, []).append((at // 1_000 * 1_000 if coarse else at, value))
     sums: dict[tuple[str, int], int] = {}
     for key, events in of_keys.items():
-        before, session = -GAP_US, 0
+        before, session = -2 * GAP_US, 0
         for at, value in sorted(events):
-            session += at - before >= GAP_US
+            session += at - before > GAP_US or (at - before == GAP_US and not coarse)
             before = at
             window = at // MINUTE_US if windows == "fixed" else session
             sums[key, window] = sums.get((key, window), 0) + value
@@ -56,8 +57,18 @@ def _element_by_element(path: Path, windows: str) -> Answer:
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_the_right_answer_is_right(path: Path, windows: str) -> None:
-    assert right_answer(path, windows) == _element_by_element(path, windows)
+@pytest.mark.parametrize("coarse", [False, True])
+def test_the_right_answer_is_right(path: Path, windows: str, coarse: bool) -> None:
+    right = right_answer(path, windows, coarse=coarse)
+    assert right == _element_by_element(path, windows, coarse=coarse)
+
+
+def test_sessions_that_touch_are_one_to_flink(tmp_path: Path) -> None:
+    at = pa.array([0, GAP_US, 2 * GAP_US - 1]).cast(pa.timestamp("us", tz="UTC"))
+    path = tmp_path / "three.parquet"
+    pq.write_table(pa.table({"at": at, "key": ["a"] * 3, "value": [1, 2, 4]}), path)
+    assert right_answer(path, "sessions") == answer_of([1, 6])
+    assert right_answer(path, "sessions", coarse=True) == answer_of([7])
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
@@ -112,7 +123,7 @@ def test_the_table_has_a_figure_for_what_runs(
 def test_a_wrong_answer_has_no_figure(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(comparison, "_right_answer", lambda *_: Answer(1, 2, 3))
+    monkeypatch.setattr(comparison, "_right_answer", lambda *_, **__: Answer(1, 2, 3))
     _compare(monkeypatch, folder, "lowwater")
     *_, line = capsys.readouterr().out.splitlines()
     assert line.startswith("| lowwater | wrong: ")
