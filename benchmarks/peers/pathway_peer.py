@@ -3,7 +3,7 @@
 A file read as a whole is one batch of its engine, so that every window comes at the end; rows
 pushed from Python in batches, the only way to replay event time here, took several times longer.
 Fixed windows have the behaviour that gives each once, when the largest event time is the delay
-past its end. Sessions have none: with one, a run took minutes.
+past its end. Sessions have none: version 0.33 takes one there, and does nothing with it.
 """
 
 from __future__ import annotations

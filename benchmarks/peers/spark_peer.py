@@ -25,7 +25,7 @@ from benchmarks.peers.job import DELAY_S, Answer, Timed
 from benchmarks.peers.stopwatch import Stopwatch
 
 DISTRIBUTION = "pyspark"
-_ROWS = 500_000  # of a micro-batch: each costs most of a second whatever it holds
+_ROWS = 500_000  # of a micro-batch
 _CONFIGURATION = {
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
