@@ -194,10 +194,13 @@ def _streamed(frame: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def _plain(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return rows as sorted text, without what depends on the machine's clock and on rounding."""
+    """Return rows as sorted text, without rounding, and without when they were shown.
+
+    Where a bundle ends, and with it the clock and the watermark at a firing, is the runner's.
+    """
     return sorted(
         repr(sorted((k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()
-                    if k != "emitted_at"))
+                    if k not in ("emitted_at", "watermark")))
         for row in rows
     )  # fmt: skip
 
