@@ -18,9 +18,6 @@ from typing import Any, TypeAlias
 
 from docs.tools.probes import Probe, probes
 from lowwater.errors import UnsupportedByRunner
-from lowwater.testing import assert_late, assert_panes
-from lowwater.testing._text import from_data
-from lowwater.testing.assertions import PANE_FIELDS
 from tests.conformance import test_goldens, test_scenarios
 
 PAGE = Path(__file__).parents[1] / "reference" / "capabilities.md"
@@ -86,9 +83,10 @@ def tried_embedded() -> Outcomes:
         for at, (area, those) in enumerate(_by_area()):
             place = Path(folder) / str(at)
             found[area] = {probe.name: _embedded(probe, place / str(n)) for n, probe in those}
-    for _, run, panes, late, fields in _scenarios():
-        assert_panes(run.panes, panes, fields=fields)
-        assert_late(run.late, late)
+    for param in test_scenarios.CASES:
+        test_scenarios.test_scenario(param.values[0], "engine")
+    for case in test_goldens.DATA["cases"]:
+        test_goldens.test_golden(case, test_goldens.run_engine)
     found["Rules"] = dict.fromkeys(scenario_rules(), YES)
     return found
 
@@ -115,18 +113,6 @@ def scenario_rules() -> dict[str, str]:
     for case in test_goldens.DATA["cases"]:
         named[f"*Streaming 102*: {case['name']}"] = "the book's figures"
     return named
-
-
-def _scenarios() -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    for param in test_scenarios.CASES:
-        case = param.values[0]
-        spec, _ = test_scenarios.FUNCTIONS[case.get("aggregate", "collect")]
-        windowing = test_scenarios.windowing_of(case)
-        run = from_data(case).run_windowing(windowing, aggregate=spec)
-        fields = case.get("fields", PANE_FIELDS)
-        yield case["name"], run, case["panes"], case.get("late", []), fields
-    for case in test_goldens.DATA["cases"]:
-        test_goldens.test_golden(case, test_goldens.run_engine)
 
 
 def _by_area() -> Iterator[tuple[str, Iterable[tuple[int, Probe]]]]:
