@@ -40,8 +40,10 @@ from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array, saturating_add
 from lowwater.triggers._machine import Elements, Moments
+from lowwater.watermark import Hold
+from lowwater.windows import Window
 
 _NOTHING = StepOutput(None, None)
 
@@ -84,6 +86,7 @@ class WindowOperator:
         # Windows that end here or before had expired under a shorter lateness: they are gone.
         self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
+        self._reports_merges = False
         self._dues = Deadlines()
         self._clock_dues = Deadlines()
         self._holds = Deadlines()
@@ -154,6 +157,19 @@ class WindowOperator:
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(windows)."""
+        if self.output_watermark >= self._from:
+            return None
+        table = self._state.table
+        rows = table.live()
+        times = self._hold_times(rows)
+        row = rows[[int(times.argmin())]]
+        keys = tuple(column.to_list()[0] for column in self._state.decode_keys(row))
+        key = keys[0] if len(keys) == 1 else keys
+        window = Window(Instant(int(table["start"][row][0])), Instant(int(table["end"][row][0])))
+        return Hold(int(times.min()), f"key {key!r}, window {window}")
+
     def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
 
@@ -170,6 +186,10 @@ class WindowOperator:
         if memory is not None:
             self._windowing.require_bounded_memory()
         self._stored = StoredState(self._state, operator, group, memory)
+
+    def report_merges(self) -> None:
+        """Have steps say which windows became which; for traces."""
+        self._reports_merges = True
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
@@ -345,7 +365,9 @@ class WindowOperator:
         if state.merging is None:
             placed = place_plain(state, keys, start, end)
         else:
-            placed = place_merging(state, keys, start, end, self._clock, self._watermark)
+            placed = place_merging(
+                state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
+            )
         self._schedule(np.concatenate((placed.new, placed.changed)))
         rows = placed.rows
         if placed.closed is not None:
@@ -357,7 +379,7 @@ class WindowOperator:
         if rows.size or placed.changed.size:
             panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
-        return StepOutput(panes, late.batch())
+        return StepOutput(panes, late.batch(), placed.merges)
 
     def _assign(
         self, bundle: Bundle, late: Dropped

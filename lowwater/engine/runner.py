@@ -15,12 +15,13 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
 from lowwater.engine.process_run import ProcessRun
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
-from lowwater.watermark import which_may_read
+from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
 
 StageRun: TypeAlias = WindowRun | ProcessRun
 Observer: TypeAlias = Callable[[Metrics], None]
@@ -52,6 +53,7 @@ class LocalRun:
             microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
+        recorder: Records a trace of the run; ``None``: there is none.
     """
 
     def __init__(
@@ -66,10 +68,11 @@ class LocalRun:
         durable: bool = False,
         memory: int | None = None,
         max_skew_us: int | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
-        self.metrics = Metrics()
+        self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         self._raise = on_error == "raise"
         self._observer = observer
@@ -106,6 +109,10 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(share)
         self._now: int | None = None
+        self._recorder = recorder
+        if recorder is not None:
+            for run in self._stages:
+                run.record(recorder.stage(run.number))
 
     @property
     def ended(self) -> bool:
@@ -161,6 +168,28 @@ class LocalRun:
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
 
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where sources and stages are in event time, and what holds each (S-H3)."""
+        graph = self.graph
+        before = {graph.name_of(read): list[str]() for read in graph.reads}
+        for stage in graph.stages:
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
+        low = LowWatermarks(before)
+        for feed in self._feeds:
+            name = graph.name_of(feed.read)
+            low.enter(name, [Hold(self._source_watermark(feed), feed.holder(self._clock))])
+            low.leave(name)
+        for run in self._stages:
+            name, operator = graph.name_of(run.stage), run.operator
+            low.resume(
+                {name: [operator.watermark, operator.output_watermark]}
+            )  # they never go back
+            low.enter(name)
+            hold = operator.hold()
+            low.leave(name, [] if hold is None else [hold])
+        return low.report(self._clock)
+
     def __iter__(self) -> Iterator[Outcome]:
         """Run, and yield what comes out as soon as it does."""
         began = time.perf_counter()
@@ -180,6 +209,8 @@ class LocalRun:
                 continue
             records, position = found
             taken = feed.taken + len(records) + len(records.unreadable)
+            if self._recorder is not None:
+                records = self._recorder.read(feed.read, records)
             yield from self._read(feed, records, began)
             feed.taken = taken
             feed.position = position
@@ -223,7 +254,7 @@ class LocalRun:
     def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            feed.wait()
+            feed.rest(records.rest_seconds)
             self._now = feed.idle()
             yield from self._turn(began)
             self._look()
@@ -328,6 +359,8 @@ class LocalRun:
             )
         for error in errors:
             self.metrics.errors[error.reason] += 1
+        if self._recorder is not None:
+            self._recorder.failed(errors)
         return Outcome(errors=errors)
 
     def _look(self) -> None:
@@ -343,6 +376,23 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        if self._recorder is not None:
+            self._record(self._recorder)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Record where sources and stages stand after a turn."""
+        clock = self._clock
+        for feed in self._feeds:
+            recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+        held = {one.stage: one.held_by for one in self.watermarks()}
+        for run in self._stages:
+            operator = run.operator
+            recorder.stage(run.number).moved(
+                operator.clock,
+                operator.watermark,
+                run.output_watermark,
+                held[self.graph.name_of(run.stage)],
+            )
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
