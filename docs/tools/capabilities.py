@@ -31,16 +31,17 @@ _HEAD = """\
 
 <!-- Written by `python -m docs.tools.capabilities`: change that, not this page. -->
 
-Every line was tried: a small pipeline was run embedded and on Spark, and the two had to give equal panes. ✓ means that they did; where
-it stands for nothing, the words are those of the error. `tests/docs` and `tests/spark` check that this page is current.
+Every line was tried: a small pipeline was run embedded and on Spark, and the two had to give
+equal panes. ✓ means that they did; otherwise the words are those of the error. `tests/docs` and
+`tests/spark` check that this page is current.
 
 How to go from one runner to the other is in [Move to Spark](../howto/spark.md).
 """
 _SCENARIOS = """
 ## Rules
 
-The scenarios of the conformance suite: what arrived when, and exactly which panes must come out. The rules are in
-[semantics](../semantics.md).
+The scenarios of the conformance suite: what arrived when, and exactly which panes must come out.
+The rules are in [semantics](../semantics.md).
 
 | scenario | rules | embedded | Spark |
 |---|---|---|---|
@@ -122,7 +123,8 @@ def _by_area() -> Iterator[tuple[str, Iterable[tuple[int, Probe]]]]:
 def _embedded(probe: Probe, folder: Path) -> str:
     folder.mkdir(parents=True)
     result = probe.pipeline(folder).collect()
-    assert result.to_arrow().num_rows and not result.errors, f"{probe.name} gives nothing"
+    assert result.to_arrow().num_rows, f"{probe.name} gives nothing"
+    assert not result.errors, f"{probe.name} gives dead letters"
     return YES
 
 

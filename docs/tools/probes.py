@@ -91,10 +91,12 @@ class Doubled:
 
 
 def begun(watermark: Any = None) -> lw.Stream:
+    """Return the records, as a stream."""
     return lw.from_arrow(TABLE, time="at", watermark=watermark)
 
 
 def counted(stream: Any, key: Any = "key") -> lw.Pipeline:
+    """Group by key and minute."""
     return (
         stream.key_by(key)
         .window(lw.FixedWindows("1m"), accumulation="accumulating")
@@ -103,20 +105,24 @@ def counted(stream: Any, key: Any = "key") -> lw.Pipeline:
 
 
 def in_windows(windows: Any, **options: Any) -> lw.Pipeline:
+    """Add up in some windows."""
     return begun().key_by("key").window(windows, **options).aggregate(total=lw.sum("value"))
 
 
 def by_trigger(trigger: lw.Trigger, accumulation: Any = "accumulating") -> lw.Pipeline:
+    """Add up by some trigger, late elements allowed."""
     return in_windows(
         lw.FixedWindows("1m"), trigger=trigger, accumulation=accumulation, allowed_lateness="1m"
     )
 
 
 def guessed(estimator: Any) -> Callable[[Path], Any]:
+    """Count by the watermark of an estimator."""
     return lambda _: counted(begun(estimator))
 
 
 def showing(aggregate: lw.AggregateSpec) -> Callable[[Path], Any]:
+    """Show an aggregate."""
     windowed = begun().key_by("key").window(lw.FixedWindows("1m"))
     return lambda _: windowed.aggregate(shown=aggregate)
 
@@ -133,7 +139,7 @@ def probes() -> Iterator[Probe]:
         lw.CalendarWindows(days=1, timezone="America/New_York"),
     ):
         made = in_windows(windows)
-        yield Probe("Windows", repr(windows), lambda _, made=made: made)
+        yield Probe("Windows", repr(windows), _giving(made))
     custom = lw.CustomWindows(lambda t: [(t - t % SECOND, t - t % SECOND + SECOND)])
     yield Probe("Windows", "CustomWindows(...)", lambda _: in_windows(custom))
 
@@ -150,16 +156,20 @@ def probes() -> Iterator[Probe]:
         made = in_windows(
             lw.FixedWindows("1m"), trigger=trigger, accumulation="accumulating", **options
         )
-        yield Probe("Triggers", repr(trigger), lambda _, made=made: made)
+        yield Probe("Triggers", repr(trigger), _giving(made))
     own = lw.CustomTrigger(AfterThree(), finishes="never")
     yield Probe("Triggers", "CustomTrigger(...)", lambda _: by_trigger(own))
 
     for mode in ("discarding", "accumulating", "retracting"):
         made = by_trigger(early_and_late, mode)
-        yield Probe("Accumulation", repr(mode), lambda _, made=made: made)
+        yield Probe("Accumulation", repr(mode), _giving(made))
 
-    for name in "count sum mean min max var std first last collect collect_set".split():
-        yield Probe("Aggregates", name, showing(getattr(lw, name)("value")))
+    for spec in (
+        lw.count("value"), lw.sum("value"), lw.mean("value"), lw.min("value"), lw.max("value"),
+        lw.var("value"), lw.std("value"), lw.first("value"), lw.last("value"), lw.collect("value"),
+        lw.collect_set("value"),
+    ):  # fmt: skip
+        yield Probe("Aggregates", spec.name, showing(spec))
     yield Probe("Aggregates", "any", showing(lw.any("even")))
     yield Probe("Aggregates", "all", showing(lw.all("even")))
     yield Probe("Aggregates", "count_distinct", showing(lw.count_distinct("value")))
@@ -189,7 +199,7 @@ def probes() -> Iterator[Probe]:
         "key_by(function)": lambda: counted(begun(), lambda record: record["value"] % 2),
     }
     for name, make in steps.items():
-        yield Probe("Steps", name, lambda _, make=make: make())
+        yield Probe("Steps", name, _made_by(make))
 
     first = counted(begun())
     yield Probe("Graphs", "union", lambda _: counted(begun() | begun()))
@@ -215,6 +225,14 @@ def probes() -> Iterator[Probe]:
     yield Probe("Sources", "read_parquet", _parquet)
     yield Probe("Sources", "read_csv", _csv)
     yield Probe("Sources", "read_log", _log)
+
+
+def _giving(pipeline: lw.Pipeline) -> Callable[[Path], Any]:
+    return lambda _: pipeline
+
+
+def _made_by(make: Callable[[], Any]) -> Callable[[Path], Any]:
+    return lambda _: make()
 
 
 def _parquet(folder: Path) -> lw.Pipeline:

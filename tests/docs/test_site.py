@@ -69,10 +69,13 @@ def _found(name: str) -> Any:
 
 
 def test_docstrings_become_markdown() -> None:
-    text = "A :class:`~lowwater.time.Instant`, or :meth:`run`.\n\n>>> 1 + 1\n2\n\n===  ===\na    b\n===  ==="
-    assert as_markdown(text) == (
-        "A `Instant`, or `run`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\n```text\n===  ===\na    b\n===  ===\n```"
+    text = (
+        "A :class:`~lowwater.time.Instant`, or :meth:`run`.\n\n>>> 1 + 1\n2\n\n== ==\na  b\n== =="
     )
+    shown = (
+        "A `Instant`, or `run`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\n```text\n== ==\na  b\n== ==\n```"
+    )
+    assert as_markdown(text) == shown
 
 
 class _Needs(HTMLParser):
