@@ -16,3 +16,11 @@ class Docstrings(griffe.Extension):
         """Rewrite the docstring of an object that was just read."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Show no constructor of a class that users do not construct: its fields are private."""
+        if any(
+            name.startswith("_") and not name.startswith("__") and member.is_attribute
+            for name, member in cls.members.items()
+        ):
+            cls.decorators = [each for each in cls.decorators if "dataclass" not in str(each.value)]
