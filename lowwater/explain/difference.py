@@ -71,7 +71,7 @@ class Difference:
     def __repr__(self) -> str:
         if not self.rows:
             return f"no difference: {self.same:,} windows with the same final panes"
-        count = {what: 0 for what in ("only in a", "only in b", "differs")}
+        count = dict.fromkeys(("only in a", "only in b", "differs"), 0)
         for row in self.rows:
             count[row.what] += 1
         head = ", ".join(f"{number:,} {what}" for what, number in count.items() if number)
