@@ -78,9 +78,7 @@ def test_a_profile_foretells_what_a_run_drops(
         made = stream.window(windows, accumulation="accumulating", **more).aggregate(n=lw.count())
         return made.collect(trace=True, bundle_size=1)
 
-    profile = lateness_profile(
-        run(None).trace, delays=[f"{delay}s"], lateness=[f"{lateness}s"]
-    )
+    profile = lateness_profile(run(None).trace, delays=[f"{delay}s"], lateness=[f"{lateness}s"])
     wanted = run(lw.BoundedDisorder(f"{delay}s"), allowed_lateness=f"{lateness}s")
     dropped = {element.origins for element in wanted.trace.stages[0].elements if element.dropped}
     assert profile.rows[0].dropped == len(dropped)
