@@ -22,7 +22,10 @@ def windowed(stream: Any, windows: Any = None, **how: Any) -> lw.Pipeline:
     return made
 
 
-def bounded(watermark: Any = lw.Ascending()) -> Any:
+ASCENDING = lw.Ascending()
+
+
+def bounded(watermark: Any = ASCENDING) -> Any:
     return lw.from_iterable([{"at": 0, "k": "a"}], time="at", watermark=watermark)
 
 
@@ -91,6 +94,9 @@ def test_ids_that_are_never_forgotten(tmp_path: Path) -> None:
 
 
 def test_sources_that_wait_for_one_another(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+
     def both(**options: Any) -> lw.Findings:
         a, b = (
             following(tmp_path / name, watermark=lw.Ascending(), **options) for name in ("a", "b")
@@ -110,9 +116,6 @@ def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
     )
     assert not lw.check(first)
     assert "more than once" in repr(lw.check(first.write_jsonl(tmp_path / "out.jsonl")))
-    second = first.key_by("key").window(lw.FixedWindows("1h")).aggregate(n=lw.sum("n"))
-    assert lw.check(second)[0].where == "stage 2"
-    assert "counts elements more than once" in lw.check(second)[0].what
 
 
 def test_only_pipelines_are_checked() -> None:
