@@ -165,7 +165,10 @@ def _of_windowing(
 ) -> Iterator[Finding]:
     trigger, lateness = windowing.trigger, windowing.lateness_us
     said = outlook(trigger, late_possible=lateness > 0)
-    loses = said.finishes is Moment.ANYTIME or (said.finishes is Moment.AT_COMPLETION and lateness > 0):
+    loses = said.finishes is Moment.ANYTIME or (
+        said.finishes is Moment.AT_COMPLETION and lateness > 0
+    )
+    if loses:
         yield Finding(
             "warning",
             f"{trigger!r} may finish while its window still takes elements: those that come then "

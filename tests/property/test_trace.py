@@ -36,7 +36,7 @@ def test_what_was_dropped_is_what_was_late(case: Case) -> None:
     run = scenario.run_windowing(windowing, trace=True)
     elements = run.trace.stages[0].elements
     assert len(elements) == len(scenario.elements)
-    told = [(e.key, e.time, window) for e in elements for window in e.dropped]
+    told: list[Any] = [(e.key, e.time, window) for e in elements for window in e.dropped]
     told += [(e.key, e.time, None) for e in elements if e.reason == "unwindowed"]
     late = [(record.key, record.time, record.window) for record in run.late]
     assert sorted(map(repr, told)) == sorted(map(repr, late))

@@ -38,7 +38,7 @@ def two_sources(*, idle_after: int | None = None) -> lw.Pipeline:
     ]
     return counted(
         scripted("a", clock, a, idle_after=idle_after)
-        | scripted("b", clock, b, poll_seconds=3600.0, idle_after=idle_after)
+        | scripted("b", clock, b, rest_seconds=3600.0, idle_after=idle_after)
     )
 
 

@@ -23,12 +23,12 @@ class Script:
     Args:
         clock: The clock; it is moved to when each row comes.
         rows: (when it comes, key, event time, value); without the rest, a heartbeat.
-        poll_seconds: How long the run has others go first once there was nothing new.
+        rest_seconds: How long the run has others go first once there was nothing new.
     """
 
     clock: lw.ManualClock
     rows: Sequence[tuple[Any, ...]]
-    poll_seconds: float = 0.0
+    rest_seconds: float = 0.0
 
     schema: pa.Schema | None = None
 
@@ -36,7 +36,7 @@ class Script:
         for at, *rest in self.rows:
             self.clock.advance_to(moment(at))
             if not rest:
-                yield Records({}, 0)
+                yield Records({}, 0, rest_seconds=self.rest_seconds)
                 continue
             key, time, value = rest
             columns = {
@@ -52,13 +52,13 @@ def scripted(
     clock: lw.ManualClock,
     rows: Sequence[tuple[Any, ...]],
     *,
-    poll_seconds: float = 0.0,
+    rest_seconds: float = 0.0,
     watermark: Any = None,
     idle_after: int | None = None,
 ) -> Stream:
     """Return a stream of such a source."""
     read = Read(
-        Script(clock, rows, poll_seconds),
+        Script(clock, rows, rest_seconds),
         "at",
         watermark=watermark or lw.Ascending(),
         clock=clock,
