@@ -37,8 +37,7 @@ def timeline(scenario: Scenario, panes: Sequence[Pane] = ()) -> str:
         if isinstance(step, WatermarkMove):
             watermark = max(watermark, int(step.to))
         lines.append(f"{_line(step, scale, watermark)} {_said(step, watermark)}".rstrip())
-    for pane in panes:
-        lines.append(f"{_box(pane, scale)} {_pane_said(pane)}")
+    lines.extend(f"{_box(pane, scale)} {_pane_said(pane)}" for pane in panes)
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing shown twice: each element is in panes, late records or dead letters."""
+"""Nothing is lost or shown twice: each element is in panes, late records or dead letters."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _partition(run: Probed) -> Iterator[str]:
     merging = run.windowing.merging is not None
     wanted: Counter[tuple[int, Hashable]] = Counter()
     for taken in run.taken.values():
-        for window in taken.windows or (None,):
-            wanted[taken.number, None if merging else window] += 1
+        for assigned in taken.windows or (None,):
+            wanted[taken.number, None if merging else assigned] += 1
     came: Counter[tuple[int, Hashable]] = Counter()
     for pane, numbers in run.shown():
         came.update((number, None if merging else pane.window) for number in numbers)
@@ -106,13 +106,11 @@ def _held(run: Probed) -> Iterator[str]:
     """Whatever was not dropped is in the last pane of its window (or, merged, in some pane)."""
     dropped = {(n, late.window) for late, n in zip(run.late, run.late_numbers, strict=True)}
     merging = run.windowing.merging is not None
-    if merging and run.windowing.mode == "accumulating":
+    final = standing(run)
+    by_window = {(n, at[1]) for at, (_, numbers) in final.items() for n in numbers}
+    shown = {number for number, _ in by_window}
+    if merging and run.windowing.mode == "accumulating":  # a window merged away may still stand
         shown = {number for numbers in run.numbers for number in numbers}
-    else:
-        final = standing(run)
-        shown = {number for _, numbers in final.values() for number in numbers}
-        if not merging:
-            by_window = {(n, at[1]) for at, (_, numbers) in final.items() for n in numbers}
     lacking: list[Taken] = []
     for taken in run.taken.values():
         for window in taken.windows:
