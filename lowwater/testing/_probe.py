@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.aggregates import AggregateSpec, collect
+from lowwater.engine.aggregates import AggregateSpec, collect, count
 from lowwater.engine.columns import Column
 from lowwater.engine.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.panes import LateRecord, Pane
@@ -65,6 +65,7 @@ class Probed:
         panes: Its panes, in order, with the user's values alone.
         numbers: The numbers of the elements that each pane shows, in order of arrival; empty where
             elements were not numbered.
+        held: How many elements each pane shows.
         late: What it dropped.
         late_numbers: The number of each of these.
         late_before: What stages before it dropped.
@@ -80,6 +81,7 @@ class Probed:
     aggregates: Mapping[str, AggregateSpec]
     panes: Sequence[Pane]
     numbers: Sequence[tuple[int, ...]]
+    held: Sequence[int]
     late: Sequence[LateRecord]
     late_numbers: Sequence[int]
     late_before: Sequence[LateRecord]
@@ -126,7 +128,7 @@ def probe(
     if numbered:
         flows = tuple(replace(f, steps=(*f.steps, tap.on(at))) for at, f in enumerate(stage.inputs))
         stage = replace(stage, inputs=flows)
-        aggregates[NUMBER] = collect(NUMBER)
+    aggregates[NUMBER] = collect(NUMBER) if numbered else count()
     stage = replace(stage, work=Windowed(windowing, aggregates))
     graph = Graph.of([stage])
     panes: list[Pane] = []
@@ -149,7 +151,8 @@ def probe(
         windowing=windowing,
         aggregates=work.aggregates,
         panes=[_without_numbers(pane) for pane in panes],
-        numbers=[tuple(pane.values.get(NUMBER, ())) for pane in panes],
+        numbers=[tuple(pane.values[NUMBER]) if numbered else () for pane in panes],
+        held=[len(p.values[NUMBER]) if numbered else p.values[NUMBER] for p in panes],
         late=late,
         late_numbers=[record.value[NUMBER] for record in late] if numbered else [],
         late_before=before,

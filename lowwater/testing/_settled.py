@@ -40,10 +40,13 @@ def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
 
 
 def standing(run: Probed) -> Final:
-    """Return the panes that stand at the end of a run that is accumulating or retracting."""
+    """Return the panes that stand at the end of a run that is accumulating or retracting.
+
+    One that shows nothing, since all of its window was taken back, does not count.
+    """
     final: Final = {}
-    for pane, numbers in run.shown():
-        if pane.kind == "retract":
+    for pane, numbers, held in zip(run.panes, run.numbers, run.held, strict=True):
+        if pane.kind == "retract" or not held:
             final.pop((pane.key, pane.window), None)
         else:
             final[pane.key, pane.window] = pane, numbers

@@ -21,7 +21,8 @@ Needs the ``testing`` extra.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner
@@ -37,11 +38,13 @@ from lowwater.triggers import (
     AfterProcessingTime,
     AfterWatermark,
     Always,
+    CustomTrigger,
     Default,
     Never,
     OrFinally,
     Repeatedly,
     Trigger,
+    TriggerContext,
 )
 from lowwater.windows import (
     CalendarWindows,
@@ -337,6 +340,27 @@ def _window(start: Instant, size: int) -> Window:
     return Window(start, Instant(start + size))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _EveryNth:
+    """A trigger's logic such as a user may write: ready once so many elements came."""
+
+    number: int
+
+    def on_element(self, context: TriggerContext, at: int) -> None:
+        context.state = (context.state or 0) + 1
+
+    def ready(self, context: TriggerContext) -> bool:
+        return (context.state or 0) >= self.number
+
+    def on_fire(self, context: TriggerContext) -> bool:
+        context.state = 0
+        return False
+
+    def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
+        context.state = sum(state or 0 for state in states)
+
+
 def _register() -> None:
     """Have ``from_type`` know the values of the model."""
     made: dict[type[Any], st.SearchStrategy[Any]] = {
@@ -353,6 +377,7 @@ def _register() -> None:
         Scenario: scenarios(),
     }
     made |= {**_single("1s"), **_composite(triggers(depth=1))}
+    made[CustomTrigger] = st.builds(CustomTrigger, st.builds(_EveryNth, st.integers(1, 4)))
     for kind, strategy in made.items():
         st.register_type_strategy(kind, strategy)
 

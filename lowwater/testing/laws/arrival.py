@@ -179,8 +179,8 @@ def _on_time(run: Probed) -> list[str]:
     listed = {name for name, spec in run.aggregates.items() if spec.name.startswith("collect")}
     return sorted(
         f"{pane.key!r} {window_text(pane.window)} {_values(pane, listed)} at {pane.emitted_at}"
-        for pane in run.panes
-        if pane.kind == "insert" and pane.timing == "ON_TIME"
+        for pane, held in zip(run.panes, run.held, strict=True)
+        if held and pane.kind == "insert" and pane.timing == "ON_TIME"
     )
 
 
