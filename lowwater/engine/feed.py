@@ -192,6 +192,11 @@ class Feed:
             self._heard_at = clock
         return clock - self._heard_at >= after
 
+    @property
+    def heard_at(self) -> int | None:
+        """The clock when it last gave an element; ``None`` before it is listened to."""
+        return self._heard_at
+
     def holder(self) -> str:
         """Return in words what holds this source's watermark."""
         if self._estimator is None:
@@ -316,9 +321,7 @@ class Feed:
             part = given.part(bundled, cut.start)
             yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
 
-    def _of_several(
-        self, own: Ingest, records: Records
-    ) -> Iterator[Sequence[ErrorRecord] | Piece]:
+    def _of_several(self, own: Ingest, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
         checked = own.admit(records, clock=self._came(records))
         if checked.errors:
             yield checked.errors

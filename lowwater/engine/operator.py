@@ -84,6 +84,7 @@ class WindowOperator:
         # Windows that end here or before had expired under a shorter lateness: they are gone.
         self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
+        self._reports_merges = False
         self._dues = Deadlines()
         self._clock_dues = Deadlines()
         self._holds = Deadlines()
@@ -170,6 +171,10 @@ class WindowOperator:
         if memory is not None:
             self._windowing.require_bounded_memory()
         self._stored = StoredState(self._state, operator, group, memory)
+
+    def report_merges(self) -> None:
+        """Have steps say which windows became which; for traces."""
+        self._reports_merges = True
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
@@ -345,7 +350,9 @@ class WindowOperator:
         if state.merging is None:
             placed = place_plain(state, keys, start, end)
         else:
-            placed = place_merging(state, keys, start, end, self._clock, self._watermark)
+            placed = place_merging(
+                state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
+            )
         self._schedule(np.concatenate((placed.new, placed.changed)))
         rows = placed.rows
         if placed.closed is not None:
@@ -357,7 +364,7 @@ class WindowOperator:
         if rows.size or placed.changed.size:
             panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
-        return StepOutput(panes, late.batch())
+        return StepOutput(panes, late.batch(), placed.merges)
 
     def _assign(
         self, bundle: Bundle, late: Dropped

@@ -15,6 +15,7 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
 from lowwater.engine.process_run import ProcessRun
+from lowwater.engine.recorder import Recorder, held_by, held_by_stage
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
@@ -52,6 +53,7 @@ class LocalRun:
             microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
+        recorder: Records a trace of the run; ``None``: there is none.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LocalRun:
         durable: bool = False,
         memory: int | None = None,
         max_skew_us: int | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
@@ -106,6 +109,10 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(share)
         self._now: int | None = None
+        self._recorder = recorder
+        if recorder is not None:
+            for run in self._stages:
+                run.record(recorder.stage(run.number))
 
     @property
     def ended(self) -> bool:
@@ -180,6 +187,8 @@ class LocalRun:
                 continue
             records, position = found
             taken = feed.taken + len(records) + len(records.unreadable)
+            if self._recorder is not None:
+                records = self._recorder.read(feed.read, records)
             yield from self._read(feed, records, began)
             feed.taken = taken
             feed.position = position
@@ -328,6 +337,8 @@ class LocalRun:
             )
         for error in errors:
             self.metrics.errors[error.reason] += 1
+        if self._recorder is not None:
+            self._recorder.failed(errors)
         return Outcome(errors=errors)
 
     def _look(self) -> None:
@@ -343,6 +354,39 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        if self._recorder is not None:
+            self._record(self._recorder)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Record where sources and stages stand after a turn."""
+        clock = self._clock
+        for feed in self._feeds:
+            recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+        for run in self._stages:
+            operator = run.operator
+            recorder.stage(run.number).moved(
+                operator.clock, operator.watermark, run.output_watermark, self._held_by(run)
+            )
+
+    def _held_by(self, run: StageRun) -> str | None:
+        """Return what holds a stage's input watermark, in words; of several, the first."""
+        while True:
+            is_feed, at = min(
+                self._reading[run.number],
+                key=lambda place: (
+                    self._source_watermark(self._feeds[place[1]])
+                    if place[0]
+                    else self._stages[place[1]].output_watermark
+                ),
+            )
+            if is_feed:
+                feed = self._feeds[at]
+                return held_by(self.graph.name_of(feed.read), feed)
+            run = self._stages[at]
+            operator = run.operator
+            name = self.graph.name_of(run.stage)
+            if found := held_by_stage(name, run.output_watermark, operator.watermark):
+                return found
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
