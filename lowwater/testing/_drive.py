@@ -23,7 +23,9 @@ from lowwater.engine.steps import (
     StepInput,
     WatermarkAdvance,
 )
+from lowwater.engine.trace import StageTrace
 from lowwater.engine.windowing import Windowing
+from lowwater.testing._traced import ScenarioRecorder
 from lowwater.testing.scenario import (
     Add,
     Aggregates,
@@ -84,6 +86,19 @@ def drive(
         open_windows=operator.open_windows,
         state_rows=operator.state_rows,
     )
+
+
+def trace(scenario: Scenario, windowing: Windowing, aggregate: Aggregates | None) -> StageTrace:
+    """Return what the engine does with a scenario, step by step."""
+    specs = _named(collect() if aggregate is None else aggregate)
+    source = _Source(scenario, windowing, specs, "dead_letter", None)
+    operator = WindowOperator(
+        windowing, specs, watermark=scenario.watermark_at_start, clock=scenario.start
+    )
+    recorder = ScenarioRecorder(windowing, specs, operator)
+    for step, kept in source.inputs():
+        recorder.stepped(step, kept, operator.step(step))
+    return recorder.trace()
 
 
 class _Source:

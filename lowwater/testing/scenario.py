@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.ingest import OnError
@@ -16,6 +16,9 @@ from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import DurationLike, Instant
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    from lowwater.viz.diagram import Diagram
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
 """``(value, event time, key)``, and perhaps a mapping of more columns."""
@@ -197,6 +200,27 @@ class Scenario:
         from lowwater.testing._drive import drive
 
         return drive(self, windowing, aggregate, on_error)
+
+    def diagram(
+        self,
+        windowing: Windowing,
+        *,
+        aggregate: Aggregates | None = None,
+        key: Any = None,
+        column: str | None = None,
+    ) -> Diagram:
+        """Run the scenario through the engine, and return the diagram of what it does.
+
+        Args:
+            windowing: Where, when and how.
+            aggregate: As :meth:`run` takes it.
+            key: The key to show; all unless given.
+            column: Which aggregate panes show; the first unless given.
+        """
+        from lowwater.testing._drive import trace
+        from lowwater.viz.diagram import Diagram
+
+        return Diagram.of_stage(trace(self, windowing, aggregate), key=key, column=column)
 
     def to_markdown(self) -> str:
         """Return a Markdown table that :meth:`from_markdown` reads back.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.viz._trace import StageTrace
+from lowwater.engine.trace import StageTrace
 
 _FEW = 3
 """A clock with fewer readings than this tells too little of the order of a run."""
@@ -40,23 +40,20 @@ class Moments:
             [0] * len(part) for part in (trace.elements, trace.moves, trace.merges, trace.panes)
         )
         step, before = 0, None
-        for clock, watermark, rank, at in sorted(_order(trace)):
-            # What one turn fires comes out at once; elements and moves are a step each.
-            turn = (clock, watermark, rank)
-            step += rank <= 1 or turn != before
-            before = turn
-            found[(1, 0, 2, 3)[rank]][at] = step
+        for order, kind, at in sorted(_order(trace)):
+            # What one turn fires or merges comes out at once; elements and moves are a step each.
+            step += kind <= _MOVE or (order, kind) != before
+            before = (order, kind)
+            found[kind][at] = step
         return cls(*found, steps=True)
 
 
-def _order(trace: StageTrace) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (clock, watermark, kind, place) of all; at one clock watermarks tell the order."""
-    for at, move in enumerate(trace.moves):
-        yield move.clock, move.input_watermark, 0, at
-    for at, element in enumerate(trace.elements):
-        yield element.clock, element.watermark, 1, at
-    for at, pane in enumerate(trace.panes):
-        yield pane.emitted_at, pane.watermark, 3, at
-    last = {element.clock: element.watermark for element in trace.elements}
-    for at, merge in enumerate(trace.merges):
-        yield merge.clock, last.get(merge.clock, 0), 2, at
+_ELEMENT, _MOVE, _MERGE, _PANE = range(4)
+
+
+def _order(trace: StageTrace) -> Iterator[tuple[int, int, int]]:
+    """Yield (order, kind, place) of all that happened."""
+    yield from ((element.order, _ELEMENT, at) for at, element in enumerate(trace.elements))
+    yield from ((move.order, _MOVE, at) for at, move in enumerate(trace.moves))
+    yield from ((merge.order, _MERGE, at) for at, merge in enumerate(trace.merges))
+    yield from ((order, _PANE, at) for at, order in enumerate(trace.pane_orders))

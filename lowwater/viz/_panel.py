@@ -9,7 +9,7 @@ from typing import Any, cast, final
 from lowwater.engine.panes import Pane
 from lowwater.time import saturating_add
 from lowwater.viz._moments import Moments
-from lowwater.viz._trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.viz.scene import (
     Band,
     Box,
@@ -63,8 +63,10 @@ class PanelOf:
             if hashable(element.key) == key
         ]
         self._panes = [
-            (pane, moment)
-            for pane, moment in zip(trace.panes, moments.panes, strict=True)
+            (pane, moment, order)
+            for pane, moment, order in zip(
+                trace.panes, moments.panes, trace.pane_orders, strict=True
+            )
             if hashable(pane.key) == key
         ]
         self._merges = [
@@ -133,8 +135,10 @@ class PanelOf:
         values = element.values
         if column in values:
             text = value_text(values[column], 6)
-        elif _is_plain(element):
+        elif set(values) == {"value"}:
             text = value_text(values["value"], 6)
+        elif not values and isinstance(element.record, (int, float, str)):
+            text = value_text(element.record, 6)
         if element.retract:
             text = f"−{text}"
         return Mark(
@@ -164,15 +168,14 @@ class PanelOf:
 
     def _boxes(self, aggregate: str | None) -> Iterator[Box]:
         histories = _Histories()
-        for y, rank, at in self._order():
-            if rank == 0:
-                element = self._elements[at][0]
-                if element.fate in ("kept", "partly late"):
-                    histories.came(element.windows, y)
-            elif rank == 1:
+        for _, kind, at in self._order():
+            if kind == 0:
+                element, y = self._elements[at]
+                histories.came(element.windows, y)
+            elif kind == 1:
                 histories.merged(self._merges[at][0])
             else:
-                pane = self._panes[at][0]
+                pane, y, _ = self._panes[at]
                 window = pane.window
                 yield Box(
                     window.start, window.end, histories.fired(window, y), y, pane.timing,
@@ -184,14 +187,16 @@ class PanelOf:
             yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
 
     def _order(self) -> list[tuple[int, int, int]]:
-        """Return (moment, kind, place) of elements, merges and panes, in the order of the run."""
-        found = [(y, 0, at) for at, (_, y) in enumerate(self._elements)]
-        found += [(y, 1, at) for at, (_, y) in enumerate(self._merges)]
-        found += [(y, 2, at) for at, (p, y) in enumerate(self._panes) if p.kind == "insert"]
+        """Return (order, kind, place) of elements, merges and panes, in the order of the run."""
+        found = [(e.order, 0, at) for at, (e, _) in enumerate(self._elements)]
+        found += [(merge.order, 1, at) for at, (merge, _) in enumerate(self._merges)]
+        found += [
+            (order, 2, at) for at, (p, _, order) in enumerate(self._panes) if p.kind == "insert"
+        ]
         return sorted(found)
 
     def _retractions(self, aggregate: str | None) -> Iterator[Retraction]:
-        for pane, y in self._panes:
+        for pane, y, _ in self._panes:
             if pane.kind == "retract":
                 yield Retraction(
                     pane.window.start, pane.window.end, y, f"−{_shown(pane, aggregate)}",
@@ -201,11 +206,11 @@ class PanelOf:
     # -- allowed lateness --------------------------------------------------------------------
 
     def _bands(self) -> Iterator[Band]:
-        lateness = self._windowing.lateness_us
-        if not lateness:
+        if self._windowing is None or not self._windowing.lateness_us:
             return
+        lateness = self._windowing.lateness_us
         merged_away = {w for merge, _ in self._merges for w in merge.of if w != merge.into}
-        windows = dict.fromkeys(pane.window for pane, _ in self._panes)
+        windows = dict.fromkeys(pane.window for pane, _, _ in self._panes)
         for window in windows:
             complete = self._reached(window.end)
             if window in merged_away or complete is None:
@@ -277,6 +282,3 @@ def _shown(pane: Pane, aggregate: str | None) -> str:
         return value_text(pane.value)
     return value_text(pane.values[aggregate])
 
-
-def _is_plain(element: TracedElement) -> bool:
-    return set(element.values) == {"value"}

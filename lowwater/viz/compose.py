@@ -10,7 +10,7 @@ from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
-from lowwater.viz._trace import StageTrace, TracedMove
+from lowwater.engine.trace import StageTrace, TracedMove
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import move_title
 
@@ -134,6 +134,8 @@ def _watermark(
 
 def _title(trace: StageTrace, shown: str | None) -> str:
     windowing = trace.windowing
+    if windowing is None:
+        return f"{trace.name}: a process without windows"
     value = "" if shown is None else f"{shown} = {trace.aggregates[shown]!r}: "
     lateness = windowing.lateness_us
     parts = [repr(windowing.windows), repr(windowing.trigger), windowing.mode]

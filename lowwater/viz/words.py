@@ -7,7 +7,7 @@ from typing import Any
 
 from lowwater.engine.panes import Pane
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
-from lowwater.viz._trace import TracedElement, TracedMerge, TracedMove
+from lowwater.engine.trace import TracedElement, TracedMerge, TracedMove
 from lowwater.windows import Window
 
 LONGEST_VALUE = 12
