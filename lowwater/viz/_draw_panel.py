@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import final
 
 from lowwater.viz.labels import Room
@@ -116,7 +117,7 @@ class PanelDrawing:
             # Without a known value, or beyond the picture, there is no line to draw upwards.
             if step.x not in self._scene.x:
                 points.pop()
-            for one, two in zip(points, points[1:], strict=False):
+            for one, two in pairwise(points):
                 self._room.avoid(_around(one, two))
             if len(points) > 1 and len(set(points)) > 1:
                 yield Path(tuple(points), "watermark", title=step.title)
@@ -131,11 +132,9 @@ class PanelDrawing:
             points = ((left, y + 5), (left, y - 2), (right, y - 2), (right, y + 5))
             yield Path(points, "bracket", since=since, title=bracket.title)
             for at, (start, end) in enumerate(bracket.parts):
-                low = y + 5 + 3 * (at % 2)
-                middle = (self._across(start) + self._across(end)) / 2
-                ends = ((self._across(start) + 1, low), (self._across(end) - 1, low))
-                yield Path(ends, "bracket", since=since, title=bracket.title)
-                yield Path(((middle, low), (middle, y - 2)), "bracket", since=since)
+                low = y + 3 + 3 * (at % 2)
+                ends = ((self._across(start) + 2, low), (self._across(end) - 2, low))
+                yield Path(ends, "merged", since=since, title=bracket.title)
             self._room.avoid(Area(left, y - 3, right, y + 9))
 
     def _retraction_lines(self) -> Iterator[Shape]:
@@ -205,7 +204,7 @@ class PanelDrawing:
             yield Rect(place, "plate", 3, retraction.y, retraction.title)
             yield Label(
                 place.left, place.top + 11, retraction.value, "retract-text", 11.5, "start",
-                retraction.y, retraction.title, struck=True,
+                retraction.y, retraction.title,
             )  # fmt: skip
 
     def _place(self, left: int, right: int, bottom: int, top: int) -> Area:
@@ -218,9 +217,16 @@ def _places(box: Area, wide: float, high: float) -> Iterator[tuple[float, Area]]
     Best is below the box's upper edge, on the left; then lower in it; then above it.
     """
     inner = box.right - box.left - 8
-    lefts = [(0.0, box.left + 4), (8.0, box.right - 4 - wide), (12.0, box.left + 4 + (inner - wide) / 2)]
+    lefts = [
+        (0.0, box.left + 4),
+        (8.0, box.right - 4 - wide),
+        (12.0, box.left + 4 + (inner - wide) / 2),
+    ]
     if wide > inner:
-        lefts = [(60.0 + 4 * (wide - inner), box.left + 4), (70.0 + 4 * (wide - inner), box.right - 4 - wide)]
+        lefts = [
+            (60.0 + 4 * (wide - inner), box.left + 4),
+            (70.0 + 4 * (wide - inner), box.right - 4 - wide),
+        ]
     tops = [(3.0, box.top + 3 + down) for down in (0.0,)]
     room = box.bottom - box.top - high - 4
     tops += [(10.0 + 0.4 * down, box.top + 3 + down) for down in range(6, int(room), 6)]

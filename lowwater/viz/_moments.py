@@ -45,7 +45,8 @@ class Moments:
             step += kind <= _MOVE or (order, kind) != before
             before = (order, kind)
             found[kind][at] = step
-        return cls(*found, steps=True)
+        elements, moves, merges, panes = found
+        return cls(elements, moves, merges, panes, steps=True)
 
 
 _ELEMENT, _MOVE, _MERGE, _PANE = range(4)

@@ -7,22 +7,29 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, cast, final
 
 from lowwater.engine.panes import Pane
+from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.time import saturating_add
 from lowwater.viz._moments import Moments
-from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.viz.scene import (
     Band,
     Box,
     Bracket,
     Cell,
-    Fate,
     Mark,
     Panel,
     Retraction,
     Span,
     WatermarkStep,
 )
-from lowwater.viz.words import element_title, key_text, merge_title, pane_title, value_text
+from lowwater.viz.words import (
+    MINUS,
+    element_title,
+    key_text,
+    merge_title,
+    pane_title,
+    reason_text,
+    value_text,
+)
 from lowwater.windows import Window
 
 MOST_MARKS = 300
@@ -133,17 +140,17 @@ class PanelOf:
     def _mark(self, element: TracedElement, y: int, column: str | None) -> Mark:
         text = ""
         values = element.values
-        if column in values:
+        if column is not None and column in values:
             text = value_text(values[column], 6)
         elif set(values) == {"value"}:
             text = value_text(values["value"], 6)
         elif not values and isinstance(element.record, (int, float, str)):
             text = value_text(element.record, 6)
         if element.retract:
-            text = f"−{text}"
+            text = f"{MINUS}{text}"
         return Mark(
-            element.time, y, text, cast(Fate, element.fate), element_title(element, column),
-            retract=element.retract,
+            element.time, y, text, element.fate, element_title(element, column),
+            retract=element.retract, reason=reason_text(element),
         )  # fmt: skip
 
     def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[Cell]:
@@ -199,7 +206,7 @@ class PanelOf:
         for pane, y, _ in self._panes:
             if pane.kind == "retract":
                 yield Retraction(
-                    pane.window.start, pane.window.end, y, f"−{_shown(pane, aggregate)}",
+                    pane.window.start, pane.window.end, y, f"{MINUS}{_shown(pane, aggregate)}",
                     pane_title(pane),
                 )  # fmt: skip
 
@@ -281,4 +288,3 @@ def _shown(pane: Pane, aggregate: str | None) -> str:
     if aggregate is None or aggregate not in pane.values:
         return value_text(pane.value)
     return value_text(pane.values[aggregate])
-

@@ -71,10 +71,10 @@ def moment_text(at: int, period: int) -> str:
     return f"{text}.{when.microsecond:06}"[: 9 + _decimals(period)]
 
 
-
-
-def short_text(at: int, span: Span) -> str:
+def short_text(at: int, span: Span, *, seconds: bool = False) -> str:
     """Return an instant as short as a span that holds it allows: the time of day, or the date.
+
+    Seconds are left out where they are none, unless they are asked for.
 
     >>> short_text(946728026_000_000, Span(946728000_000_000, 946729000_000_000))
     '12:00:26'
@@ -84,8 +84,8 @@ def short_text(at: int, span: Span) -> str:
     if not time:
         return full
     if span.low // DAY_US == span.high // DAY_US == at // DAY_US:
-        return time.removesuffix(":00") if time.count(":") > 1 else time
-    return date if time == "00:00:00" else f"{date[5:]} {time}"
+        return time if seconds else time.removesuffix(":00")
+    return date if time == "00:00:00" and not seconds else f"{date[5:]} {time}"
 
 
 def day_text(span: Span) -> str:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+from lowwater.engine.trace import StageTrace, TracedMove
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
-from lowwater.engine.trace import StageTrace, TracedMove
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import move_title
 
@@ -22,7 +22,9 @@ _AIR = 30
 """A thirtieth of an axis is left free at either end."""
 
 
-def compose(trace: StageTrace, *, keys: Sequence[Any] | None = None, column: str | None = None) -> Scene:
+def compose(
+    trace: StageTrace, *, keys: Sequence[Any] | None = None, column: str | None = None
+) -> Scene:
     """Return the scene of a stage. O(n log n) in elements and panes.
 
     Args:
@@ -38,7 +40,7 @@ def compose(trace: StageTrace, *, keys: Sequence[Any] | None = None, column: str
     chosen, left_out = _keys(trace, keys)
     moments = Moments.of(trace)
     x, y = _x_span(trace), _y_span(moments)
-    watermark = tuple(_watermark(trace.moves, moments.moves, x))
+    watermark = tuple(_watermark(trace.moves, moments.moves))
     panels: list[Panel] = []
     for key in chosen:
         panel = PanelOf(trace, key, moments, x, y, watermark)
@@ -94,10 +96,12 @@ def _x_span(trace: StageTrace) -> Span:
     core = [*kept, *edges]
     dropped = [element.time for element in trace.elements]
     if not core:
-        core = dropped or [m.input_watermark for m in trace.moves if not _endless(m.input_watermark)]
+        core = dropped or [
+            m.input_watermark for m in trace.moves if not _endless(m.input_watermark)
+        ]
     if not core:
         return Span(0, 1)
-    low, high = min(core), max(core)
+    low, high = int(min(core)), int(max(core))
     reach = max(1, high - low) * _FAR
     low = max(min(low, *dropped, low), low - reach)
     high = min(max(high, *dropped, high), high + reach)
@@ -122,9 +126,7 @@ def _endless(at: int) -> bool:
     return at >= END_OF_TIME - 2 * 86_400_000_000 or at <= START_OF_TIME + 2 * 86_400_000_000
 
 
-def _watermark(
-    moves: Sequence[TracedMove], moments: Sequence[int], x: Span
-) -> Iterator[WatermarkStep]:
+def _watermark(moves: Sequence[TracedMove], moments: Sequence[int]) -> Iterator[WatermarkStep]:
     at = START_OF_TIME
     for move, y in zip(moves, moments, strict=True):
         if move.input_watermark != at:

@@ -100,7 +100,7 @@ class Diagram:
         return to_text(self.scene, width=width, rows=rows)
 
     def save(self, path: PathLike) -> None:
-        """Write it to a file: ``.svg``, ``.html``, ``.txt``, or by matplotlib ``.png`` and ``.gif``.
+        """Write a file: ``.svg``, ``.html``, ``.txt``, by matplotlib ``.png`` and ``.gif``.
 
         Raises:
             InvalidArgument: The file's name ends otherwise, or it cannot be written.

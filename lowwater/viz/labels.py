@@ -46,9 +46,9 @@ class Room:
         for number, (cost, area) in enumerate(candidates):
             if cost >= best_cost or not self._fits(area) or not self.is_free(area):
                 continue
-            cost += sum(area.overlap(line) for line in self._lines.near(area))
-            if cost < best_cost:
-                best, best_cost, best_area = number, cost, area
+            total = cost + sum(area.overlap(line) for line in self._lines.near(area))
+            if total < best_cost:
+                best, best_cost, best_area = number, total, area
         if best_area is not None:
             self._taken.add(best_area)
         return best

@@ -14,9 +14,10 @@ from lowwater.viz.shapes import Area, Frame, Label, Path, Picture, Rect, Shape, 
 
 WIDTH = 800
 _MARGIN = 14.0
-_LEFT, _BELOW, _ABOVE = 62.0, 40.0, 20.0
+_LEFT, _BELOW, _ABOVE = 72.0, 40.0, 20.0
 _HEIGHTS = {1: 440.0, 2: 300.0}
 _HEIGHT_OF_MANY = 230.0
+_BOLD = 1.13
 
 
 @final
@@ -83,19 +84,19 @@ def _wrapped(text: str, width: float, size: float) -> list[str]:
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".lstrip()
-        if text_width(longer, size) <= width or not lines[-1]:
+        if text_width(longer, size) * _BOLD <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     if len(lines) > 3:
         lines = [*lines[:2], " ".join(lines[2:])]
-    return [fitted(line, width, size) for line in lines]
+    return [fitted(line, width / _BOLD, size) for line in lines]
 
 
 def _panel(scene: Scene, panel: Panel, plot: Plot, *, titled: bool) -> Iterator[Shape]:
     area = plot.area
     if titled:
-        name = fitted(panel.name, area.right - area.left, 12)
+        name = fitted(panel.name, (area.right - area.left) / _BOLD, 12)
         yield Label(area.left, area.top - 6, name, "head", 12)
     yield from _grid(scene, plot)
     yield from PanelDrawing(scene, panel, plot.area, plot.across, plot.up).shapes()
@@ -124,7 +125,7 @@ def _axis_names(scene: Scene, plot: Plot) -> Iterator[Shape]:
     if not scene.steps and day_text(scene.y) != day_text(scene.x):
         up = fitted(f"{up} ({day_text(scene.y)})", area.bottom - area.top, 11.5)
     centre = (area.top + area.bottom) / 2
-    yield Label(area.left - 52, centre, up, "text", 11.5, "middle", turned=True)
+    yield Label(area.left - 64, centre, up, "text", 11.5, "middle", turned=True)
 
 
 def _event_name(scene: Scene, area: Area) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from lowwater.viz.marks import mark_shapes
 from lowwater.viz.scene import Fate, Mark, Scene
 from lowwater.viz.shapes import Area, Label, Path, Rect, Shape, text_width
-from lowwater.viz.words import fate_text
+from lowwater.viz.words import MINUS, fate_text
 
 _SIZE = 10.5
 _KEY = 24.0
@@ -39,7 +39,7 @@ def _entries(scene: Scene) -> Iterator[tuple[_Key, str]]:
     for fate in sorted(fates, key=["kept", "late", "partly late", "duplicate"].index):
         yield _mark(Mark(0, 0, "", fate, "")), fate_text(fate)
     if any(mark.retract for mark in marks):
-        yield _mark(Mark(0, 0, "−", "kept", "", retract=True)), "takes an element back"
+        yield _mark(Mark(0, 0, MINUS, "kept", "", retract=True)), "takes an element back"
     if any(panel.cells for panel in scene.panels):
         yield _box("dense", 0.45), "many elements"
     if scene.watermark:

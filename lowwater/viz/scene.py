@@ -52,6 +52,7 @@ class Mark:
         fate: What became of it.
         title: All of it in words, and why it was dropped if it was.
         retract: Whether it takes an element back.
+        reason: That and why it was dropped, in words; empty if it was not.
     """
 
     x: int
@@ -60,6 +61,7 @@ class Mark:
     fate: Fate
     title: str
     retract: bool = False
+    reason: str = ""
 
 
 @final

@@ -71,7 +71,6 @@ class Label:
     since: int | None = None
     title: str | None = None
     turned: bool = False
-    struck: bool = False
 
     @property
     def area(self) -> Area:

@@ -38,7 +38,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 
 
 def escaped(text: str) -> str:
-    """Return text as XML takes it anywhere; signs that XML cannot hold become ``\\ufffd``."""
+    """Return text as XML takes it anywhere; for signs that XML cannot hold, the replacement."""
     return "".join(_ESCAPES.get(sign) or (sign if _allowed(sign) else "\ufffd") for sign in text)
 
 
@@ -55,7 +55,7 @@ def _element(shape: Shape, number: dict[int, int]) -> str:
             name, attributes, inner = "rect", _rect(shape), title
         case Path():
             name, attributes, inner = "path", _path(shape), title
-        case Label():
+        case _:
             name, attributes, inner = "text", _label(shape), title + escaped(shape.text)
     open_tag = f'<{name} class="{shape.style}"{since} {" ".join(attributes)}'
     return f"{open_tag}>{inner}</{name}>" if inner else f"{open_tag}/>"
@@ -84,8 +84,6 @@ def _label(label: Label) -> Iterator[str]:
         yield f'text-anchor="{label.anchor}"'
     if label.turned:
         yield f'transform="rotate(-90 {_n(label.x)} {_n(label.y)})"'
-    if label.struck:
-        yield 'text-decoration="line-through"'
 
 
 def _n(value: float) -> str:

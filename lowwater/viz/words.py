@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lowwater.engine.panes import Pane
-from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.engine.trace import TracedElement, TracedMerge, TracedMove
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.windows import Window
 
+MINUS = "\u2212"
+"""What stands before a value that is taken back."""
 LONGEST_VALUE = 12
 LONGEST_TITLE = 200
 _REASONS = {
@@ -64,10 +66,17 @@ def element_title(element: TracedElement, column: str | None) -> str:
         f"came at {format_instant(element.clock)}",
         f"watermark then {watermark_text(element.watermark)}",
     ]
-    if element.fate != "kept":
-        reason = _REASONS.get(element.reason or "", element.reason or "")
-        lines.append(f"{fate_text(element.fate)}{f': {reason}' if reason else ''}")
+    if reason := reason_text(element):
+        lines.append(reason)
     return "\n".join(lines)
+
+
+def reason_text(element: TracedElement) -> str:
+    """Return that and why an element was dropped; nothing if it was not."""
+    if element.fate == "kept":
+        return ""
+    reason = _REASONS.get(element.reason or "", element.reason or "")
+    return f"{fate_text(element.fate)}{f': {reason}' if reason else ''}"
 
 
 def fate_text(fate: str) -> str:
