@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from lowwater.engine.process import timer as timer
     from lowwater.engine.process import value_cell as value_cell
     from lowwater.engine.steps import PaneBatch as PaneBatch
+    from lowwater.engine.trace import Trace as Trace
+    from lowwater.engine.trace import TracedElement as TracedElement
     from lowwater.engine.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
     from lowwater.errors import InternalError as InternalError
@@ -66,6 +68,13 @@ if TYPE_CHECKING:
     from lowwater.errors import StateError as StateError
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
+    from lowwater.explain import Difference as Difference
+    from lowwater.explain import Explanation as Explanation
+    from lowwater.explain import Finding as Finding
+    from lowwater.explain import Findings as Findings
+    from lowwater.explain import LatenessProfile as LatenessProfile
+    from lowwater.explain import check as check
+    from lowwater.explain import diff as diff
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Result as Result
@@ -131,11 +140,13 @@ _PLACES = {
         "set_cell timer value_cell"
     ),
     "lowwater.engine.steps": "PaneBatch",
+    "lowwater.engine.trace": "Trace TracedElement",
     "lowwater.engine.windowing": "Windowing",
     "lowwater.errors": (
         "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
         "UnsupportedByRunner"
     ),
+    "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
         "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
         "read_csv read_jsonl read_parquet run"

@@ -254,10 +254,7 @@ class Recorder:
                 name: tuple(row for part in parts for row in part.rows(np.arange(part.length)))
                 for name, parts in zip(self._sources, self._read, strict=True)
             },
-            idle_after={
-                name: read.idle_after_us
-                for name, read in zip(self._sources, self._graph.reads, strict=True)
-            },
+            reads=dict(zip(self._sources, self._graph.reads, strict=True)),
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph import Read
 from lowwater.engine.panes import ErrorRecord, Pane
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument, nearest
@@ -162,15 +163,14 @@ class Trace:
         errors: The dead letters.
         sources: Where each source stood, by its name.
         read: The records that each source gave, by its name, before any step.
-        idle_after: After how long, in microseconds, others wait no more for a source; by its name,
-            ``None`` where they wait for ever.
+        reads: The sources themselves, as the pipeline says them, by name.
     """
 
     stages: tuple[StageTrace, ...]
     errors: tuple[ErrorRecord, ...] = ()
     sources: Mapping[str, tuple[TracedSource, ...]] = field(default_factory=dict)
     read: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    idle_after: Mapping[str, int | None] = field(default_factory=dict)
+    reads: Mapping[str, Read] = field(default_factory=dict)
 
     def stage(self, name: str | None = None) -> StageTrace:
         """Return a stage by its name; the last one unless named.

@@ -12,13 +12,13 @@ from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import compose
 from lowwater.viz.layout import lay_out
 from lowwater.viz.palette import Theme
+from lowwater.viz.saving import save_picture
 from lowwater.viz.scene import Scene
 from lowwater.viz.shapes import Picture
 from lowwater.viz.stepper import to_html
 from lowwater.viz.svg import to_svg
 from lowwater.viz.timeline import to_text
 
-_KINDS = (".gif", ".html", ".png", ".svg", ".txt")
 _THEMES = ("auto", "light", "dark")
 
 
@@ -107,33 +107,8 @@ class Diagram:
             UnsupportedByRunner: matplotlib is not there.
         """
         (place,) = as_paths(path)
-        target = Path(place)
-        kind = target.suffix.lower()
-        try:
-            match kind:
-                case ".svg":
-                    target.write_text(self.to_svg(), encoding="utf-8")
-                case ".html":
-                    target.write_text(self.to_html(), encoding="utf-8")
-                case ".txt":
-                    target.write_text(str(self), encoding="utf-8")
-                case ".png" | ".gif":
-                    from lowwater.viz.raster import to_gif, to_png
-
-                    draw = to_png if kind == ".png" else to_gif
-                    target.write_bytes(draw(self.picture, theme=self.theme))
-                case _:
-                    raise InvalidArgument(
-                        f"{str(target)!r} is no kind of picture known",
-                        where="save",
-                        mend=f"End it with one of {', '.join(_KINDS)}",
-                    )
-        except OSError as error:
-            raise InvalidArgument(
-                f"{str(target)!r} cannot be written: {error.strerror or error}",
-                where="save",
-                mend="Name another file",
-            ) from None
+        texts = {".svg": self.to_svg, ".html": self.to_html, ".txt": self.__str__}
+        save_picture(Path(place), self.picture, self.theme, texts)
 
     def __str__(self) -> str:
         return self.to_text()

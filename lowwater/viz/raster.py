@@ -99,7 +99,7 @@ def _draw(figure: Any, picture: Picture, theme: Theme, frame: int) -> None:
 def _draw_rect(
     axes: Any, rect: Rect, style: Style, colours: Mapping[str, str], order: int, share: float
 ) -> None:
-    from matplotlib.patches import FancyBboxPatch, Rectangle
+    from matplotlib.patches import Ellipse, FancyBboxPatch, Rectangle
 
     area = rect.area
     wide, high = area.right - area.left, area.bottom - area.top
@@ -109,7 +109,10 @@ def _draw_rect(
             return
     options = _patch_options(style, colours, order, rect.opacity)
     place = (area.left, area.top)
-    if rect.round:
+    if rect.round and min(wide, high) <= 2 * rect.round and abs(wide - high) < 0.01:
+        middle = (area.left + wide / 2, area.top + high / 2)
+        axes.add_patch(Ellipse(middle, wide, high, **options))
+    elif rect.round:
         corner = min(rect.round, wide / 2, high / 2)
         box = f"round,pad=0,rounding_size={corner}"
         axes.add_patch(FancyBboxPatch(place, wide, high, boxstyle=box, **options))
