@@ -10,15 +10,19 @@ from lowwater.viz.labels import Room
 from lowwater.viz.legend import has_ideal
 from lowwater.viz.marks import dot_shapes, mark_area, mark_shapes
 from lowwater.viz.scene import Box, Mark, Panel, Retraction, Scene
-from lowwater.viz.shapes import Area, Label, Path, Rect, Shape, text_width
+from lowwater.viz.shapes import BOLD, Area, Label, Path, Rect, Shape, text_width
 
 _STYLES = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late", "OPEN": "open"}
 _MOST_LARGE = 60
 """Above so many elements in a panel each is a dot without its value."""
 _MOST_LABELS = 150
+_FEW_BOXES = 24
+"""Above so many panes in a panel labels stay inside their boxes, and retractions have none."""
 _RADIUS = 9.0
 _VALUE, _TIMING = 13.0, 9.5
 _LINE = 1.5
+_FORM_COST = 50.0
+"""What it costs to write a label on two lines; and twice that, to leave its timing out."""
 
 
 @final
@@ -44,7 +48,7 @@ class PanelDrawing:
         self._scene, self._panel, self._area = scene, panel, area
         self._across, self._up = across, up
         self._room = Room(Area(area.left + 1, area.top + 1, area.right - 1, area.bottom - 1))
-        self._overlays: list[Shape] = []
+        self._few = len(panel.boxes) <= _FEW_BOXES
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes, the hindmost first."""
@@ -64,7 +68,7 @@ class PanelDrawing:
         if sum(len(part) for part in (self._panel.boxes, self._panel.retractions)) <= _MOST_LABELS:
             for box in sorted(self._panel.boxes, key=lambda box: box.top - box.bottom):
                 yield from self._box_label(box)
-            for retraction in self._panel.retractions:
+            for retraction in self._panel.retractions if self._few else ():
                 yield from self._retraction_label(retraction)
         yield from marks
 
@@ -145,7 +149,7 @@ class PanelDrawing:
             yield Path(ends, "retract", since=since, title=retraction.title)
 
     def _marks(self) -> Iterator[Shape]:
-        large = len(self._panel.marks) <= _MOST_LARGE
+        large = len(self._panel.marks) <= _MOST_LARGE and not self._panel.cells
         for mark in self._panel.marks:
             x, y = self._across(mark.x), self._up(mark.y)
             area = mark_area(mark, x, y, _RADIUS)
@@ -171,12 +175,12 @@ class PanelDrawing:
         if box.kind == "OPEN":
             return
         area = self._place(box.left, box.right, box.bottom, box.top)
-        value, timing = text_width(box.value, _VALUE), text_width(box.label, _TIMING)
+        value, timing = text_width(box.value, _VALUE) * BOLD, text_width(box.label, _TIMING)
         sizes = [(value + 5 + timing, 15.0), (max(value, timing), 26.0), (value, 15.0)]
         found = [
-            (cost + 400 * form, place, form)
+            (cost + _FORM_COST * form, place, form)
             for form, (wide, high) in enumerate(sizes)
-            for cost, place in _places(area, wide, high)
+            for cost, place in _places(area, wide, high, outside=self._few)
         ]
         chosen = self._room.place((cost, place) for cost, place, _ in found)
         if chosen is None:
@@ -196,8 +200,8 @@ class PanelDrawing:
     def _retraction_label(self, retraction: Retraction) -> Iterator[Shape]:
         y = self._up(retraction.y)
         area = Area(self._across(retraction.left), y, self._across(retraction.right), y + 22)
-        wide = text_width(retraction.value, 11.5)
-        found = list(_places(area, wide, 14))
+        wide = text_width(retraction.value, 11.5) * BOLD
+        found = list(_places(area, wide, 14, outside=True))
         chosen = self._room.place(found)
         if chosen is not None:
             _, place = found[chosen]
@@ -211,31 +215,28 @@ class PanelDrawing:
         return Area(self._across(left), self._up(top), self._across(right), self._up(bottom))
 
 
-def _places(box: Area, wide: float, high: float) -> Iterator[tuple[float, Area]]:
+def _places(box: Area, wide: float, high: float, *, outside: bool) -> Iterator[tuple[float, Area]]:
     """Yield places for a label of a box and what each costs, the best first.
 
-    Best is below the box's upper edge, on the left; then lower in it; then above it.
+    Best is below the box's upper edge, on the left; then lower in it; then, if it may be outside,
+    above it and below it.
     """
     inner = box.right - box.left - 8
-    lefts = [
-        (0.0, box.left + 4),
-        (8.0, box.right - 4 - wide),
-        (12.0, box.left + 4 + (inner - wide) / 2),
-    ]
-    if wide > inner:
-        lefts = [
-            (60.0 + 4 * (wide - inner), box.left + 4),
-            (70.0 + 4 * (wide - inner), box.right - 4 - wide),
-        ]
-    tops = [(3.0, box.top + 3 + down) for down in (0.0,)]
+    # A label wider than its box would be read as its neighbour's: each pixel too many costs.
+    over = max(0.0, wide - inner)
+    right, middle = box.right - 4 - wide, box.left + 4 + (inner - wide) / 2
+    lefts = ((4 * over, box.left + 4), (8 + 4 * over, right), (12 + 4 * over, middle))
+    tops = [(3.0, box.top + 3)]
     room = box.bottom - box.top - high - 4
     tops += [(10.0 + 0.4 * down, box.top + 3 + down) for down in range(6, int(room), 6)]
-    tops += [(45.0 + 2 * above, box.top - 3 - high - above) for above in range(0, 31, 6)]
-    tops += [(120.0 + 3 * below, box.bottom + 3 + below) for below in range(0, 19, 6)]
+    if outside:
+        tops += [(45.0 + 2 * above, box.top - 3 - high - above) for above in range(0, 31, 6)]
+        tops += [(120.0 + 3 * below, box.bottom + 3 + below) for below in range(0, 19, 6)]
     for across, left in lefts:
         for cost, top in tops:
-            over = max(0.0, top + high - box.bottom) if top >= box.top else 0.0
-            yield across + cost + 4 * over, Area(left, top, left + wide, top + high)
+            too_low = max(0.0, top + high - box.bottom) if top >= box.top else 0.0
+            if outside or (too_low <= 0 and over <= 0):
+                yield across + cost + 4 * too_low, Area(left, top, left + wide, top + high)
 
 
 def _around(one: tuple[float, float], two: tuple[float, float]) -> Area:

@@ -17,6 +17,7 @@ from lowwater.viz.layers import Layers
 from lowwater.viz.palette import Theme
 from lowwater.viz.saving import save_picture
 from lowwater.viz.shapes import (
+    BOLD,
     Area,
     Label,
     Picture,
@@ -47,7 +48,7 @@ class Node:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class GraphDiagram:
-    """A pipeline as a graph, sources on top; thick arrows are where records are exchanged by key.
+    """A pipeline as a graph, sources on top; by each arrow stands how records come together.
 
     Args:
         nodes: Sources and stages, each behind those it reads.
@@ -170,7 +171,7 @@ def _texts(node: Node) -> tuple[str, ...]:
 
 
 def _width(node: Node) -> float:
-    return min(_WIDEST, max(text_width(text, _TEXT) * 1.13 for text in _texts(node)) + 24)
+    return min(_WIDEST, max(text_width(text, _TEXT) * BOLD for text in _texts(node)) + 24)
 
 
 def _height(node: Node) -> float:
@@ -187,7 +188,7 @@ def _box(node: Node, area: Area) -> Iterator[Shape]:
     for at, text in enumerate(_texts(node)):
         style = "text" if at <= len(node.lines) else "watermark-name"
         style = "head" if at == 0 else style
-        shown = fitted(text, room if style == "text" else room / 1.13, _TEXT)
+        shown = fitted(text, room if style == "text" else room / BOLD, _TEXT)
         yield Label((area.left + area.right) / 2, y, shown, style, _TEXT, "middle", None, title)
         y += _LINE_HEIGHT
 

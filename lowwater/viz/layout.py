@@ -10,14 +10,24 @@ from lowwater.viz._draw_panel import PanelDrawing
 from lowwater.viz.axes import count_ticks, day_text, short_text, ticks
 from lowwater.viz.legend import legend
 from lowwater.viz.scene import Panel, Scene, Span
-from lowwater.viz.shapes import Area, Frame, Label, Path, Picture, Rect, Shape, fitted, text_width
+from lowwater.viz.shapes import (
+    BOLD,
+    Area,
+    Frame,
+    Label,
+    Path,
+    Picture,
+    Rect,
+    Shape,
+    fitted,
+    text_width,
+)
 
 WIDTH = 800
 _MARGIN = 14.0
 _LEFT, _BELOW, _ABOVE = 72.0, 40.0, 20.0
 _HEIGHTS = {1: 440.0, 2: 300.0}
 _HEIGHT_OF_MANY = 230.0
-_BOLD = 1.13
 
 
 @final
@@ -84,19 +94,19 @@ def _wrapped(text: str, width: float, size: float) -> list[str]:
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".lstrip()
-        if text_width(longer, size) * _BOLD <= width or not lines[-1]:
+        if text_width(longer, size) * BOLD <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     if len(lines) > 3:
         lines = [*lines[:2], " ".join(lines[2:])]
-    return [fitted(line, width / _BOLD, size) for line in lines]
+    return [fitted(line, width / BOLD, size) for line in lines]
 
 
 def _panel(scene: Scene, panel: Panel, plot: Plot, *, titled: bool) -> Iterator[Shape]:
     area = plot.area
     if titled:
-        name = fitted(panel.name, (area.right - area.left) / _BOLD, 12)
+        name = fitted(panel.name, (area.right - area.left) / BOLD, 12)
         yield Label(area.left, area.top - 6, name, "head", 12)
     yield from _grid(scene, plot)
     yield from PanelDrawing(scene, panel, plot.area, plot.across, plot.up).shapes()

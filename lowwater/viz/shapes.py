@@ -119,6 +119,8 @@ class Picture:
     frames: tuple[Frame, ...] = ()
 
 
+BOLD = 1.13
+"""How much wider bold text is."""
 _NARROW = frozenset("iljtfr.,:;'|!()[]{}I1 -")
 _WIDE = frozenset("mwMWOQ@%#—…∞")
 
