@@ -107,14 +107,16 @@ class PanelDrawing:
     def _watermark(self) -> Iterator[Shape]:
         steps = self._scene.watermark
         y_span = self._scene.y
-        x_before = None
+        x_before: float | None = None
         for at, step in enumerate(steps):
             above = steps[at + 1].y if at + 1 < len(steps) else y_span.high
             if above < y_span.low:
                 continue
             x, y = self._across(step.x), self._up(step.y)
             # Before the first step nothing is known: the line comes in from the left.
-            begin = x_before if x_before is not None else self._across(self._scene.x.low)
+            if x_before is None:
+                x_before = x if step.y <= y_span.low else self._across(self._scene.x.low)
+            begin = x_before
             x_before = x
             points = [] if step.y < y_span.low else [(begin, y)]
             points += [(x, y), (x, self._up(above))]

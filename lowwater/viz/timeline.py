@@ -203,4 +203,5 @@ def _legend(scene: Scene) -> str:
 
 
 def _plain(line: str) -> str:
-    return line.replace(MINUS, "-").replace("…", "...")
+    shown = line.replace(MINUS, "-").replace("…", "...")
+    return "".join(sign if sign.isprintable() else "?" for sign in shown)
