@@ -94,7 +94,7 @@ class Diagram:
         """Return it as a timeline of text, a line for each moment.
 
         Args:
-            width: How many signs a line has at most.
+            width: How many signs a line has; long notes on the right may stick out.
             rows: How many moments are shown for each key at most; the middle is left out.
         """
         return to_text(self.scene, width=width, rows=rows)

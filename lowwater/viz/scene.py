@@ -207,7 +207,7 @@ class Scene:
     @property
     def frames(self) -> tuple[int, ...]:
         """The moments at which something comes to the picture, rising."""
-        moments = {step.y for step in self.watermark}
+        moments = {step.y for step in self.watermark if step.y > self.y.low}
         for panel in self.panels:
             moments.update(mark.y for mark in panel.marks)
             moments.update(box.top for box in panel.boxes)

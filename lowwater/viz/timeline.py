@@ -11,6 +11,7 @@ Only what users wrote themselves, keys and values, may hold other signs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import final
 
 from lowwater.errors import InvalidArgument, describe
@@ -38,7 +39,7 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
 
     Args:
         scene: What to show.
-        width: Signs in a line at most, notes to the right of the timeline apart.
+        width: Signs in a line; long notes to the right of the timeline may stick out.
         rows: Moments shown of each key at most; the middle is left out.
 
     Raises:
@@ -51,7 +52,7 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
                 where="to_text",
                 mend=f"Use {least} or more",
             )
-    lines = [scene.title]
+    lines = wrap(scene.title, width, subsequent_indent="  ")
     for panel in scene.panels:
         lines += _Timeline(scene, panel, width, rows).lines()
     lines += [*scene.notes, _legend(scene)]
@@ -68,7 +69,7 @@ class _Timeline:
         for moment, happening in _happenings(scene, panel):
             self._moments.setdefault(scene.y.clip(moment), []).append(happening)
         self._margin = 2 + max((len(self._name(at)) for at in self._moments), default=5)
-        self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 34))
+        self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 44))
         self._edges = {
             self._column(edge)
             for box in panel.boxes
@@ -175,8 +176,8 @@ class _Timeline:
 
 def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
     """Yield (moment, what happened): at one moment in the order in which lines name it."""
-    yield from ((step.y, step) for step in scene.watermark if step.y in scene.y)
-    before = [step for step in scene.watermark if step.y < scene.y.low]
+    yield from ((step.y, step) for step in scene.watermark if step.y > scene.y.low)
+    before = [step for step in scene.watermark if step.y <= scene.y.low]
     if before and panel.marks:
         yield min(mark.y for mark in panel.marks), before[-1]
     yield from ((cell.bottom, cell) for cell in panel.cells)
