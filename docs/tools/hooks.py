@@ -1,4 +1,4 @@
-"""What mkdocs puts into pages while it builds: the help of each command, as the commands say it."""
+"""What mkdocs puts into pages while it builds: the help of each command, and pictures of runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from docs.tools.figures import with_figures
 from lowwater.cli import _parser
 
 MARK = "<!-- help of each command -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the mark by the help of each command."""
-    return markdown.replace(MARK, "\n".join(commands()))
+    """Replace the marks in a page."""
+    return with_figures(markdown.replace(MARK, "\n".join(commands())))
 
 
 def commands() -> Iterator[str]:

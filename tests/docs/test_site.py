@@ -15,6 +15,7 @@ import yaml
 
 import lowwater as lw
 import lowwater.testing
+from docs.tools.figures import with_figures
 from docs.tools.markdown import as_markdown
 from tests.docs.test_pages import ROOT
 
@@ -76,6 +77,33 @@ def test_docstrings_become_markdown() -> None:
         "A `Instant`, or `run`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\n```text\n== ==\na  b\n== ==\n```"
     )
     assert as_markdown(text) == shown
+
+
+def test_marks_become_pictures_of_what_the_page_gives() -> None:
+    page = """```python
+class Shown:
+    def to_svg(self):
+        return "<svg>\\n\\n<b>here</b></svg>"
+```
+before
+<!-- figure: Shown() -->
+```python
+raise AssertionError("behind the last mark nothing runs")
+```
+"""
+    made = with_figures(page)
+    assert '<div class="figure">\n<svg>\n<b>here</b></svg>\n</div>\n```python' in made
+    assert made.startswith("```python\nclass Shown:")
+    assert with_figures(made) == made, "a page without marks stays as it is"
+
+
+def test_pages_have_pictures() -> None:
+    drawn = [path for path in PAGES if "<!-- figure: " in path.read_text()]
+    assert drawn
+    for path in drawn:
+        text = with_figures(path.read_text())
+        assert "<svg" in text
+        assert "<!-- figure: " not in text
 
 
 class _Needs(HTMLParser):
