@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import tempfile
 from typing import Any
@@ -25,19 +24,18 @@ def with_figures(markdown: str) -> str:
         return markdown
     head, rest = markdown[: marks[-1]], markdown[marks[-1] :]
     names: dict[str, Any] = {"__name__": "page"}
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        os.chdir(folder)
-        try:
-            return _PART.sub(lambda part: _replaced(part, names), head) + rest
-        finally:
-            os.chdir(before)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        return _PART.sub(lambda part: _replaced(part, names), head) + rest
 
 
 def _replaced(part: re.Match[str], names: dict[str, Any]) -> str:
     if part["code"] is not None:
-        exec(compile(part["code"], "page", "exec"), names)
+        exec(compile(part["code"], "page", "exec"), names)  # noqa: S102  # our own page
         return part[0]
-    svg = eval(part["shown"], names).to_svg()
+    svg = eval(part["shown"], names).to_svg()  # noqa: S307  # our own page
     lines = "\n".join(line for line in svg.splitlines() if line.strip())
     return f'<div class="figure">\n{lines}\n</div>'
