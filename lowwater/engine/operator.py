@@ -40,8 +40,10 @@ from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array, saturating_add
 from lowwater.triggers._machine import Elements, Moments
+from lowwater.watermark import Hold
+from lowwater.windows import Window
 
 _NOTHING = StepOutput(None, None)
 
@@ -153,6 +155,19 @@ class WindowOperator:
             stride = 2 * stride + 1  # over the entries that no longer hold, however many they are
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(windows)."""
+        if self.output_watermark >= self._from:
+            return None
+        table = self._state.table
+        rows = table.live()
+        times = self._hold_times(rows)
+        row = rows[[int(times.argmin())]]
+        keys = tuple(column.to_list()[0] for column in self._state.decode_keys(row))
+        key = keys[0] if len(keys) == 1 else keys
+        window = Window(Instant(int(table["start"][row][0])), Instant(int(table["end"][row][0])))
+        return Hold(int(times.min()), f"key {key!r}, window {window}")
 
     def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lowwater.engine.clocks import ArrivalClock, ClockLike
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
-from lowwater.engine.graph import Flow, is_signed
+from lowwater.engine.graph import Flow, Read, is_signed
 from lowwater.engine.pane_records import TIME, records_schema
 from lowwater.engine.pane_table import RESERVED
 from lowwater.engine.records import HIDDEN
@@ -66,6 +66,25 @@ class Stream:
         if self._schema is None:
             return None
         return tuple(name for name in self._schema.names if not name.startswith(HIDDEN))
+
+    def named(self, name: str) -> Stream:
+        """Return the same stream, its source called ``name`` in metrics and explanations.
+
+        To be called before anything else: a stream that is used twice is one source only if it
+        has its name by then.
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"{describe('name', name)} is not a name", mend='Write, say, named("clicks")'
+            )
+        flow = self._flows[0]
+        if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
+            raise InvalidArgument(
+                "only a stream straight from its source can be named: this is its name",
+                where="named",
+                mend="Name it where it is read, or name the stage behind it",
+            )
+        return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
         """Keep the records for which a condition is true; null does not count as true.
