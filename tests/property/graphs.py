@@ -16,13 +16,13 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.clocks import ClockLike
-from lowwater.engine.graph import Flow
+from lowwater.engine.graph import Graph
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position
 from lowwater.pipeline import Pipeline, Stream
+from lowwater.pipeline._outline import stage_outline
 from lowwater.pipeline._checks import inherited_lateness
 from lowwater.pipeline.processed import Processed
-from lowwater.pipeline.readers import _stream
 from lowwater.watermark import WatermarkEstimator
 
 SECOND = 1_000_000
@@ -39,7 +39,7 @@ Node: TypeAlias = Stream | Pipeline | Processed
 @final
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A source whose batches are given; one without rows is a heartbeat."""
+    """A source that can be read again, whose batches are given; one without rows is a heartbeat."""
 
     rows: Sequence[Sequence[Row]] = field(repr=False)
 
@@ -105,13 +105,22 @@ def timers_of(v: int, time: int) -> list[tuple[str, int | None, int | None, int 
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
     """A pipeline with several ends, and how to run it."""
 
     ends: tuple[Pipeline | Processed, ...]
     clock: ClockLike
     options: dict[str, Any]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+    def __repr__(self) -> str:
+        graph = Graph.of([end._stage for end in self.ends])
+        reads = [f"{read.source.rows} {read.watermark} idle {read.idle_after_us}" for read in graph.reads]  # type: ignore[attr-defined]  # ours
+        stages = [stage_outline(stage) for stage in graph.stages]
+        return "\n".join(["", *reads, *stages, f"{self.clock} {self.options}"])
 
 
 def seconds(low: int, high: int) -> st.SearchStrategy[int]:
@@ -170,7 +179,7 @@ def drawn(draw: st.DrawFn, *, idle: bool = True) -> Drawn:
     for _ in range(draw(st.integers(1, 3))):
         silent = draw(st.none() | seconds(1, 6)) if idle else None
         source, watermark = draw(batches()), draw(estimators())
-        nodes.append(_stream(source, "at", watermark, None, clock, None, silent))
+        nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
     stages: list[Pipeline | Processed] = []
     for _ in range(draw(st.integers(1, 4))):
         stage = draw(st.sampled_from([_windowed, _windowed, _windowed, _process]))
@@ -247,8 +256,3 @@ def _process(draw: st.DrawFn, stream: Stream) -> Processed:
 
 def _patience() -> st.SearchStrategy[lw.Trigger]:
     return st.builds(lw.AfterProcessingTime, seconds(0, 5))
-
-
-def flows(stream: Stream) -> tuple[Flow, ...]:
-    """Return what a stream is made of."""
-    return stream._flows

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from lowwater.engine.runner import LocalRun
 from lowwater.pipeline.running import Outcomes
-from lowwater.time import START_OF_TIME
 from tests.property.graphs import Drawn, drawn
+from tests.property.killed import run_killed
 
 EXAMPLES = settings(max_examples=max(150, settings().max_examples))
 
@@ -36,10 +37,26 @@ def moments(case: Drawn) -> Iterator[LocalRun]:
 def test_a_low_watermark_never_goes_back(case: Drawn) -> None:
     before: dict[Any, int] = {}
     for run in moments(case):
-        clock = START_OF_TIME if run._now is None else run._now
-        now = {f"source {at}": feed.watermark(clock) for at, feed in enumerate(run.feeds)}
+        now = {f"source {at}": feed.watermark() for at, feed in enumerate(run.feeds)}
         for stage in run._stages:
             now[f"into {stage.number}"] = stage.operator.watermark
             now[f"out of {stage.number}"] = stage.output_watermark
         assert all(now[name] >= at for name, at in before.items())
         before = now
+
+
+@given(
+    drawn(),
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    st.sampled_from(["bundle", "bundle", 3]),
+)
+@EXAMPLES
+def test_a_kill_between_any_two_steps_changes_nothing(
+    case: Drawn, kills: list[int], commit_every: Any
+) -> None:
+    """Also timers fire exactly once, in order per key: what is set and what rang is the output."""
+    whole = run_killed(case, [], commit_every)
+    killed = run_killed(case, kills, commit_every)
+    for one, other in zip(whole, killed, strict=True):
+        assert other.rows == one.rows
+        assert other.late == one.late
