@@ -20,8 +20,8 @@ from lowwater.engine.graph import Graph
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position
 from lowwater.pipeline import Pipeline, Stream
-from lowwater.pipeline._outline import stage_outline
 from lowwater.pipeline._checks import inherited_lateness
+from lowwater.pipeline._outline import stage_outline
 from lowwater.pipeline.processed import Processed
 from lowwater.watermark import WatermarkEstimator
 
@@ -118,7 +118,9 @@ class Drawn:
 
     def __repr__(self) -> str:
         graph = Graph.of([end._stage for end in self.ends])
-        reads = [f"{read.source.rows} {read.watermark} idle {read.idle_after_us}" for read in graph.reads]  # type: ignore[attr-defined]  # ours
+        reads = [
+            f"{read.source.rows} {read.watermark} idle {read.idle_after_us}" for read in graph.reads
+        ]  # type: ignore[attr-defined]  # ours
         stages = [stage_outline(stage) for stage in graph.stages]
         return "\n".join(["", *reads, *stages, f"{self.clock} {self.options}"])
 
@@ -128,7 +130,9 @@ def seconds(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(low, high).map(lambda n: n * SECOND)
 
 
-def estimators() -> st.SearchStrategy[WatermarkEstimator | None]:
+def estimators(
+    parts: tuple[str, ...], *, idle: bool
+) -> st.SearchStrategy[WatermarkEstimator | None]:
     """Estimators of every sort: also of partitions of which one may never come."""
     simple = st.builds(lw.BoundedDisorder, seconds(0, 6)) | st.just(lw.Ascending())
     return st.one_of(
@@ -139,21 +143,21 @@ def estimators() -> st.SearchStrategy[WatermarkEstimator | None]:
             lw.PerPartition,
             simple,
             by=st.just("part"),
-            expected=st.none() | st.just(PARTS),
-            idle_after=st.none() | seconds(1, 5),
+            expected=st.just(parts) if len(parts) > len(PARTS) else st.none() | st.just(parts),
+            idle_after=st.none() | seconds(1, 5) if idle else st.none(),
         ),
         st.builds(lw.Quantile, st.just(0.9)),
     )
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batches:
+def batches(draw: st.DrawFn, *, heartbeats: bool = True) -> Batches:
     """Rows whose times go up roughly, in batches, some of them empty."""
     at, arrived = 0, 0
     found: list[list[Row]] = []
     for _ in range(draw(st.integers(0, 7))):
         rows = []
-        for _ in range(draw(st.integers(0, 4))):
+        for _ in range(draw(st.integers(0 if heartbeats else 1, 4))):
             at += draw(st.integers(0, 5))
             arrived += draw(st.integers(0, 3))
             time = max(0, at + draw(st.sampled_from([0, 0, 0, -1, -4, -12, 3])))
@@ -165,12 +169,20 @@ def batches(draw: st.DrawFn) -> Batches:
 
 
 @st.composite
-def drawn(draw: st.DrawFn, *, idle: bool = True) -> Drawn:
+def drawn(
+    draw: st.DrawFn,
+    *,
+    idle: bool = True,
+    heartbeats: bool = True,
+    parts: tuple[str, ...] = PARTS,
+) -> Drawn:
     """Draw pipelines: sources, unions, branches, windows and processes behind one another.
 
     Args:
         draw: Given by Hypothesis.
-        idle: Whether sources may be left out when they are silent.
+        idle: Whether sources and partitions may be left out when they are silent.
+        heartbeats: Whether sources may have nothing to give for a while.
+        parts: The partitions that are expected, where any are.
     """
     clock: ClockLike = draw(
         st.sampled_from([lw.ManualClock(BASE), lw.ArrivalClock("arrived", tick="1s")])
@@ -178,7 +190,8 @@ def drawn(draw: st.DrawFn, *, idle: bool = True) -> Drawn:
     nodes: list[Node] = []
     for _ in range(draw(st.integers(1, 3))):
         silent = draw(st.none() | seconds(1, 6)) if idle else None
-        source, watermark = draw(batches()), draw(estimators())
+        source = draw(batches(heartbeats=heartbeats))
+        watermark = draw(estimators(parts, idle=idle))
         nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
     stages: list[Pipeline | Processed] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -187,7 +200,7 @@ def drawn(draw: st.DrawFn, *, idle: bool = True) -> Drawn:
         stages.append(made)
         if isinstance(made, Processed):
             nodes.append(made.output("rang"))
-        if isinstance(made, Processed) or made._stage.work.windowing.mode != "accumulating":  # type: ignore[union-attr]  # it has windows
+        if isinstance(made, Processed) or _can_be_read(made):
             nodes.append(made)
     read = {flow.origin for stage in stages for flow in stage._stage.inputs}
     ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
@@ -196,6 +209,15 @@ def drawn(draw: st.DrawFn, *, idle: bool = True) -> Drawn:
         "max_skew": draw(st.none() | st.none() | seconds(0, 9)),
     }
     return Drawn(tuple(ends), clock, options)
+
+
+def _can_be_read(pipeline: Pipeline) -> bool:
+    """Whether a stage may be behind it (S-C7, S-C8)."""
+    windowing = pipeline._stage.windowing
+    assert windowing is not None
+    if windowing.mode == "retracting":
+        return windowing.timestamps == "end"
+    return windowing.mode == "discarding"
 
 
 def _input(draw: st.DrawFn, nodes: Sequence[Node]) -> Stream:

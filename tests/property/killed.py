@@ -96,7 +96,7 @@ def _over(contents: MemoryContents, fuse: Fuse) -> Iterator[None]:
             fuse()
 
     with (
-        mock.patch.object(MemoryBudget, "open", lambda budget, path: Mortal(contents)),
+        mock.patch.object(MemoryBudget, "open", return_value=Mortal(contents)),
         mock.patch.object(durable, "on_point", fuse),
     ):
         yield
