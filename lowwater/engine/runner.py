@@ -339,7 +339,10 @@ class LocalRun:
                     continue
                 if given.admitted.errors:
                     yield self._dead_letters(given.admitted.errors)
-                for part in given.parts(self._bundle_size):
+                # A pane and the one it takes back come together: what is shown in between, the
+                # next stage would show without either (S-C5).
+                size = len(given.admitted.bundle) or 1 if gate.signed else self._bundle_size
+                for part in given.parts(size):
                     self._stages[gate.stage].hand(part)
 
     def _is_advancing(self) -> bool:
