@@ -42,6 +42,7 @@ class Batches:
     """A source that can be read again, whose batches are given; one without rows is a heartbeat."""
 
     rows: Sequence[Sequence[Row]] = field(repr=False)
+    rest_seconds: float = 0.0
 
     schema: ClassVar[pa.Schema] = SCHEMA
 
@@ -53,13 +54,13 @@ class Batches:
     ) -> Iterator[tuple[Records, Position]]:
         begin = 0 if position is None else position["batch"]
         for at, rows in enumerate(self.rows[begin:], begin):
-            yield records(rows), {"batch": at + 1}
+            yield records(rows, self.rest_seconds), {"batch": at + 1}
 
 
-def records(rows: Sequence[Row]) -> Records:
-    """Return rows as a source gives them."""
+def records(rows: Sequence[Row], rest_seconds: float = 0.0) -> Records:
+    """Return rows as a source gives them; without any, it says when it will look again."""
     if not rows:
-        return Records({}, 0)
+        return Records({}, 0, rest_seconds=rest_seconds)
     columns = [
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
@@ -119,8 +120,9 @@ class Drawn:
     def __repr__(self) -> str:
         graph = Graph.of([end._stage for end in self.ends])
         reads = [
-            f"{read.source.rows} {read.watermark} idle {read.idle_after_us}" for read in graph.reads
-        ]  # type: ignore[attr-defined]  # ours
+            f"{getattr(read.source, 'rows', ())} {read.watermark} idle {read.idle_after_us}"
+            for read in graph.reads
+        ]
         stages = [stage_outline(stage) for stage in graph.stages]
         return "\n".join(["", *reads, *stages, f"{self.clock} {self.options}"])
 
@@ -184,9 +186,8 @@ def drawn(
         heartbeats: Whether sources may have nothing to give for a while.
         parts: The partitions that are expected, where any are.
     """
-    clock: ClockLike = draw(
-        st.sampled_from([lw.ManualClock(BASE), lw.ArrivalClock("arrived", tick="1s")])
-    )
+    clocks: list[ClockLike] = [lw.ManualClock(BASE), lw.ArrivalClock("arrived", tick="1s")]
+    clock = draw(st.sampled_from(clocks))
     nodes: list[Node] = []
     for _ in range(draw(st.integers(1, 3))):
         silent = draw(st.none() | seconds(1, 6)) if idle else None
@@ -195,8 +196,8 @@ def drawn(
         nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
     stages: list[Pipeline | Processed] = []
     for _ in range(draw(st.integers(1, 4))):
-        stage = draw(st.sampled_from([_windowed, _windowed, _windowed, _process]))
-        made = stage(draw, _input(draw, nodes))
+        stream = _input(draw, nodes)
+        made = _process(draw, stream) if draw(st.integers(0, 3)) == 3 else _windowed(draw, stream)
         stages.append(made)
         if isinstance(made, Processed):
             nodes.append(made.output("rang"))
