@@ -9,6 +9,7 @@ leads, follows. In the end it is what a batch over all records would give.
 import random
 from bisect import insort
 from collections.abc import Iterable
+from typing import Literal
 
 import lowwater as lw
 
@@ -59,7 +60,7 @@ def sessions(visits: lw.Stream, *, retracting: bool = True) -> lw.Pipeline:
 
 def leaders(visits: lw.Stream, *, retracting: bool = True, count: int = 10) -> lw.Pipeline:
     """Return who had the most sessions that ended in each minute, by ``user`` of ``visits``."""
-    mode = "retracting" if retracting else None
+    mode: Literal["retracting"] | None = "retracting" if retracting else None
     shown = sessions(visits, retracting=retracting).named("sessions")
     per_minute = (
         shown.key_by("user")
