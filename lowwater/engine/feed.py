@@ -204,6 +204,11 @@ class Feed:
             return False
         return self._silent_at - self._heard_at >= after
 
+    @property
+    def heard_at(self) -> int | None:
+        """The clock when it last gave an element; ``None`` before it is listened to."""
+        return self._heard_at
+
     def holder(self, clock: int) -> str:
         """Return in words what holds this source's watermark."""
         if self._estimator is None:

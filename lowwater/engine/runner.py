@@ -15,6 +15,7 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
 from lowwater.engine.process_run import ProcessRun
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
@@ -52,6 +53,7 @@ class LocalRun:
             microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
+        recorder: Records a trace of the run; ``None``: there is none.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LocalRun:
         durable: bool = False,
         memory: int | None = None,
         max_skew_us: int | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
@@ -106,6 +109,10 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(share)
         self._now: int | None = None
+        self._recorder = recorder
+        if recorder is not None:
+            for run in self._stages:
+                run.record(recorder.stage(run.number))
 
     @property
     def ended(self) -> bool:
@@ -202,6 +209,8 @@ class LocalRun:
                 continue
             records, position = found
             taken = feed.taken + len(records) + len(records.unreadable)
+            if self._recorder is not None:
+                records = self._recorder.read(feed.read, records)
             yield from self._read(feed, records, began)
             feed.taken = taken
             feed.position = position
@@ -358,6 +367,8 @@ class LocalRun:
             )
         for error in errors:
             self.metrics.errors[error.reason] += 1
+        if self._recorder is not None:
+            self._recorder.failed(errors)
         return Outcome(errors=errors)
 
     def _look(self) -> None:
@@ -373,6 +384,23 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        if self._recorder is not None:
+            self._record(self._recorder)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Record where sources and stages stand after a turn."""
+        clock = self._clock
+        for feed in self._feeds:
+            recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+        held = {one.stage: one.held_by for one in self.watermarks()}
+        for run in self._stages:
+            operator = run.operator
+            recorder.stage(run.number).moved(
+                operator.clock,
+                operator.watermark,
+                run.output_watermark,
+                held[self.graph.name_of(run.stage)],
+            )
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:

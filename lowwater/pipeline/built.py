@@ -81,7 +81,7 @@ class Pipeline:
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
         run = self._outcomes(options)
-        result = Result(self._stage.key_names, self._no_panes(), run.metrics)
+        result = Result(self._stage.key_names, self._no_panes(), run.metrics, run.trace)
         for outcome in run:
             result._add(outcome.panes, outcome.late, outcome.errors)
         return result

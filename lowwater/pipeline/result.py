@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from lowwater.engine.outcomes import LateElements
 from lowwater.engine.pane_table import panes_to_arrow
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.steps import PaneBatch
+from lowwater.engine.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +26,21 @@ class Result:
         keys: The names of the key columns.
         nothing: The table to show if there are no panes.
         metrics: The run's metrics.
+        trace: Gives what was recorded of the run, or raises.
     """
 
-    def __init__(self, keys: Sequence[str], nothing: pa.Table, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        keys: Sequence[str],
+        nothing: pa.Table,
+        metrics: Metrics,
+        trace: Callable[[], Trace],
+    ) -> None:
         self._keys = keys
         self._nothing = nothing
         self._metrics = metrics
+        self._recorded = trace
+        self._trace: Trace | None = None
         self._batches: list[PaneBatch] = []
         self._late: list[LateElements] = []
         self._errors: list[ErrorRecord] = []
@@ -60,6 +70,13 @@ class Result:
     def metrics(self) -> Metrics:
         """What the run did, in numbers."""
         return self._metrics
+
+    @property
+    def trace(self) -> Trace:
+        """What the run did, step by step; needs ``collect(trace=True)``."""
+        if self._trace is None:
+            self._trace = self._recorded()
+        return self._trace
 
     def to_arrow(self) -> pa.Table:
         """Return the panes as an Arrow table, one row each (see ``panes_to_arrow``)."""

@@ -15,8 +15,10 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.progress import Progress, observer_for
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.runner import LocalRun
 from lowwater.engine.steps import PaneBatch
+from lowwater.engine.trace import Trace
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, duration
 
@@ -37,6 +39,8 @@ class RunOptions(TypedDict, total=False):
         on_dead_letter: Called with each record that could not be used.
         max_skew: How far ahead of the source that is furthest behind others may be read, in event
             time: those wait. Any distance unless given.
+        trace: Whether to record what becomes of each element, for ``explain``, ``why`` and
+            diagrams: for looking into small runs, as it holds a Python value for each.
     """
 
     bundle_size: int
@@ -46,6 +50,7 @@ class RunOptions(TypedDict, total=False):
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
     max_skew: DurationLike | None
+    trace: bool
 
 
 @final
@@ -79,6 +84,7 @@ class Outcomes:
         self.clock = _clock(options.get("clock") or clock or WallClock())
         self.bundle_size = size
         self.graph = Graph.of(ends)
+        self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
         self.local = self._run = LocalRun(
             self.graph,
             ends,
@@ -89,11 +95,24 @@ class Outcomes:
             durable=durable,
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
+            recorder=self._recorder,
         )
 
     @property
     def metrics(self) -> Metrics:
         return self._run.metrics
+
+    def trace(self) -> Trace:
+        """Return what was recorded so far.
+
+        Raises:
+            InvalidArgument: Nothing was to be recorded.
+        """
+        if self._recorder is None:
+            raise InvalidArgument(
+                "the run was not traced", mend="Run it with trace=True, as in collect(trace=True)"
+            )
+        return self._recorder.trace()
 
     def __iter__(self) -> Iterator[Outcome]:
         try:
@@ -127,6 +146,11 @@ class Panes(Iterator[Pane]):
         """What the run has done so far, in numbers."""
         return self._outcomes.metrics
 
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
     def __next__(self) -> Pane:
         return next(self._panes)
 
@@ -153,6 +177,11 @@ class PaneBatches(Iterator[PaneBatch]):
         """What the run has done so far, in numbers."""
         return self._outcomes.metrics
 
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
     def __next__(self) -> PaneBatch:
         return next(self._batches)
 
@@ -172,6 +201,14 @@ def _callback(name: str, function: Any) -> Any:
             f"{describe(name, function)} is not a function", mend="Give a function of one record"
         )
     return function
+
+
+def _traced(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(
+            f"{describe('trace', value)} is neither True nor False", mend="Write trace=True"
+        )
+    return value
 
 
 def _max_skew(value: DurationLike | None) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.ingest import OnError
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.trace import Trace
 from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.testing import _text
@@ -158,6 +159,7 @@ class Scenario:
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
         on_error: OnError = "dead_letter",
+        trace: bool = False,
     ) -> ScenarioRun:
         """Run the scenario through the engine; see :class:`Windowing` for most arguments.
 
@@ -173,6 +175,7 @@ class Scenario:
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may lose data.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
+            trace: Whether to record what becomes of each element, in ``trace``.
         """
         windowing = Windowing(
             windows=windows,
@@ -184,7 +187,7 @@ class Scenario:
             timestamps=timestamps,
             allow_data_loss=allow_data_loss,
         )
-        return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error)
+        return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error, trace=trace)
 
     def run_windowing(
         self,
@@ -192,11 +195,12 @@ class Scenario:
         *,
         aggregate: Aggregates | None = None,
         on_error: OnError = "dead_letter",
+        trace: bool = False,
     ) -> ScenarioRun:
         """Run the scenario through the engine with a :class:`Windowing` made before."""
         from lowwater.testing._drive import drive
 
-        return drive(self, windowing, aggregate, on_error)
+        return drive(self, windowing, aggregate, on_error, trace=trace)
 
     def to_markdown(self) -> str:
         """Return a Markdown table that :meth:`from_markdown` reads back.
@@ -249,6 +253,7 @@ class ScenarioRun:
         errors: Dead letters, in order.
         open_windows: Windows still open at the end.
         state_rows: Windows that still have state: the open ones, and the finished, unexpired ones.
+        recorded: What was recorded of it, where that was asked for.
     """
 
     scenario: Scenario
@@ -258,6 +263,14 @@ class ScenarioRun:
     errors: list[ErrorRecord]
     open_windows: int
     state_rows: int
+    recorded: Trace | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def trace(self) -> Trace:
+        """What happened, step by step; needs ``run(trace=True)``."""
+        if self.recorded is None:
+            raise InvalidArgument("the scenario was not traced", mend="Run it with trace=True")
+        return self.recorded
 
 
 def _element(parts: ElementLike) -> Element:
