@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
@@ -13,9 +13,13 @@ from lowwater.engine.pane_table import panes_to_arrow
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.steps import PaneBatch
 from lowwater.engine.trace import Trace
+from lowwater.time import DurationLike
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
 
 
 @final
@@ -77,6 +81,57 @@ class Result:
         if self._trace is None:
             self._trace = self._recorded()
         return self._trace
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``trace=True``.
+
+        Args:
+            key: The key: a plain value, or a tuple for several key columns.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``trace=True``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
+
+        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
 
     def to_arrow(self) -> pa.Table:
         """Return the panes as an Arrow table, one row each (see ``panes_to_arrow``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
 
 import pyarrow as pa
 
@@ -21,6 +21,12 @@ from lowwater.engine.steps import PaneBatch
 from lowwater.engine.trace import Trace
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -124,6 +130,8 @@ class Outcomes:
                     for late in outcome.late.to_records():
                         self._on_late(late)
                 yield outcome
+            if self._recorder is not None:
+                self.metrics.trace = self._recorder.trace()
         finally:
             if self._observer is not None:
                 self._observer.close()
@@ -150,6 +158,57 @@ class Panes(Iterator[Pane]):
     def trace(self) -> Trace:
         """What the run has done so far, step by step; needs ``trace=True``."""
         return self._outcomes.trace()
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``trace=True``.
+
+        Args:
+            key: The key: a plain value, or a tuple for several key columns.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``trace=True``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
+
+        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
 
     def __next__(self) -> Pane:
         return next(self._panes)
