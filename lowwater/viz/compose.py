@@ -128,9 +128,11 @@ def _endless(at: int) -> bool:
 
 def _watermark(trace: StageTrace, moments: Sequence[int], y: Span) -> Iterator[WatermarkStep]:
     at = START_OF_TIME
-    if trace.elements and trace.elements[0].watermark != at:
-        # Known before anything came: the line is there from the start.
-        at = trace.elements[0].watermark
+    first = trace.elements[0] if trace.elements else None
+    moved_before = first is not None and any(m.order < first.order for m in trace.moves[:1])
+    if first is not None and not moved_before and first.watermark != at:
+        # Known before anything happened: the line is there from the start.
+        at = first.watermark
         yield WatermarkStep(y.low, at, f"watermark {watermark_text(at)} at the start")
     for move, moment in zip(trace.moves, moments, strict=True):
         if move.input_watermark != at:
