@@ -1,4 +1,4 @@
-"""The command line: ``python -m lowwater demo``, ``run module:pipeline``, ``explain`` and more."""
+"""The command line: ``python -m lowwater demo``, ``run``, ``explain``, ``state`` and others."""
 
 from __future__ import annotations
 

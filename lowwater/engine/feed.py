@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrivals
+from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.columns import Column
 from lowwater.engine.graph import MAIN, Read
 from lowwater.engine.ingest import Admitted, Ingest, OnError
@@ -23,7 +23,7 @@ from lowwater.engine.stateless import Step
 from lowwater.engine.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
-from lowwater.watermark import columns_read, holder_of
+from lowwater.watermark import columns_read, excuse_silence, holder_of
 
 ROW = HIDDEN + "row"
 """Where a record was in its batch, where a source is read by several stages."""
@@ -175,13 +175,19 @@ class Feed:
         self.due_at = 0.0
         self._heard_at: int | None = None
         self._came_at: int | None = None
+        self._away = False
         self._learned = self._learn()
 
     def watermark(self, clock: int) -> int:
         """Return how far event time is known to be complete, by what this source has given."""
         if self.ended:
             return END_OF_TIME
-        return START_OF_TIME if self._estimator is None else self._estimator.current(clock)
+        if self._estimator is None:
+            return START_OF_TIME
+        if self._away and clock > START_OF_TIME:
+            self._away = False
+            excuse_silence(self._estimator, clock)
+        return self._estimator.current(clock)
 
     def is_idle(self, clock: int) -> bool:
         """Whether the others wait no more for this source, which has given nothing for so long."""
@@ -197,14 +203,17 @@ class Feed:
         """The clock when it last gave an element; ``None`` before it is listened to."""
         return self._heard_at
 
-    def holder(self) -> str:
+    def holder(self, clock: int) -> str:
         """Return in words what holds this source's watermark."""
         if self._estimator is None:
             return "it has no watermark until it ends"
-        said = holder_of(self._estimator)
         since = self._heard_at
-        silent = "" if since is None else f"silent since {format_instant(since)}"
-        return said or silent or "its latest element"
+        silent = ""
+        if since is not None and since < clock:
+            silent = f"silent since {format_instant(since)}"
+            if self.is_idle(clock):
+                silent = f"idle since {format_instant(since)}, and so are the others"
+        return holder_of(self._estimator) or silent or "its latest elements"
 
     def next(self) -> tuple[Records, Position | None] | None:
         """Return the next batch and the position behind it; ``None`` at the end."""
@@ -267,6 +276,7 @@ class Feed:
         self._came_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
+            self._away = isinstance(self._clock, WallClock)
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
@@ -345,9 +355,9 @@ class Feed:
             times = checked.bundle.times[cut.start : cut.stop]
             yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
 
-    def wait(self) -> None:
-        """Note that there was nothing new: the source is not asked again before its next look."""
-        self.due_at = time.monotonic() + getattr(self.read.source, "poll_seconds", 0.0)
+    def rest(self, seconds: float) -> None:
+        """Note that the source will not look for more so soon; others are read meanwhile."""
+        self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 
 def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:

@@ -34,7 +34,7 @@ from lowwater.engine.trace import (
     TracedSource,
 )
 from lowwater.engine.windowing import Windowing
-from lowwater.time import END_OF_TIME, Instant, Int64Array, format_instant
+from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
 
 
@@ -145,6 +145,8 @@ class StageRecorder:
         first_ones = set(places.tolist())
         records = taken.records.rows(taken.rows)
         values = _values(bundle, records)
+        if not isinstance(self._stage.work, Windowed):  # a process reads what it likes
+            values = [one if isinstance(one, dict) else {"value": one} for one in records]
         origins = self._origins(taken)
         signs = [1] * number if bundle.signs is None else bundle.signs.tolist()
         clock, watermark = Instant(taken.clock), Instant(taken.watermark)
@@ -235,7 +237,7 @@ class Recorder:
             Instant(clock),
             Instant(feed.watermark(clock)),
             idle,
-            "the input has ended" if feed.ended else feed.holder(),
+            "the input has ended" if feed.ended else feed.holder(clock),
             None if heard is None else Instant(heard),
             feed.ended,
             next(self._order),
@@ -256,20 +258,6 @@ class Recorder:
             },
             reads=dict(zip(self._sources, self._graph.reads, strict=True)),
         )
-
-
-def held_by(name: str, feed: Feed) -> str | None:
-    """Return in words how a source holds a watermark; ``None`` if it has ended."""
-    if feed.ended:
-        return None
-    return f"source {name!r}: {feed.holder()}"
-
-
-def held_by_stage(name: str, output: int, input_watermark: int) -> str | None:
-    """Return in words how a stage holds a watermark; ``None`` if it does not."""
-    if output in (END_OF_TIME, input_watermark):
-        return None
-    return f"stage {name!r}: elements not shown yet hold it at {format_instant(output)}"
 
 
 def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window]]:

@@ -15,13 +15,13 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
 from lowwater.engine.process_run import ProcessRun
-from lowwater.engine.recorder import Recorder, held_by, held_by_stage
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
-from lowwater.watermark import which_may_read
+from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
 
 StageRun: TypeAlias = WindowRun | ProcessRun
 Observer: TypeAlias = Callable[[Metrics], None]
@@ -72,7 +72,7 @@ class LocalRun:
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
-        self.metrics = Metrics()
+        self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         self._raise = on_error == "raise"
         self._observer = observer
@@ -168,6 +168,28 @@ class LocalRun:
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
 
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where sources and stages are in event time, and what holds each (S-H3)."""
+        graph = self.graph
+        before = {graph.name_of(read): list[str]() for read in graph.reads}
+        for stage in graph.stages:
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
+        low = LowWatermarks(before)
+        for feed in self._feeds:
+            name = graph.name_of(feed.read)
+            low.enter(name, [Hold(self._source_watermark(feed), feed.holder(self._clock))])
+            low.leave(name)
+        for run in self._stages:
+            name, operator = graph.name_of(run.stage), run.operator
+            low.resume(
+                {name: [operator.watermark, operator.output_watermark]}
+            )  # they never go back
+            low.enter(name)
+            hold = operator.hold()
+            low.leave(name, [] if hold is None else [hold])
+        return low.report(self._clock)
+
     def __iter__(self) -> Iterator[Outcome]:
         """Run, and yield what comes out as soon as it does."""
         began = time.perf_counter()
@@ -232,7 +254,7 @@ class LocalRun:
     def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            feed.wait()
+            feed.rest(records.rest_seconds)
             self._now = feed.idle()
             yield from self._turn(began)
             self._look()
@@ -362,31 +384,15 @@ class LocalRun:
         clock = self._clock
         for feed in self._feeds:
             recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+        held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:
             operator = run.operator
             recorder.stage(run.number).moved(
-                operator.clock, operator.watermark, run.output_watermark, self._held_by(run)
+                operator.clock,
+                operator.watermark,
+                run.output_watermark,
+                held[self.graph.name_of(run.stage)],
             )
-
-    def _held_by(self, run: StageRun) -> str | None:
-        """Return what holds a stage's input watermark, in words; of several, the first."""
-        while True:
-            is_feed, at = min(
-                self._reading[run.number],
-                key=lambda place: (
-                    self._source_watermark(self._feeds[place[1]])
-                    if place[0]
-                    else self._stages[place[1]].output_watermark
-                ),
-            )
-            if is_feed:
-                feed = self._feeds[at]
-                return held_by(self.graph.name_of(feed.read), feed)
-            run = self._stages[at]
-            operator = run.operator
-            name = self.graph.name_of(run.stage)
-            if found := held_by_stage(name, run.output_watermark, operator.watermark):
-                return found
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:

@@ -165,7 +165,10 @@ def _of_windowing(
 ) -> Iterator[Finding]:
     trigger, lateness = windowing.trigger, windowing.lateness_us
     said = outlook(trigger, late_possible=lateness > 0)
-    if said.finishes is Moment.ANYTIME or (said.finishes is Moment.AT_COMPLETION and lateness > 0):
+    loses = said.finishes is Moment.ANYTIME or (
+        said.finishes is Moment.AT_COMPLETION and lateness > 0
+    )
+    if loses:
         yield Finding(
             "warning",
             f"{trigger!r} may finish while its window still takes elements: those that come then "
@@ -197,7 +200,7 @@ def _of_windowing(
             where,
             "Use AfterWatermark(), unless that is meant",
         )
-    elif not looks_at_watermark(trigger):
+    elif not loses and not looks_at_watermark(trigger):
         yield Finding(
             "note",
             f"{trigger!r} does not look at the watermark: no pane says that a window is complete, "
@@ -265,10 +268,6 @@ def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
             'that replaces, or use accumulation="discarding"',
         )
     for each in graph.stages:
-        for flow in each.inputs:
-            origin = flow.origin
-            if isinstance(origin, Stage) and isinstance(origin.work, Windowed):
-                yield from _of_chain(graph, each, origin, origin.work.windowing)
         if each.signed and isinstance(each.work, Computed):
             yield Finding(
                 "note",
@@ -276,18 +275,6 @@ def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
                 graph.name_of(each),
                 "Have the process look at kind",
             )
-
-
-def _of_chain(graph: Graph, stage: Stage, before: Stage, windowing: Windowing) -> Iterator[Finding]:
-    said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
-    if windowing.mode == "accumulating" and said.times > 1:
-        yield Finding(
-            "warning",
-            f"{graph.name_of(before)} shows all of a window again in each pane, and this stage "
-            "takes every pane as a new record: it counts elements more than once",
-            graph.name_of(stage),
-            'Use accumulation="retracting" or "discarding" in the stage before',
-        )
 
 
 def is_endless(read: Read) -> bool:

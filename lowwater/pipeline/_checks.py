@@ -12,6 +12,7 @@ from lowwater.engine.graph import Flow, Stage
 from lowwater.engine.records import Records
 from lowwater.engine.stateless import (
     AddComputed,
+    AddWhole,
     Filter,
     FlatMap,
     Map,
@@ -56,6 +57,21 @@ def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
         return None
     made = step.apply(no_records(schema)).columns
     return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+
+
+def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of the columns after a step, as far as they can be known without types."""
+    if names is None:
+        return None
+    match step:
+        case Filter():
+            return names
+        case AddComputed(name=name) | AddWhole(name=name):
+            return (*names, name)
+        case WithColumns(expressions=expressions) if not expressions.unnamed:
+            return tuple(dict.fromkeys((*names, *expressions.named)))
+        case _:
+            return None
 
 
 def no_records(schema: pa.Schema) -> Records:
