@@ -107,7 +107,9 @@ def _recorder(
 ) -> StageRecorder:
     operator.report_merges()
     stage = Stage((), ("key",), ("key",), Windowed(windowing, specs))
-    return StageRecorder("scenario", stage, (), count(), ("scenario",))
+    recorder = StageRecorder("scenario", stage, (), count(), ("scenario",))
+    _stands(recorder, operator)  # where the scenario says that it starts
+    return recorder
 
 
 def _record(
@@ -126,6 +128,10 @@ def _record(
         recorder.took(taken, output.merges)
     if output.panes is not None:
         recorder.showed(output.panes)
+    _stands(recorder, operator)
+
+
+def _stands(recorder: StageRecorder, operator: WindowOperator) -> None:
     held = None if operator.watermark == END_OF_TIME else "the scenario: it moves no further"
     recorder.moved(operator.clock, operator.watermark, operator.output_watermark, held)
 

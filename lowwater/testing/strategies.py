@@ -274,8 +274,10 @@ def _scenarios(
                 second = latest - draw(st.integers(0, disorder))
                 if not late:
                     second = max(second, watermark)
-                elif draw(st.integers(0, 2)) == 2:  # where things collide: at the watermark
-                    second = watermark + draw(st.integers(0, 8))
+                else:  # where things collide: about the watermark
+                    near = draw(st.sampled_from([None, None, 0, -8]))
+                    if near is not None:
+                        second = watermark + near + draw(st.integers(0, 8))
                 latest = max(latest, second)
                 time = Instant(base + second * micros)
                 value = arrived if values is None else draw(values)

@@ -21,6 +21,7 @@ _FEW_BOXES = 24
 _RADIUS = 9.0
 _VALUE, _TIMING = 13.0, 9.5
 _LINE = 1.5
+_SLACK = 3.0
 _FORM_COST = 50.0
 """What it costs to write a label on two lines; and twice that, to leave its timing out."""
 
@@ -178,7 +179,7 @@ class PanelDrawing:
             return
         area = self._place(box.left, box.right, box.bottom, box.top)
         value, timing = text_width(box.value, _VALUE) * BOLD, text_width(box.label, _TIMING)
-        sizes = [(value + 5 + timing, 15.0), (max(value, timing), 26.0), (value, 15.0)]
+        sizes = [(value + 5 + timing, 15.0), (max(value, timing), 26.0), (value, 13.0)]
         found = [
             (cost + _FORM_COST * form, place, form)
             for form, (wide, high) in enumerate(sizes)
@@ -237,7 +238,7 @@ def _places(box: Area, wide: float, high: float, *, outside: bool) -> Iterator[t
     for across, left in lefts:
         for cost, top in tops:
             too_low = max(0.0, top + high - box.bottom) if top >= box.top else 0.0
-            if outside or (too_low <= 0 and over <= 0):
+            if outside or (too_low <= _SLACK and over <= 0):
                 yield across + cost + 4 * too_low, Area(left, top, left + wide, top + high)
 
 

@@ -12,7 +12,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
-from lowwater.viz.words import move_title, watermark_text
+from lowwater.viz.words import move_title
 
 MOST_KEYS = 6
 """How many keys are shown unless the caller names them."""
@@ -40,7 +40,7 @@ def compose(
     chosen, left_out = _keys(trace, keys)
     moments = Moments.of(trace)
     x, y = _x_span(trace), _y_span(moments)
-    watermark = tuple(_watermark(trace, moments.moves, y))
+    watermark = tuple(_watermark(trace, moments.moves))
     panels: list[Panel] = []
     for key in chosen:
         panel = PanelOf(trace, key, moments, x, y, watermark)
@@ -126,12 +126,8 @@ def _endless(at: int) -> bool:
     return at >= END_OF_TIME - 2 * 86_400_000_000 or at <= START_OF_TIME + 2 * 86_400_000_000
 
 
-def _watermark(trace: StageTrace, moments: Sequence[int], y: Span) -> Iterator[WatermarkStep]:
+def _watermark(trace: StageTrace, moments: Sequence[int]) -> Iterator[WatermarkStep]:
     at = START_OF_TIME
-    if trace.elements and trace.elements[0].watermark != at:
-        # Known before anything came: the line is there from the start.
-        at = trace.elements[0].watermark
-        yield WatermarkStep(y.low, at, f"watermark {watermark_text(at)} at the start")
     for move, moment in zip(trace.moves, moments, strict=True):
         if move.input_watermark != at:
             at = move.input_watermark

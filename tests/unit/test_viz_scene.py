@@ -78,7 +78,7 @@ def test_the_watermark_moves_as_it_did(case: dict[str, Any]) -> None:
     steps = [(step.y, step.x) for step in scene.watermark]
     last = max(at(came) for _, _, came in DATA["events"])
     end = max(last, moves[-1][0] if moves else last)
-    assert steps == [(scene.y.low, at("12:00:00")), *moves, (end, END_OF_TIME)]
+    assert steps == [(at("12:00:00"), at("12:00:00")), *moves, (end, END_OF_TIME)]
 
 
 def test_a_dropped_element_says_why() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lowwater as lw
+from lowwater.explain import why
 from lowwater.testing import Scenario
 
 ROWS: list[dict[str, Any]] = [
@@ -148,3 +149,20 @@ def test_only_what_was_not_taken_back_is_final() -> None:
 def test_diff_wants_panes() -> None:
     with pytest.raises(lw.InvalidArgument, match="has no panes"):
         lw.diff(3, [])  # type: ignore[arg-type]
+
+
+class Total:
+    """A process that keeps a total."""
+
+    total = lw.value_cell()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.total.set((ctx.total.get() or 0) + record["v"])
+
+
+def test_what_a_process_takes_is_traced() -> None:
+    made = lw.from_iterable(ROWS[:2], time="at").key_by("k").process(Total())
+    trace = made.collect(trace=True).metrics.trace
+    assert trace is not None
+    assert [element.values["v"] for element in trace.stages[0].elements] == [1, 2]
+    assert "it went to the process" in why(trace, {"id": 1})

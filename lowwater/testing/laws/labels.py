@@ -26,12 +26,15 @@ def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
     - Indices of a window count from 0, the first pane says so, and none follows one that says it is
       the last. Where windows do not merge, the panes come EARLY, then ON_TIME at most once, then
       LATE, and ``on_time_index`` counts those that are not EARLY.
+    - Of a window's panes that are not EARLY the first is ON_TIME if it is the first to show an
+      element that came before completion; and a window whose elements all came later has no
+      on-time pane (judged in the stage behind the source, where windows do not merge).
     - A pane shows something new, unless it is the on-time pane (with ``on_time="always"``) or the
       last one (with ``closing="always"``).
     - A pane's timestamp lies in its window, for windows that contain their elements.
 
-    It holds for every pipeline that ends in panes. The third point is left out behind a stage that
-    takes panes back, and for windows of the user's own that merge.
+    It holds for every pipeline that ends in panes. The third and fourth point are left out behind a
+    stage that takes panes back, the fourth for windows of the user's own that merge, too.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
@@ -44,7 +47,7 @@ def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
     run = probe(built, ended(scenario), numbered=not built._stage.signed)
     lines = [*_in_time(run), *_counted(run)]
     if not built._stage.signed:
-        lines += _new(run)
+        lines += [*_new(run), *_punctual(run)]
     if lines:
         raise Broken(
             "panes are not labelled by the rules (S-P1, S-P2, S-P3)",
@@ -114,3 +117,26 @@ def _new(run: Probed) -> Iterator[str]:
         if set(numbers) <= so_far and not marks_time and not marks_end:
             yield f"{pane_text(pane)}: shows nothing new"
         so_far |= set(numbers)
+
+
+def _punctual(run: Probed) -> Iterator[str]:
+    if run.windowing.merging is not None:
+        return
+    shown: dict[tuple[Any, Window], set[int]] = defaultdict(set)
+    later: set[tuple[Any, Window]] = set()
+    for pane, numbers in run.shown():
+        if pane.kind == "retract":
+            continue
+        at = pane.key, pane.window
+        new = set(numbers) - shown[at]
+        shown[at] |= new
+        came = {number: run.taken[number].watermark for number in shown[at]}
+        if None in came.values():
+            return
+        timely = {n for n, mark in came.items() if mark is not None and mark < pane.window.end}
+        if pane.timing == "ON_TIME" and not timely:
+            yield f"{pane_text(pane)}: all its elements came when its window was complete"
+        if pane.timing == "LATE" and at not in later and new & timely:
+            yield f"{pane_text(pane)}: is the first to show what came before completion"
+        if pane.timing != "EARLY":
+            later.add(at)
