@@ -49,7 +49,7 @@ def test_a_picture_is_written(target: str, tmp_path: Path) -> None:
 
 def test_the_graph(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagram", target, "--graph"]) == 0
-    assert "watermark out: at the end" in capsys.readouterr().out
+    assert "watermark: at the end" in capsys.readouterr().out
     assert main(["diagram", target, "--graph", "-o", str(tmp_path / "g.svg")]) == 0
     ET.fromstring((tmp_path / "g.svg").read_text(encoding="utf-8"))
 
