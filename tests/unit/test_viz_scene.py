@@ -20,6 +20,7 @@ from tests.unit.viz_runs import (
     SLIDING,
     case_diagram,
     diagram_of,
+    nine_events,
 )
 
 
@@ -247,3 +248,20 @@ def test_runs_have_diagrams_as_they_go() -> None:
     everything = run.diagram().scene.panels[0]
     assert len(some.marks) < len(everything.marks) == 6
     assert len([box for box in everything.boxes if box.kind == "ON_TIME"]) == 6
+
+
+def test_a_stretch_of_event_time() -> None:
+    run = nine_events("heuristic").run_windowing(RETRACTING, aggregate=lw.sum(), trace=True)
+    scene = run.diagram(between=("2000-01-01T12:02:00Z", "2000-01-01T12:04:00Z")).scene
+    (panel,) = scene.panels
+    assert [mark.text for mark in panel.marks] == ["7", "3", "8"]
+    assert [box.value for box in panel.boxes] == ["10", "18"]
+    assert at("12:01:50") < scene.x.low < at("12:02:00")
+    assert at("12:04:00") < scene.x.high < at("12:04:10")
+    for wrong, said in (
+        (("2000-01-01T12:04:00Z", "2000-01-01T12:02:00Z"), "Give the earlier instant first"),
+        ("2000-01-01T12:04:00Z", "not a pair of instants"),
+        ((None, 5), "is not an instant"),
+    ):
+        with pytest.raises(lw.InvalidArgument, match=said):
+            run.diagram(between=wrong)  # type: ignore[arg-type]
