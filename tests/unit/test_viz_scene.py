@@ -265,3 +265,28 @@ def test_a_stretch_of_event_time() -> None:
     ):
         with pytest.raises(lw.InvalidArgument, match=said):
             run.diagram(between=wrong)  # type: ignore[arg-type]
+
+
+class Tens:
+    """A process that emits ten times each value."""
+
+    outputs = ("main",)
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"ten": 10 * record["v"]})
+
+
+def test_a_process_without_windows_shows_its_elements() -> None:
+    items = [{"t": f"2000-01-01T12:00:0{n}Z", "k": "a", "v": n} for n in range(5)]
+    processed = lw.from_iterable(items, time="t").key_by("k").process(Tens()).named("tens")
+    pipeline = processed.key_by("k").window(lw.FixedWindows("1m")).aggregate(ten=lw.sum("ten"))
+    result = pipeline.collect(trace=True, bundle_size=1)
+    scene = result.diagram(stage="tens").scene
+    assert scene.title == "tens: a process without windows"
+    (panel,) = scene.panels
+    assert len(panel.marks) == 5
+    assert not panel.boxes
+    assert result.diagram(stage="tens").to_svg()
+    (panel,) = result.diagram().scene.panels
+    assert [box.value for box in panel.boxes] == ["100"]
+    assert [node.name for node in processed.graph().nodes] == ["source 1", "tens"]
