@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lowwater import cli_diagram
 from lowwater.cli_explain import add_commands
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0 if demo(sys.stdout, state=options.state) else 1
         if options.command == "state":
             return _state(options)
+        if options.command == "diagram":
+            return cli_diagram.run_command(options)
         if options.command in ("explain", "diff", "check"):
             from lowwater import cli_explain
 
@@ -115,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         help="set unusable records aside, or stop at the first",
     )
     add_commands(commands)
+    cli_diagram.add_command(commands)
     _add_state(commands.add_parser("state", help="look into a state directory, or remove it"))
     return parser
 

@@ -148,6 +148,10 @@ class LocalRun:
             run.save(batch)
         return {
             "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
+            "between": {
+                self.graph.name_of(stage): [gate.ingest.remember() for gate in gates]
+                for stage, gates in zip(self.graph.stages, self._between, strict=True)
+            },
             "metrics": self.metrics.remember(),
             "ended": self._ended,
         }
@@ -165,6 +169,10 @@ class LocalRun:
             return
         for feed in self._feeds:
             feed.resume(known["feeds"][self.graph.name_of(feed.read)])
+        for stage, gates in zip(self.graph.stages, self._between, strict=True):
+            told = known["between"][self.graph.name_of(stage)]
+            for gate, learned in zip(gates, told, strict=True):
+                gate.ingest.resume(learned)
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
 

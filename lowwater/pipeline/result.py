@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
+from lowwater.engine.graph import Graph
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import LateElements
 from lowwater.engine.pane_table import panes_to_arrow
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram, GraphDiagram
 
 
 @final
@@ -31,6 +33,7 @@ class Result:
         nothing: The table to show if there are no panes.
         metrics: The run's metrics.
         trace: Gives what was recorded of the run, or raises.
+        graph: The sources and stages that ran.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class Result:
         nothing: pa.Table,
         metrics: Metrics,
         trace: Callable[[], Trace],
+        graph: Graph,
     ) -> None:
         self._keys = keys
         self._nothing = nothing
         self._metrics = metrics
         self._recorded = trace
+        self._graph = graph
         self._trace: Trace | None = None
         self._batches: list[PaneBatch] = []
         self._late: list[LateElements] = []
@@ -123,6 +128,26 @@ class Result:
         from lowwater.explain import lateness_profile
 
         return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def diagram(
+        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks at the end."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._graph, self.metrics)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram, GraphDiagram
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -210,6 +211,26 @@ class Panes(Iterator[Pane]):
 
         return to_frame(self.trace)
 
+    def diagram(
+        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+
     def __next__(self) -> Pane:
         return next(self._panes)
 
@@ -240,6 +261,26 @@ class PaneBatches(Iterator[PaneBatch]):
     def trace(self) -> Trace:
         """What the run has done so far, step by step; needs ``trace=True``."""
         return self._outcomes.trace()
+
+    def diagram(
+        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
     def __next__(self) -> PaneBatch:
         return next(self._batches)

@@ -118,3 +118,34 @@ def test_stopped_at_a_point_again_and_again(point: str, tmp_path: Path, wanted: 
     assert stops >= 5
     assert written(folder) == wanted[0]
     assert metrics.remember() == wanted[1]
+
+
+class Words:
+    """Emits numbers, and words later on."""
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"x": record["v"] if record["at"] < 20 * SECOND else "a word"})
+
+
+def test_what_was_learned_of_a_stages_records_is_not_forgotten(tmp_path: Path) -> None:
+    """S-B1: what was no number before the kill is none after it."""
+    write(tmp_path / "a", 0)
+
+    def sums(folder: Path) -> Any:
+        words = (
+            lw.read_parquet(
+                tmp_path / "a", time="at", watermark=lw.Ascending(), clock=lw.ManualClock(0)
+            )
+            .key_by("key")
+            .process(Words())
+        )
+        chain = words.key_by("key").window(lw.FixedWindows("10s")).aggregate(x=lw.max("x"))
+        return chain.write_jsonl(folder / "out").run(
+            state=folder / "state", commit_every="bundle", bundle_size=1, progress=False
+        )
+
+    whole = sums(tmp_path / "whole")
+    assert whole.errors["wrong_type"] > 10
+    with stopping("before forgetting", 40), pytest.raises(Stopped):
+        sums(tmp_path / "killed")
+    assert sums(tmp_path / "killed").remember() == whole.remember()
