@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Any, final
 
 from lowwater.engine.windowing import Windowing
@@ -20,11 +20,10 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
     """Check what :class:`~lowwater.triggers.TriggerLogic` promises.
 
     Its value is hashable and equals a copy of itself. ``ready`` changes nothing, and says the same
-    when asked twice. A state can be stored: it comes back as it was. What it does after a bundle is
-    the same however often states were stored and read. After a firing it starts anew: it is not
-    ready again at once. ``on_merge`` does not depend on the order of the states, nor on the steps in
-    which windows merge. It finishes only when it was said to. And the engine
-    makes of it what the scalar oracle does, on scenarios full of disorder, alone and within
+    when asked twice. A state comes back from a store as it was. After a firing the logic starts
+    anew: it is not ready again at once. ``on_merge`` depends neither on the order of the states nor
+    on the steps in which windows merge. It finishes only when it was said to. And the engine makes
+    of it what the scalar oracle does, on scenarios full of disorder, alone and within
     ``Repeatedly``.
 
     Args:
@@ -43,8 +42,9 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
             where="check_trigger",
             mend="Give it on_merge, or say merging=False",
         )
-    assert hash(custom) == hash(copy.deepcopy(custom)), "its value must be hashable, by value"
-    assert custom == copy.deepcopy(custom), "it must equal a copy of itself"
+    twin = copy.deepcopy(custom)
+    assert custom == twin, "it must equal a copy of itself"
+    assert hash(custom) == hash(twin), "it must be hashable, by value"
     watched = CustomTrigger(_Watched(custom.logic), custom.finishes)
     both = has_merge if merging is None else merging
     windows: list[WindowFunction] = [FixedWindows("10s"), GlobalWindow()]
@@ -115,9 +115,8 @@ class _Watched:
         return finished
 
     def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
-        results = []
-        for order in list(permutations(states))[:6]:
-            results.append(self._merged(context, list(order)))
+        orders = islice(permutations(states), 6)
+        results = [self._merged(context, list(order)) for order in orders]
         assert all(result == results[0] for result in results), (
             f"on_merge must not depend on the order of the states {states!r}: {results!r}"
         )
