@@ -16,8 +16,8 @@ _STYLES = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late", "OPEN": "open"
 _MOST_LARGE = 60
 """Above so many elements in a panel each is a dot without its value."""
 _MOST_LABELS = 150
-_FEW_BOXES = 24
-"""Above so many panes in a panel labels stay inside their boxes, and retractions have none."""
+_PER_BOX = 28.0
+"""With fewer pixels of width for each pane labels stay in their boxes; retractions have none."""
 _RADIUS = 9.0
 _VALUE, _TIMING = 13.0, 9.5
 _LINE = 1.5
@@ -50,7 +50,7 @@ class PanelDrawing:
         self._scene, self._panel, self._area = scene, panel, area
         self._across, self._up = across, up
         self._room = Room(Area(area.left + 1, area.top + 1, area.right - 1, area.bottom - 1))
-        self._few = len(panel.boxes) <= _FEW_BOXES
+        self._few = len(panel.boxes) * _PER_BOX <= area.right - area.left
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes, the hindmost first."""
@@ -214,7 +214,11 @@ class PanelDrawing:
         y = self._up(retraction.y)
         area = Area(self._across(retraction.left), y, self._across(retraction.right), y + 22)
         wide = text_width(retraction.value, 11.5) * BOLD
-        found = list(_places(area, wide, 14, outside=True))
+        # Above its line it would be read as the next firing's.
+        found = [
+            (cost + (300 if place.top < y else 0), place)
+            for cost, place in _places(area, wide, 14, outside=True)
+        ]
         chosen = self._room.place(found)
         if chosen is not None:
             _, place = found[chosen]

@@ -211,4 +211,7 @@ def _arrow(way: list[Area], by: str) -> Iterator[Shape]:
     tip = ((end[0] - 5, end[1] - 9), end, (end[0] + 5, end[1] - 9))
     yield Line(tip, "arrow-head", True)
     (a, b), (c, d) = list(pairwise((*points, end)))[-1]
-    yield Label((a + c) / 2 + 8, (b + d) / 2 + 3, fitted(by, 200, 10), "quiet", 10)
+    # Below a slanting line there is room on the side it comes from.
+    side = -1 if a < c - 1 else 1
+    x, y = (a + c) / 2 + 8 * side, (b + d) / 2 + (10 if abs(a - c) > 1 else 3)
+    yield Label(x, y, fitted(by, 200, 10), "quiet", 10, "end" if side < 0 else "start")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowwater.engine import _emission, operator
+from lowwater.engine import _emission, _merging, operator
 from lowwater.engine._aggregation import Aggregation
 from lowwater.engine._shown import ShownPanes
 from lowwater.engine._window_state import WindowState
@@ -196,7 +196,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("elements are fed to the window of the next one's key", "check_batch_equal")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = operator.place_plain
+    right = _merging.place_plain
 
     def place(state: Any, keys: Any, start: Any, end: Any) -> Any:
         return right(state, np.roll(keys, 1), start, end)

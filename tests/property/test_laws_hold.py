@@ -53,7 +53,7 @@ def built_in() -> Any:
 
 
 @st.composite
-def cases(draw: st.DrawFn, windowings: Any, **how: Any) -> tuple[Build, Scenario]:
+def cases(draw: st.DrawFn, /, windowings: Any, **how: Any) -> tuple[Build, Scenario]:
     windowing = draw(windowings)
     columns = {"gap": strategies.durations(most=9)} if windowing.windows.columns else None
     return build(windowing), draw(strategies.scenarios(columns=columns, **how))
