@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,7 @@ def test_a_pipeline_that_gives_nothing_is_not_taken_for_one_that_runs(
     monkeypatch.setattr(module, "TABLE", module.TABLE.slice(0, 0))
     with pytest.raises(AssertionError, match="gives nothing"):
         capabilities.tried_embedded()
+
+
+def test_no_place_on_a_machine_is_on_the_page() -> None:
+    assert not re.search(r"/(tmp|home|root|var|Users)/", capabilities.PAGE.read_text())
