@@ -9,6 +9,7 @@ import numpy as np
 import lowwater as lw
 from benchmarks.peers.job import BATCH, DELAY_S, Timed, answer_of
 from benchmarks.peers.stopwatch import Stopwatch
+from lowwater.windows import WindowFunction
 
 DISTRIBUTION = "lowwater"
 WATERMARK = lw.BoundedDisorder(f"{DELAY_S}s")
@@ -21,7 +22,10 @@ def run(path: Path, windows: str) -> Timed:
 
 def summed(events: lw.Stream, windows: str) -> Timed:
     """Run the job over any source."""
-    kinds = {"fixed": lw.FixedWindows("1m"), "sessions": lw.Sessions("30s")}
+    kinds: dict[str, WindowFunction] = {
+        "fixed": lw.FixedWindows("1m"),
+        "sessions": lw.Sessions("30s"),
+    }
     panes = events.key_by("key").window(kinds[windows]).aggregate(total=lw.sum("value"))
     with Stopwatch() as watch:
         totals = [batch.values["total"].data for batch in panes.run_batches(bundle_size=BATCH)]
