@@ -80,7 +80,7 @@ class Packer:
         on_error: What becomes of unusable records.
         signals: What the records say of time.
         keep_records: Whether the records go along, for late ones to be shown whole.
-        max_ahead_us: How far ahead of the micro-batch's time an event time may be, microseconds.
+        max_ahead_us: How far ahead of the clock an event time may be, microseconds.
         partition: Returns the number of the partition that is being read.
     """
 
@@ -106,7 +106,7 @@ class Packer:
             if not records.length:
                 yield self._parcels(sequence, signal, len(stretch), None, letters)
             else:
-                admitted = ingest.admit(records, clock=self._now(records))
+                admitted = ingest.admit(records, clock=self._came(records, signal))
                 letters.extend(admitted.errors)
                 elements = self._sorted(records, admitted)
                 if signal.observes and elements is not None and len(elements[0]):
@@ -133,9 +133,12 @@ class Packer:
             records = records.take(np.flatnonzero(~broken))
         return records
 
-    def _now(self, records: Records) -> int | None:
-        """Return the micro-batch's time, where event times are held against it."""
-        return None if self.max_ahead_us is None else int(records.columns[NOW].data[0])
+    def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
+        """Return the clock when records came, where event times are held against it."""
+        if self.max_ahead_us is None:
+            return None
+        came = self.signals.came(records, signal)
+        return int(records.columns[NOW].data[0]) if came is None else came
 
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""

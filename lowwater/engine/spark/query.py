@@ -24,8 +24,15 @@ from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels,
 from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
 from lowwater.engine.spark.reading import frame_of_source
 from lowwater.engine.spark.signals import CarriedTime, Signals
-from lowwater.engine.spark.steps import native_steps
-from lowwater.engine.spark.types import arrow_schema, pane_schema, result_types, spark_schema
+from lowwater.engine.spark.steps import in_workers, makes, native_steps
+from lowwater.engine.spark.types import (
+    SIDE_FIELDS,
+    arrow_schema,
+    pane_schema,
+    quoted,
+    result_types,
+    spark_schema,
+)
 from lowwater.engine.spark.versioned import keeper_of
 from lowwater.errors import (
     InternalError,
@@ -37,6 +44,7 @@ from lowwater.errors import (
 from lowwater.time import DurationLike, duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
+from lowwater.windows._base import positive_duration
 
 Outputs: TypeAlias = Literal["panes", "all"]
 
@@ -61,8 +69,10 @@ class SparkOptions:
         outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
         timers: Whether processing-time timers are judged in micro-batches that run anyway
             (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
-        drain: Whether the input ends where ``availableNow`` does.
-        max_ahead: How far ahead of the micro-batch's time an event time may be.
+        drain: Whether the input ends at the first micro-batch without records: where
+            ``availableNow`` comes to the end of its source. For no other trigger.
+        max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
+            an event time may be; left out, as far as the source was told.
         on_error: What becomes of unusable records.
         files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
         types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
@@ -80,20 +90,19 @@ class SparkOptions:
     types: Mapping[str, str | pa.DataType] | None = None
 
     def __post_init__(self) -> None:
-        groups = self.key_groups
-        if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        _require_positive("key_groups", self.key_groups, "Use a few for each core of the cluster")
+        if self.key_groups > _MOST_GROUPS:
             raise InvalidArgument(
-                f"{describe('key_groups', groups)} must be an int of at least 1",
-                mend="Use a few for each core of the cluster",
-            )
-        if groups > _MOST_GROUPS:
-            raise InvalidArgument(
-                f"{describe('key_groups', groups)} is more than {_MOST_GROUPS}",
+                f"{describe('key_groups', self.key_groups)} is more than {_MOST_GROUPS}",
                 mend="Use a few for each core of the cluster",
             )
         _require_choice("outputs", self.outputs, ("panes", "all"))
         _require_choice("timers", self.timers, (None, "batches", "clock"))
         _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
+        if self.max_ahead is not None:
+            positive_duration(self.max_ahead, "max_ahead")
+        if self.files_per_batch is not None:
+            _require_positive("files_per_batch", self.files_per_batch, "Use, say, 1")
         if self.drain and self.timers == "clock":
             raise InvalidArgument(
                 'drain=True and timers="clock" exclude each other: a query that the clock wakes '
@@ -120,6 +129,7 @@ def panes_on_spark(
     signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
+    before = arrow_schema(frame.schema)
     for at, key in enumerate(plan.keys):
         if key not in schema.names:
             raise UnsupportedByRunner(
@@ -128,6 +138,9 @@ def panes_on_spark(
                 where="key_by",
                 mend="Make a column of it with with_columns, or on the DataFrame before from_spark",
             )
+    if any(makes(steps, key, before) for key in plan.keys):
+        # Spark hashes the keys, so it has to have them as they come out.
+        frame, steps = in_workers(frame, steps, schema), ()
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
@@ -142,6 +155,7 @@ def panes_on_spark(
         result_types(plan.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
+    _require_distinct(shown.names, plan.key_names)
     keeper = keeper_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = replace(plan, source=Elsewhere(), steps=steps)
     packed = _packed(frame, shipped, options, signals)
@@ -160,10 +174,12 @@ def panes_on_spark(
 
 
 def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> DataFrame:
-    ahead = None if options.max_ahead is None else duration(options.max_ahead, name="max_ahead")
-    keys = [F.col(f"`{key}`") for key in plan.keys]
+    ahead = plan.max_ahead_us
+    if options.max_ahead is not None:
+        ahead = duration(options.max_ahead)
+    keys = [quoted(key) for key in plan.keys]
     group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
-    columns = [F.col(f"`{name}`") for name in _needed(frame, plan, options, signals)]
+    columns = [quoted(name) for name in _needed(frame, plan, options, signals)]
     columns.append(group.alias(GROUP))
     if ahead is not None:
         columns.append(F.unix_micros(F.current_timestamp()).alias(NOW))
@@ -268,6 +284,27 @@ def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers
     return "clock" if machine.has_deadlines and not options.drain else "batches"
 
 
+def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
+    """Raise if two columns of the result would be one to Spark, which overlooks case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other is name:
+            continue
+        side = name == other and name in {field.name for field in SIDE_FIELDS}
+        raise InvalidArgument(
+            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
+            if not side
+            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
+            where="to_spark",
+            mend="Rename it" if not side else 'Rename it, or leave outputs="all" out',
+        )
+
+
+def _called(name: str, keys: tuple[str, ...]) -> str:
+    return f"the key {name!r}" if name in keys else f"the column {name!r}"
+
+
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
@@ -281,6 +318,11 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
             f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
             mend='Use, say, "double", "bigint" or "array<string>"',
         ) from None
+
+
+def _require_positive(name: str, value: object, mend: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{describe(name, value)} must be an int of at least 1", mend=mend)
 
 
 def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

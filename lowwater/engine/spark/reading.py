@@ -70,6 +70,8 @@ def _files(
     if kind == "csv":
         delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
         reader = reader.option("header", True).option("sep", delimiter)
+        # Else columns go by their places, whatever the header of a file says.
+        reader = reader.option("enforceSchema", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     return reader.format(kind).schema(made).load(_as_one(paths))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.engine.result_types import result_type
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import DataError, UnsupportedByRunner
 
 SIDE_FIELDS = (
     pa.field("output", pa.string()),
@@ -74,6 +76,11 @@ def spark_like(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def quoted(name: str) -> Column:
+    """Return a column by its name, whatever characters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 def pane_schema(
     keys: Mapping[str, pa.DataType], values: Mapping[str, pa.DataType], *, tagged: bool
 ) -> pa.Schema:
@@ -113,6 +120,32 @@ def result_types(
             raise _unknown(name)
         known[name] = kind
     return known
+
+
+def fitted(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column as the type that Spark was told it has.
+
+    Raises:
+        DataError: It has values that are not of that type.
+    """
+    if array.type == field.type:
+        return array
+    try:
+        if pa.types.is_string(field.type) and not _is_text(array.type):
+            return array.cast(field.type)
+        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
+            where="to_spark(types=)",
+            mend=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
+        ) from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _unknown(name: str) -> UnsupportedByRunner:
