@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, TypeAlias, final
+from typing import final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,13 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.clocks import ClockLike
-from lowwater.engine.ingest import OnError
 from lowwater.engine.plan import Plan, strictest_needs
-from lowwater.engine.records import Records
+from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.spark.cell import CELL_DDL
 from lowwater.engine.spark.clocks import signals_of, time_columns
-from lowwater.engine.spark.keepers import StateKeeper
 from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.engine.spark.options import SparkOptions
 from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
 from lowwater.engine.spark.reading import frame_of_source
 from lowwater.engine.spark.signals import CarriedTime, Signals
@@ -34,6 +32,7 @@ from lowwater.engine.spark.types import (
     spark_schema,
 )
 from lowwater.engine.spark.versioned import keeper_of
+from lowwater.engine.stateless import require_names
 from lowwater.errors import (
     InternalError,
     InvalidArgument,
@@ -41,74 +40,13 @@ from lowwater.errors import (
     describe,
     nearest,
 )
-from lowwater.time import DurationLike, duration
+from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
-from lowwater.windows._base import positive_duration
-
-Outputs: TypeAlias = Literal["panes", "all"]
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
-KEY_GROUPS = 8
-_MOST_GROUPS = 4_096
 _NOW_STAMP = "now_stamp"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
-    """How a pipeline runs on Spark.
-
-    Args:
-        key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
-            It stays what it was for as long as a checkpoint is used.
-        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
-        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
-            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
-        outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
-        timers: Whether processing-time timers are judged in micro-batches that run anyway
-            (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
-        drain: Whether the input ends at the first micro-batch without records: where
-            ``availableNow`` comes to the end of its source. For no other trigger.
-        max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
-            an event time may be; left out, as far as the source was told.
-        on_error: What becomes of unusable records.
-        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
-        types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
-    """
-
-    key_groups: int = KEY_GROUPS
-    state: str | StateKeeper = "inline"
-    state_location: str | Path | None = None
-    outputs: Outputs = "panes"
-    timers: Timers | None = None
-    drain: bool = False
-    max_ahead: DurationLike | None = None
-    on_error: OnError = "dead_letter"
-    files_per_batch: int | None = None
-    types: Mapping[str, str | pa.DataType] | None = None
-
-    def __post_init__(self) -> None:
-        _require_positive("key_groups", self.key_groups, "Use a few for each core of the cluster")
-        if self.key_groups > _MOST_GROUPS:
-            raise InvalidArgument(
-                f"{describe('key_groups', self.key_groups)} is more than {_MOST_GROUPS}",
-                mend="Use a few for each core of the cluster",
-            )
-        _require_choice("outputs", self.outputs, ("panes", "all"))
-        _require_choice("timers", self.timers, (None, "batches", "clock"))
-        _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
-        if self.max_ahead is not None:
-            positive_duration(self.max_ahead, "max_ahead")
-        if self.files_per_batch is not None:
-            _require_positive("files_per_batch", self.files_per_batch, "Use, say, 1")
-        if self.drain and self.timers == "clock":
-            raise InvalidArgument(
-                'drain=True and timers="clock" exclude each other: a query that the clock wakes '
-                "has no end",
-                mend="Leave one of them out",
-            )
 
 
 def panes_on_spark(
@@ -123,21 +61,21 @@ def panes_on_spark(
         clock: What its source was given as ``clock=``.
 
     Raises:
+        InvalidArgument: A column is not there, or its name is taken.
         UnsupportedByRunner: The stage does what cannot be done here.
     """
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidArgument(
+            f"{describe('spark', spark)} is no Spark session",
+            where="to_spark",
+            mend="Give what SparkSession.builder.getOrCreate() returns",
+        )
     _require_supported(plan)
     signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
     before = arrow_schema(frame.schema)
-    for at, key in enumerate(plan.keys):
-        if key not in schema.names:
-            raise UnsupportedByRunner(
-                f"the key {plan.key_names[at]!r} is made by a Python function, which Spark cannot "
-                "group by",
-                where="key_by",
-                mend="Make a column of it with with_columns, or on the DataFrame before from_spark",
-            )
+    require_names(sorted(_read(plan, signals)), schema.names, "to_spark")
     if any(makes(steps, key, before) for key in plan.keys):
         # Spark hashes the keys, so it has to have them as they come out.
         frame, steps = in_workers(frame, steps, schema), ()
@@ -199,9 +137,14 @@ def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
     """Return the columns that go on: Spark need not read the others."""
     if plan.steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
+    needed = _read(plan, signals)
+    return [name for name in frame.columns if name in needed or name.startswith(HIDDEN)]
+
+
+def _read(plan: Plan, signals: Signals) -> set[str]:
+    """Return the columns that are read behind the steps."""
     needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
-    needed |= strictest_needs(plan.aggregates).keys() | time_columns(signals)
-    return [name for name in frame.columns if name in needed or name.startswith("__lw_")]
+    return needed | strictest_needs(plan.aggregates).keys() | time_columns(signals)
 
 
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
@@ -318,19 +261,6 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
             f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
             mend='Use, say, "double", "bigint" or "array<string>"',
         ) from None
-
-
-def _require_positive(name: str, value: object, mend: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgument(f"{describe(name, value)} must be an int of at least 1", mend=mend)
-
-
-def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        raise InvalidArgument(
-            f"{describe(name, value)} is not known",
-            mend="Use one of: " + ", ".join(repr(choice) for choice in choices),
-        )
 
 
 @final

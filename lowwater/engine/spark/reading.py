@@ -50,7 +50,7 @@ def frame_of_source(
         raise InvalidArgument(
             f"{source!r} reads no files that micro-batches could have some of",
             where="to_spark(files_per_batch=)",
-            mend='Leave it out; for a DataFrame, say option("maxFilesPerTrigger", ...) when reading',
+            mend='Leave it out; a DataFrame is read with its own option("maxFilesPerTrigger", ...)',
         )
     if isinstance(source, SparkSource):
         frame: DataFrame = source.frame
