@@ -82,6 +82,7 @@ class Packer:
         keep_records: Whether the records go along, for late ones to be shown whole.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds.
         partition: Returns the number of the partition that is being read.
+        names: What the columns are called, in their order; left out, as Spark calls them.
     """
 
     plan: Plan
@@ -91,13 +92,15 @@ class Packer:
     keep_records: bool
     max_ahead_us: int | None
     partition: Callable[[], int]
+    names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of a partition, some for each of its stretches."""
         ingest = self.plan.ingest(self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
-            signal, records = self.signals.split(Records.from_arrow(stretch))
+            named = stretch.rename_columns(self.names) if self.names else stretch
+            signal, records = self.signals.split(Records.from_arrow(named))
             letters: list[ErrorRecord] = []
             records = self._readable(records, letters)
             for step in self.plan.steps:

@@ -26,6 +26,7 @@ from lowwater.engine.spark.steps import in_workers, makes, native_steps
 from lowwater.engine.spark.types import (
     SIDE_FIELDS,
     arrow_schema,
+    numbered,
     pane_schema,
     quoted,
     result_types,
@@ -117,10 +118,10 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
         ahead = duration(options.max_ahead)
     keys = [quoted(key) for key in plan.keys]
     group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
-    columns = [quoted(name) for name in _needed(frame, plan, options, signals)]
-    columns.append(group.alias(GROUP))
+    columns = {name: quoted(name) for name in _needed(frame, plan, options, signals)}
+    columns[GROUP] = group
     if ahead is not None:
-        columns.append(F.unix_micros(F.current_timestamp()).alias(NOW))
+        columns[NOW] = F.unix_micros(F.current_timestamp())
     packer = Packer(
         plan=plan,
         key_groups=options.key_groups,
@@ -129,8 +130,9 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
         keep_records=options.outputs == "all",
         max_ahead_us=ahead,
         partition=_partition,
+        names=tuple(columns),
     )
-    return frame.select(*columns).mapInArrow(packer.__call__, PARCEL_DDL)
+    return numbered(frame, columns).mapInArrow(packer.__call__, PARCEL_DDL)
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -110,17 +111,24 @@ def _require_readable(schema: pa.Schema) -> None:
 
 
 def _as_one(paths: Sequence[str]) -> str:
-    """Return paths as the one that a stream of files takes: a folder or a glob."""
+    """Return paths as the one that a stream of files takes: a folder or a glob.
+
+    A single file is no folder, so it becomes a glob that only this file matches.
+    """
     whole = [str(Path(path).absolute()) for path in paths]
     if len(whole) == 1:
-        return whole[0]
+        place = Path(whole[0])
+        if not place.is_file():
+            return whole[0]
+        return str(place.with_name(f"[{place.name[0]}]{place.name[1:]}"))
     if any(set(path) & set("{},") for path in whole):
         raise UnsupportedByRunner(
             "several paths with braces or commas cannot be one stream of files",
             where="to_spark",
             mend="Read one folder or one glob",
         )
-    return "{" + ",".join(whole) + "}"
+    top = os.path.commonpath([str(Path(path).parent) for path in whole])
+    return f"{top}/{{{','.join(os.path.relpath(path, top) for path in whole)}}}"
 
 
 def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> DataFrame:

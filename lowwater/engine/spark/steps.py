@@ -15,7 +15,14 @@ from lowwater.engine.expressions import evaluate, frame_of
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.spark.expressions import condition, translated
 from lowwater.engine.spark.parcels import CORRUPT
-from lowwater.engine.spark.types import arrow_schema, fitted, quoted, spark_like, spark_schema
+from lowwater.engine.spark.types import (
+    arrow_schema,
+    fitted,
+    numbered,
+    quoted,
+    spark_like,
+    spark_schema,
+)
 from lowwater.engine.stateless import Filter, Select, Step, WithColumns
 from lowwater.errors import UnsupportedByRunner
 
@@ -72,7 +79,9 @@ def in_workers(frame: DataFrame, steps: tuple[Step, ...], schema: pa.Schema) -> 
         schema: The schema after them.
     """
     given = pa.schema([field.with_type(spark_like(field.type)) for field in schema])
-    return frame.mapInArrow(Taken(steps, given).__call__, spark_schema(given))
+    columns = {name: quoted(name) for name in frame.columns}
+    taken = Taken(steps, tuple(columns), given)
+    return numbered(frame, columns).mapInArrow(taken.__call__, spark_schema(given))
 
 
 @final
@@ -82,20 +91,23 @@ class Taken:
 
     Args:
         steps: The steps.
+        names: What the columns are called before them.
         schema: The schema after them.
     """
 
     steps: tuple[Step, ...]
+    names: tuple[str, ...]
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition as the steps leave them."""
         for batch in batches:
-            records = Records.from_arrow(batch)
-            if CORRUPT in self.schema.names:
-                broken = batch.column(CORRUPT).is_valid().to_numpy(zero_copy_only=False)
+            records = Records.from_arrow(batch.rename_columns(self.names))
+            if CORRUPT in self.names:
+                lines = records.columns[CORRUPT].to_arrow()
+                broken = lines.is_valid().to_numpy(zero_copy_only=False)
                 if broken.any():
-                    yield self._of({CORRUPT: batch.column(CORRUPT).filter(pa.array(broken))})
+                    yield self._of({CORRUPT: lines.filter(pa.array(broken))})
                     records = records.take(np.flatnonzero(~broken))
             for step in self.steps:
                 if records.length:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -79,6 +79,14 @@ def spark_like(kind: pa.DataType) -> pa.DataType:
 def quoted(name: str) -> Column:
     """Return a column by its name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def numbered(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Return columns of a DataFrame, called by their number.
+
+    For ``mapInArrow``, which cannot do with dots or backticks in their names.
+    """
+    return frame.select(*(column.alias(f"_{at}") for at, column in enumerate(columns.values())))
 
 
 def pane_schema(
