@@ -12,6 +12,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.spark import CarriedTime
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.io import Log
 from tests.spark.test_to_spark import START, table, write
 from tests.spark.workers import ROOT
 
@@ -43,7 +44,7 @@ def counted(stream: Any, *keys: Any) -> Any:
 
 
 def logged(folder: Path) -> lw.Stream:
-    with lw.io.Log.open(folder / "log", create=True) as log:
+    with Log(folder / "log", partitions=1) as log:
         log.append([{"at": START, "key": "A"}])
     return lw.read_log(folder / "log", time="at")
 
