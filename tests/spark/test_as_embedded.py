@@ -48,16 +48,22 @@ def shown(keyed: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_keys_that_steps_make_are_grouped_as_they_come_out(
-    spark: Any, tmp_path: Path, name: str
-) -> None:
+def test_keys_that_steps_make_are_grouped_as_they_come_out(spark: Any, name: str) -> None:
     """A key is in one key group, whatever it was before the steps."""
     data = table(400)
+    frame = spark.createDataFrame(data).repartition(3)
+    made = shown(KEYED[name](lw.from_spark(frame, time="at", watermark="5s")))
+    rows = made.to_spark(spark, key_groups=16).toArrow().to_pylist()
+    assert plain(rows) == plain(embedded(shown(KEYED[name](lw.from_arrow(data, time="at")))))
+
+
+def test_so_they_are_in_streams(spark: Any, tmp_path: Path) -> None:
+    data = table(400)
     kept = lw.from_arrow(data, time="at", watermark=lw.BoundedDisorder("5s"))
-    wanted = embedded(shown(KEYED[name](kept)), bundle_size=100)
+    wanted = embedded(shown(KEYED["replaced"](kept)), bundle_size=100)
     folder = write(tmp_path / "in", *cut(data, 100))
     begun = lw.from_spark(stream(spark, folder), time="at", watermark="5s")
-    made = shown(KEYED[name](begun)).to_spark(spark, key_groups=16, drain=True)
+    made = shown(KEYED["replaced"](begun)).to_spark(spark, key_groups=16, drain=True)
     rows, _ = run(made, tmp_path / "checkpoint")
     assert plain(rows) == plain(wanted)
 

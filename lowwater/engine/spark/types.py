@@ -25,8 +25,22 @@ SIDE_FIELDS = (
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of what Spark hands to Python for a schema of its own."""
-    return to_arrow_schema(schema, timezone="UTC")
+    """Return the Arrow schema of what Spark hands to Python for a schema of its own.
+
+    Raises:
+        UnsupportedByRunner: Spark cannot hand over a column.
+    """
+    fields: list[pa.Field] = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+        except Exception as error:
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot "
+                "hand to Python",
+                mend="Drop or convert it on the DataFrame before from_spark",
+            ) from error
+    return pa.schema(fields)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
