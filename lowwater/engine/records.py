@@ -15,6 +15,8 @@ from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
 """Columns whose name begins so are lowwater's own; users never see them in a record."""
+TRACED = HIDDEN + "traced"
+"""The number of a record of a source, where a run is traced."""
 
 
 @final

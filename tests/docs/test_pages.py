@@ -35,7 +35,9 @@ def test_readme_examples_run(code: str, shown: str | None) -> None:
         assert printed.getvalue() == shown
 
 
-@pytest.mark.parametrize("page", ["docs/durable.md", "docs/process.md", "docs/watermarks.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/durable.md", "docs/process.md", "docs/testing.md", "docs/watermarks.md"]
+)
 def test_the_examples_of_a_page_run_one_after_the_other(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
