@@ -170,6 +170,24 @@ def test_arrival_times_without_a_zone_mean_what_event_times_do(spark: Any, tmp_p
     assert {row["timing"] for row in rows} == {"EARLY", "ON_TIME"}
 
 
+@pytest.mark.parametrize("files", [True, False])
+def test_times_without_a_zone_mean_what_they_mean_embedded(
+    spark: Any, tmp_path: Path, files: bool
+) -> None:
+    """Spark's session has a time zone of its own: it plays no part, in keys and values neither."""
+    local = pa.array([START + at * 600 * SECOND for at in range(20)], pa.timestamp("us"))
+    data = pa.table({"at": local, "key": local, "value": local})
+    options: dict[str, Any] = {"time": "at", "timezone": "Europe/Berlin"}
+    begun = lw.from_arrow(data, **options)
+    if files:
+        begun = lw.read_parquet(write(tmp_path / "in", data), **options)
+    windowed = begun.key_by("key").window(lw.FixedWindows("1h"))
+    made = windowed.aggregate(n=lw.count(), most=lw.max("value"))
+    rows = made.to_spark(spark, drain=files)
+    given = run(rows, tmp_path / "checkpoint")[0] if files else rows.toArrow().to_pylist()
+    assert plain(given) == plain(embedded(made))
+
+
 def test_csv_goes_by_its_header(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[str, Build]] = {
 }
 EMBEDDED = (
     "bundle_size", "clock", "commit_every", "max_skew", "memory_limit", "on_dead_letter",
-    "on_late", "progress",
+    "on_late", "progress", "trace",
 )  # fmt: skip
 
 

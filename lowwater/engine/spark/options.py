@@ -29,6 +29,7 @@ _EMBEDDED = {
     "memory_limit": "All windows of a key group are in memory while it is called: use more "
     'key_groups=, over more workers, with state="rocksdb"',
     "on_dead_letter": 'Use outputs="all", and filter by output in foreachBatch',
+    "trace": 'Leave it out; outputs="all" and the counts in the progress of the query tell why',
     "on_late": 'Use outputs="all", and filter by output in foreachBatch',
     "progress": "Read observedMetrics in the progress of the query",
 }

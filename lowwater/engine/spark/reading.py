@@ -145,7 +145,8 @@ def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> Da
     whole = pa.concat_tables(tables, promote_options="permissive")
     plain = pa.schema([field.with_type(spark_like(field.type)) for field in whole.schema])
     columns = [_as(whole.column(field.name), field) for field in plain]
-    return spark.createDataFrame(pa.Table.from_arrays(columns, schema=plain))
+    whole = pa.Table.from_arrays(columns, schema=plain)
+    return spark.createDataFrame(whole, schema=spark_schema(plain))
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

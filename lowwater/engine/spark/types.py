@@ -53,7 +53,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
     for field in schema:
         kind = spark_like(field.type)
         try:
-            made = from_arrow_schema(pa.schema([field.with_type(kind)]))
+            # Times without a zone stay so: what they mean is not up to Spark's session.
+            made = from_arrow_schema(pa.schema([field.with_type(kind)]), prefer_timestamp_ntz=True)
         except Exception as error:
             raise UnsupportedByRunner(
                 f"the column {field.name!r} is {field.type}, which Spark has nothing like",
