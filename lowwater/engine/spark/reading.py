@@ -88,6 +88,10 @@ def _files(
         reader = reader.option("header", True).option("sep", delimiter)
         # Else columns go by their places, whatever the header of a file says.
         reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
+        # Quotes are doubled in a quoted field, a backslash is one, and lines may end in there.
+        reader = reader.option("escape", '"').option("multiLine", True)
+    if kind == "json":
+        reader = reader.option("allowSingleQuotes", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     if all(Path(path).is_dir() for path in paths):  # then all below it, of these names, is meant
