@@ -399,7 +399,7 @@ class LocalRun:
         """Record where sources and stages stand after a turn."""
         clock = self._clock
         for feed in self._feeds:
-            recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+            recorder.stood(feed, clock, idle=feed.is_idle())
         held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:
             operator = run.operator
