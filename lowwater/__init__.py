@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from lowwater.engine.sources import ReplayableSource as ReplayableSource
     from lowwater.engine.sources import Source as Source
     from lowwater.engine.steps import PaneBatch as PaneBatch
+    from lowwater.engine.trace import Trace as Trace
+    from lowwater.engine.trace import TracedElement as TracedElement
     from lowwater.engine.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
     from lowwater.errors import InternalError as InternalError
@@ -69,6 +71,13 @@ if TYPE_CHECKING:
     from lowwater.errors import StateError as StateError
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
+    from lowwater.explain import Difference as Difference
+    from lowwater.explain import Explanation as Explanation
+    from lowwater.explain import Finding as Finding
+    from lowwater.explain import Findings as Findings
+    from lowwater.explain import LatenessProfile as LatenessProfile
+    from lowwater.explain import check as check
+    from lowwater.explain import diff as diff
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
@@ -141,11 +150,13 @@ _PLACES = {
     "lowwater.engine.records": "Records",
     "lowwater.engine.sources": "ReplayableSource Source",
     "lowwater.engine.steps": "PaneBatch",
+    "lowwater.engine.trace": "Trace TracedElement",
     "lowwater.engine.windowing": "Windowing",
     "lowwater.errors": (
         "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
         "UnsupportedByRunner"
     ),
+    "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
         "Element KeyedStream Pipeline ProcessResult Processed Result Stream WindowedStream "
         "from_arrow from_iterable from_pandas from_source read_csv read_jsonl read_parquet run"

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.engine.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
+from lowwater.engine.trace import Trace
 from lowwater.time import START_OF_TIME, Instant
 from lowwater.watermark import StageWatermark
 
@@ -89,6 +90,7 @@ class Metrics:
         open_windows: How many windows are open, in all stages.
         elapsed: Seconds since the run began, by the runner's stopwatch.
         stages: The same for each stage, by its name.
+        trace: What was recorded, once a run with ``trace=True`` is over.
         reporter: What knows the watermarks of the run.
     """
 
@@ -104,6 +106,7 @@ class Metrics:
     open_windows: int = 0
     elapsed: float = 0.0
     stages: dict[str, StageMetrics] = field(default_factory=dict)
+    trace: Trace | None = field(default=None, compare=False, repr=False)
     reporter: Callable[[], list[StageWatermark]] | None = field(
         default=None, repr=False, compare=False
     )

@@ -145,6 +145,8 @@ class StageRecorder:
         first_ones = set(places.tolist())
         records = taken.records.rows(taken.rows)
         values = _values(bundle, records)
+        if not isinstance(self._stage.work, Windowed):  # a process reads what it likes
+            values = [one if isinstance(one, dict) else {"value": one} for one in records]
         origins = self._origins(taken)
         signs = [1] * number if bundle.signs is None else bundle.signs.tolist()
         clock, watermark = Instant(taken.clock), Instant(taken.watermark)

@@ -68,7 +68,7 @@ class TracedMove:
         clock: Its clock.
         input_watermark: Its input watermark.
         output_watermark: Its output watermark.
-        held_by: What holds the input watermark, in words; ``None`` once the input has ended.
+        held_by: What holds the output watermark, in words, if that is known.
         order: What has a lower one happened earlier.
     """
 

@@ -177,11 +177,11 @@ class _Life:
     def _why(self, order: int, pane: Pane) -> str:
         """Return why a pane came: what happened just before it, and what waited for that."""
         times, trigger = self._times, self._windowing.trigger
-        if self._is_of_bundle(order):
+        if pane.watermark <= self._before(order):
+            if not self._is_of_bundle(order):
+                return f"the clock reached {times.at(pane.emitted_at)}"
             early = pane.timing == "EARLY"
             return "its trigger was ready with these elements" if early else "elements came late"
-        if pane.watermark <= self._before(order):
-            return f"the clock reached {times.at(pane.emitted_at)}"
         at = f"the watermark reached {times.at(pane.watermark)}"
         if pane.watermark == END_OF_TIME:
             at = "the input ended"

@@ -107,7 +107,9 @@ def _recorder(
 ) -> StageRecorder:
     operator.report_merges()
     stage = Stage((), ("key",), ("key",), Windowed(windowing, specs))
-    return StageRecorder("scenario", stage, (), count(), ("scenario",))
+    recorder = StageRecorder("scenario", stage, (), count(), ("scenario",))
+    _stands(recorder, operator)  # where the scenario says that it starts
+    return recorder
 
 
 def _record(
@@ -126,6 +128,10 @@ def _record(
         recorder.took(taken, output.merges)
     if output.panes is not None:
         recorder.showed(output.panes)
+    _stands(recorder, operator)
+
+
+def _stands(recorder: StageRecorder, operator: WindowOperator) -> None:
     held = None if operator.watermark == END_OF_TIME else "the scenario: it moves no further"
     recorder.moved(operator.clock, operator.watermark, operator.output_watermark, held)
 
@@ -152,9 +158,9 @@ class _Source:
         extra = dict.fromkeys(name for element in elements for name in element.columns)
         names = dict.fromkeys((*extra, *durations, "value"))
         self._columns = {
-            "time": _column([element.time for element in elements]),
-            "key": _column([element.key for element in elements]),
-            **{name: _column([_read(element, name) for element in elements]) for name in names},
+            "time": column_of([element.time for element in elements]),
+            "key": column_of([element.key for element in elements]),
+            **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
         self._shown = ("value", *extra)  # what a record is: see Element.record
         self._ingest = Ingest(
@@ -217,7 +223,7 @@ def _read(element: Element, name: str) -> Any:
     return element.value if name == "value" else element.columns.get(name)
 
 
-def _column(values: list[Any]) -> Column:
+def column_of(values: list[Any]) -> Column:
     """Return a column of the narrowest kind that holds all the values."""
     given = [value for value in values if value is not None]
     kinds = {type(value) for value in given}

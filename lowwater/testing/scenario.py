@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.ingest import OnError
@@ -17,6 +17,13 @@ from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import DurationLike, Instant
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
 """``(value, event time, key)``, and perhaps a mapping of more columns."""
@@ -271,6 +278,71 @@ class ScenarioRun:
         if self.recorded is None:
             raise InvalidArgument("the scenario was not traced", mend="Run it with trace=True")
         return self.recorded
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``run(trace=True)``.
+
+        Args:
+            key: The key: a plain value.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``run(trace=True)``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``run(trace=True)``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def diagram(
+        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``run(trace=True)``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``run(trace=True)``.
+
+        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
 
 
 def _element(parts: ElementLike) -> Element:
