@@ -136,7 +136,7 @@ def report_growth(rows: int, args: argparse.Namespace) -> None:
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[250_000])
+    parser.add_argument("--rows", type=int, nargs="*", default=[250_000])
     parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--batches", type=int, default=8, help="files, the first three to warm up")
     parser.add_argument("--rounds", type=int, default=1, help="how often each query runs")

@@ -57,7 +57,12 @@ if TYPE_CHECKING:
     from lowwater.engine.process import set_cell as set_cell
     from lowwater.engine.process import timer as timer
     from lowwater.engine.process import value_cell as value_cell
+    from lowwater.engine.records import Records as Records
+    from lowwater.engine.sources import ReplayableSource as ReplayableSource
+    from lowwater.engine.sources import Source as Source
     from lowwater.engine.steps import PaneBatch as PaneBatch
+    from lowwater.engine.trace import Trace as Trace
+    from lowwater.engine.trace import TracedElement as TracedElement
     from lowwater.engine.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
     from lowwater.errors import InternalError as InternalError
@@ -66,14 +71,25 @@ if TYPE_CHECKING:
     from lowwater.errors import StateError as StateError
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
+    from lowwater.explain import Difference as Difference
+    from lowwater.explain import Explanation as Explanation
+    from lowwater.explain import Finding as Finding
+    from lowwater.explain import Findings as Findings
+    from lowwater.explain import LatenessProfile as LatenessProfile
+    from lowwater.explain import check as check
+    from lowwater.explain import diff as diff
+    from lowwater.pipeline import Element as Element
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
+    from lowwater.pipeline import Processed as Processed
+    from lowwater.pipeline import ProcessResult as ProcessResult
     from lowwater.pipeline import Result as Result
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import WindowedStream as WindowedStream
     from lowwater.pipeline import from_arrow as from_arrow
     from lowwater.pipeline import from_iterable as from_iterable
     from lowwater.pipeline import from_pandas as from_pandas
+    from lowwater.pipeline import from_source as from_source
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
     from lowwater.pipeline import read_parquet as read_parquet
@@ -100,6 +116,8 @@ if TYPE_CHECKING:
     from lowwater.triggers import Trigger as Trigger
     from lowwater.triggers import TriggerContext as TriggerContext
     from lowwater.triggers import TriggerLogic as TriggerLogic
+    from lowwater.viz import Diagram as Diagram
+    from lowwater.viz import GraphDiagram as GraphDiagram
     from lowwater.watermark import Ascending as Ascending
     from lowwater.watermark import BoundedDisorder as BoundedDisorder
     from lowwater.watermark import External as External
@@ -108,6 +126,7 @@ if TYPE_CHECKING:
     from lowwater.watermark import PerPartition as PerPartition
     from lowwater.watermark import Punctuated as Punctuated
     from lowwater.watermark import Quantile as Quantile
+    from lowwater.watermark import StageWatermark as StageWatermark
     from lowwater.watermark import WatermarkEstimator as WatermarkEstimator
     from lowwater.windows import CalendarWindows as CalendarWindows
     from lowwater.windows import CustomWindows as CustomWindows
@@ -130,15 +149,19 @@ _PLACES = {
         "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
         "set_cell timer value_cell"
     ),
+    "lowwater.engine.records": "Records",
+    "lowwater.engine.sources": "ReplayableSource Source",
     "lowwater.engine.steps": "PaneBatch",
+    "lowwater.engine.trace": "Trace TracedElement",
     "lowwater.engine.windowing": "Windowing",
     "lowwater.errors": (
         "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
         "UnsupportedByRunner"
     ),
+    "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "KeyedStream Pipeline Result Stream WindowedStream from_arrow from_iterable from_pandas "
-        "read_csv read_jsonl read_parquet run"
+        "Element KeyedStream Pipeline ProcessResult Processed Result Stream WindowedStream "
+        "from_arrow from_iterable from_pandas from_source read_csv read_jsonl read_parquet run"
     ),
     "lowwater.pipeline.readers_log": "read_log",
     "lowwater.pipeline.readers_spark": "from_spark",
@@ -149,8 +172,9 @@ _PLACES = {
     ),
     "lowwater.watermark": (
         "Ascending BoundedDisorder External FinishedFiles ManualWatermark PerPartition Punctuated "
-        "Quantile WatermarkEstimator"
+        "Quantile StageWatermark WatermarkEstimator"
     ),
+    "lowwater.viz": "Diagram GraphDiagram",
     "lowwater.windows": (
         "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
     ),

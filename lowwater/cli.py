@@ -1,4 +1,4 @@
-"""The command line: ``python -m lowwater demo``, ``run module:pipeline`` and ``state``."""
+"""The command line: ``python -m lowwater demo``, ``run``, ``explain``, ``state`` and others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lowwater import cli_diagram
+from lowwater.cli_explain import add_commands
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0 if demo(sys.stdout, state=options.state) else 1
         if options.command == "state":
             return _state(options)
+        if options.command == "diagram":
+            return cli_diagram.run_command(options)
+        if options.command in ("explain", "diff", "check"):
+            from lowwater import cli_explain
+
+            return cli_explain.run_command(options)
         return _run(options)
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
@@ -109,6 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         default="dead_letter",
         help="set unusable records aside, or stop at the first",
     )
+    add_commands(commands)
+    cli_diagram.add_command(commands)
     _add_state(commands.add_parser("state", help="look into a state directory, or remove it"))
     return parser
 

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from lowwater.engine._window_state import Mask, WindowState
+from lowwater.engine.steps import MergedWindows
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
@@ -25,12 +26,14 @@ class Placement:
         closed: Which elements belong to a window that has finished (S-O4), ``None`` for none.
         new: Rows of windows that did not exist before.
         changed: Rows of windows that others merged into, or whose interval changed.
+        merges: Which windows became which, if that was asked for.
     """
 
     rows: Int64Array
     closed: Mask | None
     new: Int64Array
     changed: Int64Array
+    merges: MergedWindows | None = None
 
 
 @final
@@ -68,6 +71,8 @@ def place_merging(
     end: Int64Array,
     clock: int,
     watermark: int,
+    *,
+    reports: bool = False,
 ) -> Placement:
     """Merge elements' proto-windows with each other and with the active windows of their keys.
 
@@ -78,6 +83,7 @@ def place_merging(
         end: Its end.
         clock: The clock.
         watermark: The watermark.
+        reports: Whether to say which windows became which.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -97,6 +103,15 @@ def place_merging(
         shut = state.index.find(group_key, merged.start, merged.end) >= 0
     row_group = party_group[parties.protos :]
     open_rows = ~shut[row_group]
+    merges = None
+    if reports:
+        rows = parties.rows[open_rows]
+        of = np.concatenate((group_of_element, row_group[open_rows]))
+        begins = np.concatenate((start, state.table["start"][rows]))
+        ends = np.concatenate((end, state.table["end"][rows]))
+        told = ~shut[of]
+        names = () if state.keys is None else state.keys.decode(group_key)
+        merges = MergedWindows(of[told], begins[told], ends[told], names, merged.start, merged.end)
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
@@ -112,7 +127,7 @@ def place_merging(
         if state.segments is not None:
             state.segments.insert(new)
         into[opening] = new
-    return Placement(into[group_of_element], closed if closed.any() else None, new, changed)
+    return Placement(into[group_of_element], closed if closed.any() else None, new, changed, merges)
 
 
 def _gather(

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, arrivals
+from lowwater.engine.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.columns import Column
 from lowwater.engine.graph import MAIN, Read
 from lowwater.engine.ingest import Admitted, Ingest, OnError
@@ -23,7 +23,7 @@ from lowwater.engine.stateless import Step
 from lowwater.engine.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
-from lowwater.watermark import columns_read, holder_of
+from lowwater.watermark import columns_read, excuse_silence, holder_of
 
 ROW = HIDDEN + "row"
 """Where a record was in its batch, where a source is read by several stages."""
@@ -174,32 +174,52 @@ class Feed:
         self.ended = False
         self.due_at = 0.0
         self._heard_at: int | None = None
+        self._silent_at: int | None = None
+        self._asked_at = START_OF_TIME
         self._came_at: int | None = None
+        self._away = False
         self._learned = self._learn()
 
-    def watermark(self, clock: int) -> int:
-        """Return how far event time is known to be complete, by what this source has given."""
+    def watermark(self) -> int:
+        """Return how far event time is known to be complete, by what this source has given.
+
+        Its clock is that of its last answer: while others are read, nobody listens to it.
+        """
         if self.ended:
             return END_OF_TIME
-        return START_OF_TIME if self._estimator is None else self._estimator.current(clock)
+        if self._estimator is None:
+            return START_OF_TIME
+        if self._away and self._asked_at > START_OF_TIME:
+            self._away = False
+            excuse_silence(self._estimator, self._asked_at)
+        return self._estimator.current(self._asked_at)
 
-    def is_idle(self, clock: int) -> bool:
-        """Whether the others wait no more for this source, which has given nothing for so long."""
+    def is_idle(self) -> bool:
+        """Whether the others wait no more for this source, which has given nothing for so long.
+
+        That it has nothing is known when it is asked, and not while only others are.
+        """
         after = self.read.idle_after_us
-        if after is None or self.ended:
+        if after is None or self.ended or self._heard_at is None or self._silent_at is None:
             return False
-        if self._heard_at is None:  # a run that begins, or goes on, listens from now on
-            self._heard_at = clock
-        return clock - self._heard_at >= after
+        return self._silent_at - self._heard_at >= after
 
-    def holder(self) -> str:
+    @property
+    def heard_at(self) -> int | None:
+        """The clock when it last gave an element; ``None`` before it is listened to."""
+        return self._heard_at
+
+    def holder(self, clock: int) -> str:
         """Return in words what holds this source's watermark."""
         if self._estimator is None:
             return "it has no watermark until it ends"
-        said = holder_of(self._estimator)
         since = self._heard_at
-        silent = "" if since is None else f"silent since {format_instant(since)}"
-        return said or silent or "its latest element"
+        silent = ""
+        if since is not None and since < clock:
+            silent = f"silent since {format_instant(since)}"
+            if self.is_idle():
+                silent = f"idle since {format_instant(since)}, and so are the others"
+        return holder_of(self._estimator) or silent or "its latest elements"
 
     def next(self) -> tuple[Records, Position | None] | None:
         """Return the next batch and the position behind it; ``None`` at the end."""
@@ -225,7 +245,8 @@ class Feed:
 
     def observe(self, piece: Piece, clock: int) -> None:
         """Have the watermark's estimator see a bundle."""
-        self._heard_at = clock
+        self._heard_at = self._asked_at = clock
+        self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(piece.batch.bundle(piece.times, piece.start, clock))
 
@@ -249,6 +270,7 @@ class Feed:
             "learned": self._learned if self.bundles_done else self._learn(),
             "estimator": None if self._estimator is None else self._estimator.remember(),
             "ended": self.ended,
+            "heard": [self._heard_at, self._silent_at],
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -262,6 +284,9 @@ class Feed:
         self._came_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
+            self._away = isinstance(self._clock, WallClock)
+        if not isinstance(self._clock, WallClock):  # which went on while nobody listened
+            self._heard_at, self._silent_at = known.get("heard", (None, None))
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
@@ -342,9 +367,17 @@ class Feed:
             times = checked.bundle.times[cut.start : cut.stop]
             yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
 
-    def wait(self) -> None:
-        """Note that there was nothing new: the source is not asked again before its next look."""
-        self.due_at = time.monotonic() + getattr(self.read.source, "poll_seconds", 0.0)
+    def rest(self, seconds: float, clock: int) -> None:
+        """Note that there was nothing, and when the source will look again.
+
+        Others are read meanwhile. A run that begins, or goes on, listens from now on.
+        """
+        self._asked_at = max(self._asked_at, clock)
+        if clock > START_OF_TIME:
+            self._silent_at = clock
+            if self._heard_at is None:
+                self._heard_at = clock
+        self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 
 def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:

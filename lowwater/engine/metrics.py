@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from lowwater.engine.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
+from lowwater.engine.trace import Trace
 from lowwater.time import START_OF_TIME, Instant
+from lowwater.watermark import StageWatermark
 
 
 @final
@@ -88,6 +90,8 @@ class Metrics:
         open_windows: How many windows are open, in all stages.
         elapsed: Seconds since the run began, by the runner's stopwatch.
         stages: The same for each stage, by its name.
+        trace: What was recorded, once a run with ``trace=True`` is over.
+        reporter: What knows the watermarks of the run.
     """
 
     events: int = 0
@@ -102,6 +106,17 @@ class Metrics:
     open_windows: int = 0
     elapsed: float = 0.0
     stages: dict[str, StageMetrics] = field(default_factory=dict)
+    trace: Trace | None = field(default=None, compare=False, repr=False)
+    reporter: Callable[[], list[StageWatermark]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where each source and stage is in event time now, and what holds it (S-H3).
+
+        That is which source and partition, or which key and window of which stage. O(windows).
+        """
+        return [] if self.reporter is None else self.reporter()
 
     @property
     def events_per_second(self) -> float:

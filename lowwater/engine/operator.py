@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lowwater.engine._cold import ColdWindows
 from lowwater.engine._dropped import Dropped
 from lowwater.engine._emission import Firing, emit
+from lowwater.engine._holds import Holds
 from lowwater.engine._merging import place_merging, place_plain
+from lowwater.engine._pane_order import PaneOrder
+from lowwater.engine._row_queue import RowQueue
 from lowwater.engine._snapshot import load_snapshot, take_snapshot
 from lowwater.engine._stored import StoredState
 from lowwater.engine._window_state import Mask, WindowState
@@ -38,10 +40,10 @@ from lowwater.engine.steps import (
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
-from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import Elements, Moments
+from lowwater.watermark import Hold
 
 _NOTHING = StepOutput(None, None)
 
@@ -84,9 +86,10 @@ class WindowOperator:
         # Windows that end here or before had expired under a shorter lateness: they are gone.
         self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
-        self._dues = Deadlines()
-        self._clock_dues = Deadlines()
-        self._holds = Deadlines()
+        self._reports_merges = False
+        self._dues = RowQueue(self._state, "due", ends=True)  # an expiry then is still an expiry
+        self._clock_dues = RowQueue(self._state, "clock_due")
+        self._holds = Holds(self._state)
         # With timestamps="end" only complete windows hold, and they are judged as they become so,
         # unless the trigger does not watch for that and their expiry is yet to come.
         self._holds_at_once = windowing.timestamps != "end" or (
@@ -144,15 +147,13 @@ class WindowOperator:
     @property
     def output_watermark(self) -> int:
         """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
-        low, stride = self._from, 0
-        while (first := self._holds.first) < low:
-            rows = self._still_queued("hold", *self._holds.pop(min(first + stride, low - 1)))
-            holds = self._hold_times(rows)
-            self._queue("hold", self._holds, rows, holds)
-            low = int(holds.min(initial=low))
-            stride = 2 * stride + 1  # over the entries that no longer hold, however many they are
+        low = self._holds.lowest(self._from)
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(windows)."""
+        return None if self.output_watermark >= self._from else self._holds.holder()
 
     def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
@@ -171,17 +172,20 @@ class WindowOperator:
             self._windowing.require_bounded_memory()
         self._stored = StoredState(self._state, operator, group, memory)
 
+    def report_merges(self) -> None:
+        """Have steps say which windows became which; for traces."""
+        self._reports_merges = True
+
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
         # All that expires until then is gone, in the midst of an advance too.
         expired = self._watermark if self._advancing is None else self._advancing[1]
         facts = self._facts()
         if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
-            table = self._state.table
-            self._dues.retain(lambda times, rows: table["due"][rows] == times)
-            self._holds.retain(lambda times, rows: table["hold"][rows] == times)
+            self._dues.prune()
+            self._holds.prune()
             if self._machine.has_deadlines:
-                self._clock_dues.retain(lambda times, rows: table["clock_due"][rows] == times)
+                self._clock_dues.prune()
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved in a store, before the first step; say whether there was any.
@@ -283,10 +287,10 @@ class WindowOperator:
             watermark, self._watermark = self._watermark, before
             self._schedule(rows[~handled])
             self._watermark = watermark
-        self._note_holds(rows)
+        self._holds.note(rows)
         if self._machine.has_deadlines and rows.size:
             deadlines = self._machine.next_deadline(self._state.table, rows, self._clock)
-            self._queue("clock_due", self._clock_dues, rows, deadlines)
+            self._clock_dues.push(rows, deadlines)
 
     @property
     def _from(self) -> int:
@@ -345,7 +349,9 @@ class WindowOperator:
         if state.merging is None:
             placed = place_plain(state, keys, start, end)
         else:
-            placed = place_merging(state, keys, start, end, self._clock, self._watermark)
+            placed = place_merging(
+                state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
+            )
         self._schedule(np.concatenate((placed.new, placed.changed)))
         rows = placed.rows
         if placed.closed is not None:
@@ -357,7 +363,7 @@ class WindowOperator:
         if rows.size or placed.changed.size:
             panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
-        return StepOutput(panes, late.batch())
+        return StepOutput(panes, late.batch(), placed.merges)
 
     def _assign(
         self, bundle: Bundle, late: Dropped
@@ -409,17 +415,14 @@ class WindowOperator:
             timely = times >= self._watermark
             pick.at(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
-            self._note_holds(touched)
+            self._holds.note(touched)
         elif complete.any():  # a merge may have brought it what came before completion
-            self._note_holds(touched[complete])
+            self._holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = Elements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
         if machine.has_deadlines:
-            self._queue(
-                "clock_due", self._clock_dues, touched,
-                machine.next_deadline(table, touched, self._clock),
-            )  # fmt: skip
+            self._clock_dues.push(touched, machine.next_deadline(table, touched, self._clock))
         if machine.wakes:
             self._schedule(touched)
         expired = None
@@ -451,14 +454,14 @@ class WindowOperator:
             return _NOTHING
         table = self._state.table
         self._watermark = before
-        rows = self._still_queued("due", *self._dues.pop(reach))
+        rows = self._dues.pop(reach)
         due = self._due_times(rows)
         self._watermark = to
         end = table["end"][rows]
         completing = (end > before) & (end <= to)
         turn = np.where(completing, np.minimum(due, end), due)
         now = (due <= to) & (turn <= upto)
-        self._queue("due", self._dues, rows[~now], due[~now])
+        self._dues.push(rows[~now], due[~now])
         rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
             return _NOTHING
@@ -469,7 +472,7 @@ class WindowOperator:
             rows, moments, expired=expired, completing=completing, due=due
         )
         self._schedule(staying)
-        self._note_holds(staying)
+        self._holds.note(staying)
         _ = self.output_watermark  # lets go of the holds of windows that are gone
         self._state.forget_keys()
         return StepOutput(panes, None)
@@ -482,13 +485,13 @@ class WindowOperator:
             self._clock = to
             return _NOTHING
         table, machine = self._state.table, self._machine
-        rows = self._still_queued("clock_due", *self._clock_dues.pop(to))
+        rows = self._clock_dues.pop(to)
         at = machine.next_deadline(table, rows, self._clock)
         batches: list[PaneBatch] = []
-        orders: list[_Order] = []
+        orders: list[PaneOrder] = []
         while rows.size:
             now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
-            self._queue("clock_due", self._clock_dues, rows[~now], at[~now])
+            self._clock_dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark
             moments = Moments(complete, False, at, self._watermark)
@@ -499,7 +502,7 @@ class WindowOperator:
         self._clock = to
         if len(batches) < 2:
             return StepOutput(batches[0] if batches else None, None)
-        return StepOutput(PaneBatch.concat(batches).take(_sorted(orders)), None)
+        return StepOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)), None)
 
     def _settle(
         self,
@@ -509,7 +512,7 @@ class WindowOperator:
         expired: Mask | None = None,
         completing: Mask | None = None,
         due: Int64Array | None = None,
-        orders: list[_Order] | None = None,
+        orders: list[PaneOrder] | None = None,
     ) -> tuple[PaneBatch | None, Int64Array]:
         """Judge windows, fire those that are ready, close the expired: the one way to a pane.
 
@@ -556,7 +559,7 @@ class WindowOperator:
             )  # fmt: skip
             order = None
             if orders is not None and due is not None:
-                order = _Order.of(state, firing.rows, due[chosen])
+                order = PaneOrder.of(state, firing.rows, due[chosen])
             panes, window = emit(state, firing)
             if orders is not None and order is not None:
                 orders.append(order.take(window))
@@ -569,7 +572,7 @@ class WindowOperator:
     def _schedule(self, rows: Int64Array) -> None:
         """Queue rows for the watermark they are next due at."""
         if rows.size:
-            self._queue("due", self._dues, rows, self._due_times(rows))
+            self._dues.push(rows, self._due_times(rows))
 
     def _due_times(self, rows: Int64Array) -> Int64Array:
         """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
@@ -584,63 +587,3 @@ class WindowOperator:
             wake = self._machine.next_wake(table, rows, self._watermark)
             due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
         return due
-
-    def _note_holds(self, rows: Int64Array) -> None:
-        """Queue the holds of rows that can keep the output watermark back."""
-        if rows.size:
-            holds = self._hold_times(rows)
-            held = holds < END_OF_TIME
-            if held.any():
-                self._queue("hold", self._holds, rows[held], holds[held])
-
-    def _hold_times(self, rows: Int64Array) -> Int64Array:
-        """Return where each row's unshown elements hold the output watermark (S-H2)."""
-        state, table = self._state, self._state.table
-        at = table["end"][rows] - 1
-        if state.rule != "end":
-            seen = table["timestamp"][rows]
-            at = np.where(seen == state.no_timestamp, at, seen)
-        return np.where(table["on_time_new"][rows], at, END_OF_TIME)
-
-    def _queue(self, name: str, queue: Deadlines, rows: Int64Array, times: Int64Array) -> None:
-        """Queue rows, unless an entry for an earlier time stands for them already."""
-        column = self._state.table[name]
-        sooner = times < column[rows]
-        if name == "due":  # an expiry at the end of time is still an expiry
-            sooner |= (times == END_OF_TIME) & (column[rows] == END_OF_TIME)
-        if not sooner.all():
-            rows, times = rows[sooner], times[sooner]
-        if rows.size:
-            column[rows] = times
-            queue.push(times, rows)
-
-    def _still_queued(self, name: str, times: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the distinct rows that popped entries stand for; none stands for them now."""
-        column = self._state.table[name]
-        rows = rows[column[rows] == times]
-        if len(rows) > 1:
-            rows, _ = self._state.scratch.unique(rows, self._state.table.capacity)
-        column[rows] = END_OF_TIME
-        return rows
-
-
-@final
-class _Order:
-    """What the panes of a settling were sorted by: (due, end, start, first-seen key)."""
-
-    def __init__(self, columns: tuple[Int64Array, ...]) -> None:
-        self.columns = columns
-
-    @classmethod
-    def of(cls, state: WindowState, rows: Int64Array, due: Int64Array) -> _Order:
-        return cls((due, state.table["end"][rows], state.table["start"][rows], state.places(rows)))
-
-    def take(self, window: Int64Array) -> _Order:
-        return _Order(tuple(column[window] for column in self.columns))
-
-
-def _sorted(orders: list[_Order]) -> NDArray[np.int64]:
-    due, end, start, place = (
-        np.concatenate(parts) for parts in zip(*(order.columns for order in orders), strict=True)
-    )
-    return np.lexsort((place, start, end, due))

@@ -12,7 +12,7 @@ from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.ingest import Ingest, OnError
 from lowwater.engine.sources import Source
-from lowwater.engine.stateless import Step
+from lowwater.engine.stateless import Filter, Step
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import UnsupportedByRunner
 from lowwater.watermark import WatermarkEstimator
@@ -105,8 +105,16 @@ def gate_of(flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | Non
     """
     return _gate(
         flow.time, flow.timezone, stage.keys, stage.work, stage.deduplication, on_error,
-        max_ahead_us,
+        max_ahead_us, _sound_keys(flow),
     )  # fmt: skip
+
+
+def _sound_keys(flow: Flow) -> tuple[str, ...]:
+    """Return columns that were keys before, and that no step has touched: they can be keys."""
+    origin = flow.origin
+    if not isinstance(origin, Stage) or not isinstance(origin.work, Windowed):
+        return ()
+    return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
 
 
 def _gate(
@@ -117,6 +125,7 @@ def _gate(
     deduplication: Deduplication | None,
     on_error: OnError,
     max_ahead_us: int | None,
+    sound_keys: tuple[str, ...] = (),
 ) -> Ingest:
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
@@ -129,6 +138,7 @@ def _gate(
         timezone=timezone,
         ids=() if deduplication is None else deduplication.columns,
         max_ahead_us=max_ahead_us,
+        sound_keys=sound_keys,
     )
 
 

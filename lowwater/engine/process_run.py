@@ -14,10 +14,11 @@ from lowwater.engine.metrics import StageMetrics
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_records import SIGN
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
+from lowwater.engine.recorder import StageRecorder
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.engine.stored_numbers import operator_number
-from lowwater.engine.window_run import late_elements
+from lowwater.engine.window_run import late_elements, taken_from
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Instant
 
@@ -48,6 +49,7 @@ class ProcessRun:
         self._is_read = is_read
         self._waiting: list[Part] = []
         self._given: dict[str, list[Emitted]] = {}
+        self._recorder: StageRecorder | None = None
 
     @property
     def output_watermark(self) -> int:
@@ -57,6 +59,10 @@ class ProcessRun:
     def keep_in_store(self, memory: int | None) -> None:  # it bounds windows
         """Have changes noted, for :meth:`save`; the stage's rows are under a number of its own."""
         self.operator.keep_in_store(operator_number(self.number))
+
+    def record(self, recorder: StageRecorder) -> None:
+        """Have what it takes recorded; what it emits is the process's own."""
+        self._recorder = recorder
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last time to a batch."""
@@ -87,6 +93,11 @@ class ProcessRun:
         for part in waiting:
             bundle = replace(part.bundle, values={**_columns(part), **part.bundle.values})
             output = self.operator.step(bundle)
+            if self._recorder is not None:
+                operator = self.operator
+                self._recorder.took(
+                    taken_from(part, None, output.late, operator.watermark, operator.clock)
+                )
             if output.late is not None:
                 late = late_elements(output.late, output.late.element + part.start, bundle, part)
                 self.metrics.count_late(output.late)

@@ -15,6 +15,8 @@ from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
 """Columns whose name begins so are lowwater's own; users never see them in a record."""
+TRACED = HIDDEN + "traced"
+"""The number of a record of a source, where a run is traced."""
 
 
 @final
@@ -28,6 +30,7 @@ class Records:
         origin: Where they come from (a file), for messages.
         first_row: Row of the first one in ``origin``, from 0; ``None`` once rows were dropped.
         unreadable: What the source could not read on the way to these elements.
+        rest_seconds: How long the source will not look for more: others are read meanwhile.
     """
 
     columns: Mapping[str, Column]
@@ -35,6 +38,7 @@ class Records:
     origin: str | None = None
     first_row: int | None = None
     unreadable: Sequence[ErrorRecord] = ()
+    rest_seconds: float = 0.0
 
     @classmethod
     def from_arrow(

@@ -15,12 +15,13 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.plan import gate_of
 from lowwater.engine.process_run import ProcessRun
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
 from lowwater.errors import DataError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
-from lowwater.watermark import which_may_read
+from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
 
 StageRun: TypeAlias = WindowRun | ProcessRun
 Observer: TypeAlias = Callable[[Metrics], None]
@@ -52,6 +53,7 @@ class LocalRun:
             microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
             the store alone. ``None``: any number.
+        recorder: Records a trace of the run; ``None``: there is none.
     """
 
     def __init__(
@@ -66,10 +68,11 @@ class LocalRun:
         durable: bool = False,
         memory: int | None = None,
         max_skew_us: int | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
-        self.metrics = Metrics()
+        self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
         self._raise = on_error == "raise"
         self._observer = observer
@@ -106,6 +109,10 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(share)
         self._now: int | None = None
+        self._recorder = recorder
+        if recorder is not None:
+            for run in self._stages:
+                run.record(recorder.stage(run.number))
 
     @property
     def ended(self) -> bool:
@@ -141,6 +148,10 @@ class LocalRun:
             run.save(batch)
         return {
             "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
+            "between": {
+                self.graph.name_of(stage): [gate.ingest.remember() for gate in gates]
+                for stage, gates in zip(self.graph.stages, self._between, strict=True)
+            },
             "metrics": self.metrics.remember(),
             "ended": self._ended,
         }
@@ -158,8 +169,34 @@ class LocalRun:
             return
         for feed in self._feeds:
             feed.resume(known["feeds"][self.graph.name_of(feed.read)])
+        for stage, gates in zip(self.graph.stages, self._between, strict=True):
+            told = known["between"][self.graph.name_of(stage)]
+            for gate, learned in zip(gates, told, strict=True):
+                gate.ingest.resume(learned)
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
+
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where sources and stages are in event time, and what holds each (S-H3)."""
+        graph = self.graph
+        before = {graph.name_of(read): list[str]() for read in graph.reads}
+        for stage in graph.stages:
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
+        low = LowWatermarks(before)
+        for feed in self._feeds:
+            name = graph.name_of(feed.read)
+            low.enter(name, [Hold(self._source_watermark(feed), feed.holder(self._clock))])
+            low.leave(name)
+        for run in self._stages:
+            name, operator = graph.name_of(run.stage), run.operator
+            low.resume(
+                {name: [operator.watermark, operator.output_watermark]}
+            )  # they never go back
+            low.enter(name)
+            hold = operator.hold()
+            low.leave(name, [] if hold is None else [hold])
+        return low.report(self._clock)
 
     def __iter__(self) -> Iterator[Outcome]:
         """Run, and yield what comes out as soon as it does."""
@@ -180,6 +217,8 @@ class LocalRun:
                 continue
             records, position = found
             taken = feed.taken + len(records) + len(records.unreadable)
+            if self._recorder is not None:
+                records = self._recorder.read(feed.read, records)
             yield from self._read(feed, records, began)
             feed.taken = taken
             feed.position = position
@@ -211,20 +250,21 @@ class LocalRun:
         left = [feed for feed in self._feeds if not feed.ended]
         if len(left) < 2:
             return left[0] if left else None
-        clock = self._clock
-        at = [None if feed.is_idle(clock) else feed.watermark(clock) for feed in left]
+        if (begun := next((feed for feed in left if feed.bundles_done), None)) is not None:
+            return begun  # a run before this one was stopped in the midst of its batch
+        at = [None if feed.is_idle() else feed.watermark() for feed in left]
         may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
         ready = [place for place in may if left[place].due_at <= now]
         if not ready:
             return left[min(may, key=lambda place: left[place].due_at)]
-        return left[min(ready, key=lambda place: left[place].watermark(clock))]
+        return left[min(ready, key=lambda place: left[place].watermark())]
 
     def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            feed.wait()
-            self._now = feed.idle()
+            self._move_clock(feed.idle())
+            feed.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._look()
         resumed = feed.bundles_done
@@ -245,10 +285,10 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._now = feed.now(piece)
+            self._move_clock(feed.now(piece))
             for part in piece.parts:
                 self._stages[part.stage].hand(part)
-            feed.observe(piece, self._now)
+            feed.observe(piece, self._clock)
             feed.taken += len(piece.times)
             if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
                 feed.bundles_done = done
@@ -292,12 +332,16 @@ class LocalRun:
 
     def _source_watermark(self, feed: Feed) -> int:
         """Return a source's watermark; an idle one keeps up with those that are not."""
-        clock = self._clock
-        at = feed.watermark(clock)
-        if not feed.is_idle(clock):
+        at = feed.watermark()
+        if not feed.is_idle():
             return at
-        others = [one for one in self._feeds if not (one.ended or one.is_idle(clock))]
-        return max(at, min((one.watermark(clock) for one in others), default=at))
+        others = [one for one in self._feeds if not (one.ended or one.is_idle())]
+        return max(at, min((one.watermark() for one in others), default=at))
+
+    def _move_clock(self, now: int | None) -> None:
+        """Move the clock forward; with ``None``, or to an earlier instant, it stays (S-T4)."""
+        if now is not None:
+            self._now = max(now, self._clock)
 
     @property
     def _clock(self) -> int:
@@ -312,7 +356,10 @@ class LocalRun:
                     continue
                 if given.admitted.errors:
                     yield self._dead_letters(given.admitted.errors)
-                for part in given.parts(self._bundle_size):
+                # A pane and the one it takes back come together: what is shown in between, the
+                # next stage would show without either (S-C5).
+                size = len(given.admitted.bundle) or 1 if gate.signed else self._bundle_size
+                for part in given.parts(size):
                     self._stages[gate.stage].hand(part)
 
     def _is_advancing(self) -> bool:
@@ -328,6 +375,8 @@ class LocalRun:
             )
         for error in errors:
             self.metrics.errors[error.reason] += 1
+        if self._recorder is not None:
+            self._recorder.failed(errors)
         return Outcome(errors=errors)
 
     def _look(self) -> None:
@@ -343,6 +392,23 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        if self._recorder is not None:
+            self._record(self._recorder)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Record where sources and stages stand after a turn."""
+        clock = self._clock
+        for feed in self._feeds:
+            recorder.stood(feed, clock, idle=feed.is_idle())
+        held = {one.stage: one.held_by for one in self.watermarks()}
+        for run in self._stages:
+            operator = run.operator
+            recorder.stage(run.number).moved(
+                operator.clock,
+                operator.watermark,
+                run.output_watermark,
+                held[self.graph.name_of(run.stage)],
+            )
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:

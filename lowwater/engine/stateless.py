@@ -12,7 +12,7 @@ import pyarrow as pa
 from lowwater.engine._items import columns_of
 from lowwater.engine.columns import Column
 from lowwater.engine.expressions import Expressions, evaluate, frame_of
-from lowwater.engine.records import HIDDEN, Records
+from lowwater.engine.records import HIDDEN, TRACED, Records
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import Int64Array
 from lowwater.watermark.seen import PARTITION
@@ -170,6 +170,7 @@ class MapBatches:
         hidden = _hidden(records, None)
         if made.num_rows != records.length:
             hidden.pop(PARTITION, None)  # who needs it will say so
+            hidden.pop(TRACED, None)
         if hidden and made.num_rows != records.length:
             raise DataError(
                 "map_batches' function changed the number of records, but time= or key= is a "

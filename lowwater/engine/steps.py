@@ -234,11 +234,37 @@ class LateBatch:
 
 @final
 @dataclass(frozen=True, slots=True)
+class MergedWindows:
+    """Which windows became which in a bundle: for traces alone.
+
+    Args:
+        group: Number of the window that each one became, int64, shape (n,).
+        part_start: Start of each one, the elements' own and the open ones, int64, shape (n,).
+        part_end: Its end.
+        keys: The key columns of the windows they became, by number.
+        start: Start of each of these, int64, shape (groups,).
+        end: Its end.
+    """
+
+    group: Int64Array
+    part_start: Int64Array
+    part_end: Int64Array
+    keys: tuple[Column, ...]
+    start: Int64Array
+    end: Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step gave: panes, and the elements it dropped. ``None`` stands for none at all."""
+    """What one step gave: panes, and the elements it dropped. ``None`` stands for none at all.
+
+    ``merges`` says which windows became which, where the operator was asked to report that.
+    """
 
     panes: PaneBatch | None
     late: LateBatch | None
+    merges: MergedWindows | None = None
 
 
 def key_values(keys: Sequence[Column]) -> list[Any]:

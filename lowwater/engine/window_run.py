@@ -15,6 +15,7 @@ from lowwater.engine.metrics import StageMetrics
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.outcomes import LateElements, Outcome
 from lowwater.engine.pane_records import records_of
+from lowwater.engine.recorder import StageRecorder, Taken
 from lowwater.engine.records import Records
 from lowwater.engine.steps import (
     Bundle,
@@ -60,6 +61,7 @@ class WindowRun:
         self._store: StateStore | None = None
         self._waiting: list[Part] = []
         self._given: list[PaneBatch] = []
+        self._recorder: StageRecorder | None = None
 
     @property
     def is_advancing(self) -> bool:
@@ -81,6 +83,11 @@ class WindowRun:
         self.operator.keep_in_store(operator_number(self.number), memory=memory)
         if self._deduplicator is not None:
             self._deduplicator.keep_in_store(deduplicator_number(self.number))
+
+    def record(self, recorder: StageRecorder) -> None:
+        """Have what it takes and shows recorded."""
+        self._recorder = recorder
+        self.operator.report_merges()
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last time to a batch."""
@@ -150,6 +157,9 @@ class WindowRun:
         if self._store is not None:
             operator.thaw(self._store, given)
         output = operator.step(given)
+        if self._recorder is not None:
+            taken = taken_from(part, kept, output.late, operator.watermark, operator.clock)
+            self._recorder.took(taken, output.merges)
         late = None
         if output.late is not None:
             rows = output.late.element if kept is None else kept[output.late.element]
@@ -184,6 +194,8 @@ class WindowRun:
         if panes is None:
             return None
         self.metrics.count_panes(panes)
+        if self._recorder is not None:
+            self._recorder.showed(panes)
         if self._is_read:
             self._given.append(panes)
         return panes if self._is_end else None
@@ -203,3 +215,13 @@ def late_elements(late: LateBatch, rows: Int64Array, bundle: Bundle, part: Part)
         rows = part.admitted.kept[rows]
     keys = tuple(key.take(element) for key in bundle.keys)
     return LateElements(late, part.records, rows, bundle.times[element], keys)
+
+
+def taken_from(
+    part: Part, kept: Int64Array | None, late: LateBatch | None, watermark: int, clock: int
+) -> Taken:
+    """Return what came as a recorder takes it; see :class:`Taken`."""
+    rows = np.arange(part.start, part.start + len(part.bundle), dtype=np.int64)
+    if part.admitted.kept is not None:
+        rows = part.admitted.kept[rows]
+    return Taken(part.bundle, kept, late, part.records, rows, watermark, clock)

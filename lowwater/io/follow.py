@@ -17,6 +17,9 @@ HEARTBEAT_US = 1_000_000
 wait: Callable[[float], object] = time.sleep
 """Called with the seconds to wait: where tests put files instead."""
 
+stopwatch: Callable[[], float] = time.monotonic
+"""Called for seconds since any moment."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,14 @@ class Follow:
         return self.stop is not None and bool(self.stop())
 
     def beats(self) -> Iterator[float]:
-        """Yield the seconds to wait before the next look, cut so that a heartbeat fits between."""
+        """Yield the seconds to wait before the next look, cut so that a heartbeat fits between.
+
+        What has passed until the next one is asked for, while other sources were read, counts.
+        """
         for start in range(0, self.poll_us, HEARTBEAT_US):
-            yield min(HEARTBEAT_US, self.poll_us - start) / 1e6
+            seconds = min(HEARTBEAT_US, self.poll_us - start) / 1e6
+            asked = stopwatch()
+            yield seconds
+            left = seconds - (stopwatch() - asked)
+            if left > 0:
+                wait(left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -11,7 +12,6 @@ import pyarrow as pa
 from lowwater.engine.records import Records
 from lowwater.engine.sources import Position
 from lowwater.errors import DataError
-from lowwater.io import follow as _follow
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
 from lowwater.state.damage import damaged, decoding
@@ -107,8 +107,7 @@ def replay(
         if follow.is_over(idle):
             return
         for seconds in follow.beats():
-            yield _NOTHING, _position(done, reader)
-            _follow.wait(seconds)
+            yield replace(_NOTHING, rest_seconds=seconds), _position(done, reader)
         idle += follow.poll_us
 
 

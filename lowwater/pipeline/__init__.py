@@ -5,9 +5,13 @@ from lowwater.pipeline.ends import Writing as Writing
 from lowwater.pipeline.ends import run as run
 from lowwater.pipeline.keyed import KeyedStream as KeyedStream
 from lowwater.pipeline.keyed import WindowedStream as WindowedStream
+from lowwater.pipeline.processed import Element as Element
+from lowwater.pipeline.processed import Processed as Processed
+from lowwater.pipeline.processed import ProcessResult as ProcessResult
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
+from lowwater.pipeline.readers import from_source as from_source
 from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
 from lowwater.pipeline.readers import read_parquet as read_parquet

@@ -12,6 +12,7 @@ from lowwater.engine.graph import Flow, Stage
 from lowwater.engine.records import Records
 from lowwater.engine.stateless import (
     AddComputed,
+    AddWhole,
     Filter,
     FlatMap,
     Map,
@@ -56,6 +57,21 @@ def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
         return None
     made = step.apply(no_records(schema)).columns
     return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+
+
+def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of the columns after a step, as far as they can be known without types."""
+    if names is None:
+        return None
+    match step:
+        case Filter():
+            return names
+        case AddComputed(name=name) | AddWhole(name=name):
+            return (*names, name)
+        case WithColumns(expressions=expressions) if not expressions.unnamed:
+            return tuple(dict.fromkeys((*names, *expressions.named)))
+        case _:
+            return None
 
 
 def no_records(schema: pa.Schema) -> Records:
@@ -111,10 +127,29 @@ def check_adds_up(flows: tuple[Flow, ...]) -> None:
             _check_counted_once(windowing)
 
 
+def check_taken_back_in_time(flows: tuple[Flow, ...]) -> None:
+    """Raise if panes may be taken back when a window of the next stage is gone (S-C7)."""
+    for flow in flows:
+        windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
+        if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
+            continue
+        if _shows_again(windowing):
+            raise InvalidArgument(
+                f"the stage before takes panes back, and its timestamps={windowing.timestamps!r}: "
+                "a pane stops holding the watermark once it is shown, and would be taken back "
+                "when the window it fell into here is gone",
+                where="window",
+                mend='Use timestamps="end" there, or accumulation="discarding"',
+            )
+
+
+def _shows_again(windowing: Windowing) -> bool:
+    """Whether a window may be shown more than once."""
+    return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
+
+
 def _check_counted_once(windowing: Windowing) -> None:
-    if windowing.mode != "accumulating":
-        return
-    if outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times <= 1:
+    if windowing.mode != "accumulating" or not _shows_again(windowing):
         return
     raise InvalidArgument(
         "the stage before shows accumulating panes, and may show a window more than once: each "

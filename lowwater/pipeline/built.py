@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.keyed import KeyedStream
     from lowwater.pipeline.processed import Processed
     from lowwater.pipeline.streams import Key, Stream
+    from lowwater.viz import GraphDiagram
 
 
 @final
@@ -67,6 +68,12 @@ class Pipeline:
         """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
         return mermaid_graph(Graph.of([self._stage]))
 
+    def graph(self) -> GraphDiagram:
+        """Return the graph of stages as a picture; that of a run shows watermarks too."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(Graph.of([self._stage]))
+
     def run(self, **options: Unpack[RunOptions]) -> Panes:
         """Run, and give the panes one by one as they come: see :class:`RunOptions`.
 
@@ -81,7 +88,7 @@ class Pipeline:
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
         run = self._outcomes(options)
-        result = Result(self._stage.key_names, self._no_panes(), run.metrics)
+        result = Result(self._stage.key_names, self._no_panes(), run.metrics, run.trace, run.graph)
         for outcome in run:
             result._add(outcome.panes, outcome.late, outcome.errors)
         return result

@@ -27,7 +27,7 @@ def mermaid_graph(graph: Graph) -> str:
     number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
     lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
     for stage in graph.stages:
-        shown = [graph.name_of(stage), *_summary(stage)]
+        shown = [graph.name_of(stage), *summary_texts(stage)]
         lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, shown))}"]')
     for stage in graph.stages:
         for flow in stage.inputs:
@@ -67,7 +67,8 @@ def _steps(flow: Flow) -> str:
     return "".join(f" → {text}" for text in step_texts(flow.steps))
 
 
-def _summary(stage: Stage) -> Iterator[str]:
+def summary_texts(stage: Stage) -> Iterator[str]:
+    """Yield what a stage does, a line each, as pictures of the graph show it."""
     if stage.windowing is not None:
         yield repr(stage.windowing.windows)
         if isinstance(stage.work, Windowed):

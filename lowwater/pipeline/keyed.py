@@ -19,6 +19,7 @@ from lowwater.pipeline._checks import (
     STEPS,
     check_adds_up,
     check_lateness,
+    check_taken_back_in_time,
     checked_aggregate,
     inherited_lateness,
     no_records,
@@ -103,9 +104,10 @@ class KeyedStream:
 
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
-        schema = self._stream._schema
-        if schema is not None:
-            require_names(windowing.windows.columns, schema.names, "window")
+        check_taken_back_in_time(self._stream._flows)
+        known = self._stream._known
+        if known is not None:
+            require_names(windowing.windows.columns, known, "window")
         return WindowedStream(self, windowing)
 
     def process(self, process: object) -> Processed:
@@ -218,6 +220,9 @@ class WindowedStream:
         )
         if stage.signed:  # is there a difference where panes show one?
             signed_specs(aggregates, differences=self._windowing.shows_differences)
+        if stream._known is not None:
+            needed = (spec.column for spec in aggregates.values() if spec.column is not None)
+            require_names(needed, stream._known, "aggregate")
         if stream._schema is None:
             return Pipeline(stage, stream._clock)
         gate = gate_of(stream._flows[0], stage, "dead_letter")

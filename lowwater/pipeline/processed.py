@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 import pyarrow as pa
 
@@ -14,11 +14,12 @@ from lowwater.engine.emitted import TIME, emitted_table
 from lowwater.engine.graph import MAIN, Computed, Flow, Graph, Stage
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.panes import ErrorRecord, LateRecord
+from lowwater.engine.plan import Plan
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.stateless import BatchFunction, RecordFunction
 from lowwater.engine.windowing import Windowing
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, nearest
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.built import Pipeline
     from lowwater.pipeline.keyed import KeyedStream
     from lowwater.pipeline.streams import Key, Stream
+    from lowwater.viz import GraphDiagram
 
 
 @final
@@ -136,6 +138,12 @@ class Processed:
         """Return the graph of stages as Mermaid text."""
         return mermaid_graph(Graph.of([self._stage]))
 
+    def graph(self) -> GraphDiagram:
+        """Return the graph of stages as a picture."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(Graph.of([self._stage]))
+
     def run(self, **options: Unpack[RunOptions]) -> Iterator[Element]:
         """Run, and give what is emitted to this output one by one as it comes."""
         for outcome in Outcomes((self._stage,), self._clock, options):
@@ -179,6 +187,11 @@ class Processed:
         from lowwater.pipeline.streams import Stream  # streams lead to processes, and on
 
         return Stream((Flow(self._stage, (), TIME, None, self._output),), self._clock)
+
+    def to_spark(self, spark: Any, **options: Any) -> NoReturn:
+        """Raise ``UnsupportedByRunner``: Spark cannot run processes; the error says what can be."""
+        Plan.of(self._stage, "to_spark")
+        raise InternalError("a process was planned for Spark")
 
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
         """Go on with what is emitted: see :meth:`Stream.filter`."""

@@ -174,6 +174,38 @@ def from_pandas(
     return _stream(pandas_source(frame), time, watermark, timezone, clock, max_ahead, idle_after)
 
 
+def from_source(
+    source: Source,
+    *,
+    time: str,
+    watermark: WatermarkEstimator | None = None,
+    timezone: str | None = None,
+    clock: ClockLike | None = None,
+    max_ahead: DurationLike | None = None,
+    idle_after: DurationLike | None = None,
+) -> Stream:
+    """Begin with a source of your own.
+
+    Args:
+        source: Anything with ``schema`` and ``batches``, as :class:`lowwater.Source` says; with
+            ``batches_from`` too (:class:`lowwater.ReplayableSource`) for durable runs.
+        time: The column of event times.
+        watermark: How the watermark is guessed; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
+    """
+    if isinstance(source, type) or not isinstance(source, Source):
+        raise InvalidArgument(
+            f"{describe('source', source)} is not a source",
+            mend="Give an object with schema and batches(size, keys), which yields lw.Records",
+        )
+    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
+
+
 def read_parquet(
     paths: PathsLike,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
 
 import pyarrow as pa
 
@@ -15,10 +15,20 @@ from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.progress import Progress, observer_for
+from lowwater.engine.recorder import Recorder
 from lowwater.engine.runner import LocalRun
 from lowwater.engine.steps import PaneBatch
+from lowwater.engine.trace import Trace
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram, GraphDiagram
+    from lowwater.viz.compose import Between
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -37,6 +47,8 @@ class RunOptions(TypedDict, total=False):
         on_dead_letter: Called with each record that could not be used.
         max_skew: How far ahead of the source that is furthest behind others may be read, in event
             time: those wait. Any distance unless given.
+        trace: Whether to record what becomes of each element, for ``explain``, ``why`` and
+            diagrams: for looking into small runs, as it holds a Python value for each.
     """
 
     bundle_size: int
@@ -46,6 +58,7 @@ class RunOptions(TypedDict, total=False):
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
     max_skew: DurationLike | None
+    trace: bool
 
 
 @final
@@ -79,6 +92,7 @@ class Outcomes:
         self.clock = _clock(options.get("clock") or clock or WallClock())
         self.bundle_size = size
         self.graph = Graph.of(ends)
+        self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
         self.local = self._run = LocalRun(
             self.graph,
             ends,
@@ -89,11 +103,24 @@ class Outcomes:
             durable=durable,
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
+            recorder=self._recorder,
         )
 
     @property
     def metrics(self) -> Metrics:
         return self._run.metrics
+
+    def trace(self) -> Trace:
+        """Return what was recorded so far.
+
+        Raises:
+            InvalidArgument: Nothing was to be recorded.
+        """
+        if self._recorder is None:
+            raise InvalidArgument(
+                "the run was not traced", mend="Run it with trace=True, as in collect(trace=True)"
+            )
+        return self._recorder.trace()
 
     def __iter__(self) -> Iterator[Outcome]:
         try:
@@ -105,6 +132,8 @@ class Outcomes:
                     for late in outcome.late.to_records():
                         self._on_late(late)
                 yield outcome
+            if self._recorder is not None:
+                self.metrics.trace = self._recorder.trace()
         finally:
             if self._observer is not None:
                 self._observer.close()
@@ -126,6 +155,88 @@ class Panes(Iterator[Pane]):
     def metrics(self) -> Metrics:
         """What the run has done so far, in numbers."""
         return self._outcomes.metrics
+
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``trace=True``.
+
+        Args:
+            key: The key: a plain value, or a tuple for several key columns.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``trace=True``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
+
+        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
+
+    def diagram(
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
     def __next__(self) -> Pane:
         return next(self._panes)
@@ -153,6 +264,37 @@ class PaneBatches(Iterator[PaneBatch]):
         """What the run has done so far, in numbers."""
         return self._outcomes.metrics
 
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
+    def diagram(
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+
     def __next__(self) -> PaneBatch:
         return next(self._batches)
 
@@ -172,6 +314,14 @@ def _callback(name: str, function: Any) -> Any:
             f"{describe(name, function)} is not a function", mend="Give a function of one record"
         )
     return function
+
+
+def _traced(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(
+            f"{describe('trace', value)} is neither True nor False", mend="Write trace=True"
+        )
+    return value
 
 
 def _max_skew(value: DurationLike | None) -> int | None:

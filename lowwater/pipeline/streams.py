@@ -11,7 +11,7 @@ import pyarrow as pa
 from lowwater.engine.clocks import ArrivalClock, ClockLike
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
-from lowwater.engine.graph import Flow, is_signed
+from lowwater.engine.graph import Flow, Read, Windowed, is_signed
 from lowwater.engine.pane_records import TIME, records_schema
 from lowwater.engine.pane_table import RESERVED
 from lowwater.engine.records import HIDDEN
@@ -30,7 +30,7 @@ from lowwater.engine.stateless import (
     require_names,
 )
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline._checks import STEPS, checked_function, no_step, schema_after
+from lowwater.pipeline._checks import STEPS, checked_function, names_after, no_step, schema_after
 from lowwater.pipeline._outline import outline
 from lowwater.pipeline.keyed import KeyedStream
 from lowwater.time import DurationLike
@@ -56,6 +56,7 @@ class Stream:
     _clock: ClockLike | None = None
     _schema: pa.Schema | None = None
     _deduplication: Deduplication | None = None
+    _names: tuple[str, ...] | None = None  # of the columns, where their types are not known
 
     def __repr__(self) -> str:
         return f"Stream({outline(self._flows, deduplication=self._deduplication)})"
@@ -63,9 +64,32 @@ class Stream:
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The names of the columns, if they are known without running."""
-        if self._schema is None:
-            return None
-        return tuple(name for name in self._schema.names if not name.startswith(HIDDEN))
+        known = self._known
+        return None if known is None else _shown(known)
+
+    @property
+    def _known(self) -> tuple[str, ...] | None:
+        """The names of the columns, the hidden ones too, if they are known without running."""
+        return self._names if self._schema is None else tuple(self._schema.names)
+
+    def named(self, name: str) -> Stream:
+        """Return the same stream, its source called ``name`` in metrics and explanations.
+
+        To be called before anything else: a stream that is used twice is one source only if it
+        has its name by then.
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"{describe('name', name)} is not a name", mend='Write, say, named("clicks")'
+            )
+        flow = self._flows[0]
+        if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
+            raise InvalidArgument(
+                "only a stream straight from its source can be named: this is its name",
+                where="named",
+                mend="Name it where it is read, or name the stage behind it",
+            )
+        return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
         """Keep the records for which a condition is true; null does not count as true.
@@ -122,8 +146,8 @@ class Stream:
             within: How long an id is remembered; above zero.
         """
         deduplication = Deduplication(id, within)
-        if self._schema is not None:
-            require_names(deduplication.columns, self._schema.names, "deduplicate")
+        if self._known is not None:
+            require_names(deduplication.columns, self._known, "deduplicate")
         self._check_order("deduplicate")
         if any(is_signed(flow) for flow in self._flows):
             raise InvalidArgument(
@@ -147,13 +171,20 @@ class Stream:
             InvalidArgument: They do not have the same columns.
         """
         self._check_order("union")
-        flows, schema = list(self._flows), self._schema
+        flows, schema, names = list(self._flows), self._schema, self._known
         for other in others:
+            if not isinstance(other, Stream) and not hasattr(other, "to_stream"):
+                raise InvalidArgument(
+                    f"{describe('other', other)} is no stream of records",
+                    where="union",
+                    mend="Unite streams, pipelines (their panes) and processes",
+                )
             stream = other if isinstance(other, Stream) else other.to_stream()
             stream._check_order("union")
             flows.extend(stream._flows)
+            names = _common_names(names, stream._known)
             schema = common_schema(schema, stream._schema)
-        return replace(self, _flows=tuple(flows), _schema=schema)
+        return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
 
     def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.union(other)
@@ -193,8 +224,8 @@ class Stream:
         return stream._keyed((*columns, *named), (*names, *named))
 
     def _keyed(self, columns: tuple[str, ...], names: tuple[str, ...]) -> KeyedStream:
-        if self._schema is not None:
-            require_names(columns, self._schema.names, "key_by")
+        if self._known is not None:
+            require_names(columns, self._known, "key_by")
         for name in names:
             if names.count(name) > 1 or name in RESERVED:
                 raise InvalidArgument(
@@ -217,12 +248,18 @@ class Stream:
         if not isinstance(step, (AddComputed, AddWhole)):
             self._check_order(STEPS[type(step)])
         flows = tuple(replace(flow, steps=(*flow.steps, step)) for flow in self._flows)
-        return replace(self, _flows=flows, _schema=schema_after(step, self._schema))
+        schema = schema_after(step, self._schema)
+        names = None if schema is not None else names_after(step, self._known)
+        return replace(self, _flows=flows, _schema=schema, _names=names)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
+                **dict.fromkeys(
+                    ("run", "collect", "to_arrow", "to_pandas", "write_parquet", "write_jsonl"),
+                    'Group first: .key_by("...").window(...).aggregate(...)',
+                ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
@@ -234,32 +271,26 @@ def as_stream(pipeline: Pipeline) -> Stream:
     """Return the panes of a pipeline as the records of a stream (S-H1)."""
     stage, results = pipeline._stage, pipeline._results
     known = {name: kind for name, kind in (results or {}).items() if kind is not None}
-    schema = None
+    flows = (Flow(stage, (), TIME),)
     if results is not None and len(known) == len(results):
         keys = dict(zip(stage.key_names, pipeline._key_types, strict=True))
         schema = records_schema(keys, known, signed=stage.retracts)
-    return Stream((Flow(stage, (), TIME),), pipeline._clock, schema)
+        return Stream(flows, pipeline._clock, schema)
+    assert isinstance(stage.work, Windowed)
+    some: dict[str, pa.DataType] = dict.fromkeys(stage.work.aggregates, pa.null())
+    keys = dict.fromkeys(stage.key_names, pa.null())
+    names = records_schema(keys, some, signed=stage.retracts).names
+    return Stream(flows, pipeline._clock, _names=tuple(names))
 
 
 def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schema | None:
     """Return the columns of two streams that come together.
 
     Raises:
-        InvalidArgument: They differ in their columns, or one has types that do not go together.
+        InvalidArgument: They have types that do not go together.
     """
     if first is None or second is None:
         return None
-    shown = [
-        [name for name in schema.names if not name.startswith(HIDDEN)] for schema in (first, second)
-    ]
-    for name in sorted({*shown[0]} ^ {*shown[1]}):
-        without = shown[1] if name in shown[0] else shown[0]
-        raise InvalidArgument(
-            f"streams that come together have the same columns, but one has {name!r} and the other "
-            "does not",
-            where="union",
-            mend=nearest(name, without),
-        )
     try:
         return pa.unify_schemas([first, second], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -268,6 +299,28 @@ def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schem
             where="union",
             mend="Convert one of them with with_columns",
         ) from error
+
+
+def _common_names(
+    first: tuple[str, ...] | None, second: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """Return the columns of two streams by name; raise if one has some that the other lacks."""
+    if first is None or second is None:
+        return None
+    shown = _shown(first), _shown(second)
+    for name in sorted({*shown[0]} ^ {*shown[1]}):
+        without = shown[1] if name in shown[0] else shown[0]
+        raise InvalidArgument(
+            f"streams that come together have the same columns, but one has {name!r} and the other "
+            "does not",
+            where="union",
+            mend=nearest(name, without),
+        )
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _shown(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if not name.startswith(HIDDEN))
 
 
 def _why(name: str, names: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,24 @@ import numpy as np
 from lowwater.engine.aggregates import collect
 from lowwater.engine.aggregates._base import AggregateSpec, Needs
 from lowwater.engine.columns import Column
-from lowwater.engine.ingest import Ingest, OnError, Records
+from lowwater.engine.graph import Stage, Windowed
+from lowwater.engine.ingest import Ingest, OnError
 from lowwater.engine.operator import WindowOperator
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.recorder import StageRecorder, Taken
+from lowwater.engine.records import TRACED, Records
 from lowwater.engine.steps import (
     REASONS,
     UNWINDOWED,
+    Bundle,
     ClockAdvance,
     EndOfInput,
     LateBatch,
     StepInput,
+    StepOutput,
     WatermarkAdvance,
 )
+from lowwater.engine.trace import Trace
 from lowwater.engine.windowing import Windowing
 from lowwater.testing.scenario import (
     Add,
@@ -33,7 +40,7 @@ from lowwater.testing.scenario import (
     ScenarioRun,
     WatermarkMove,
 )
-from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
 from lowwater.windows import Window
 
 _STRICTEST: tuple[Needs, ...] = (
@@ -47,6 +54,8 @@ def drive(
     aggregate: Aggregates | None,
     on_error: OnError,
     signs: Sequence[int] | None = None,
+    *,
+    trace: bool = False,
 ) -> ScenarioRun:
     """Return what the engine makes of a scenario.
 
@@ -57,6 +66,7 @@ def drive(
         on_error: What becomes of bad elements.
         signs: +1 or -1 of each element, in order of arrival (S-C1); ``None`` for an operator that
             takes nothing back.
+        trace: Whether to record what becomes of each element.
     """
     specs = _named(collect() if aggregate is None else aggregate)
     source = _Source(scenario, windowing, specs, on_error, signs)
@@ -69,8 +79,11 @@ def drive(
     )
     panes: list[Pane] = []
     late: list[LateRecord] = []
+    recorder = _recorder(windowing, specs, operator) if trace else None
     for step, kept in source.inputs():
         output = operator.step(step)
+        if recorder is not None:
+            _record(recorder, source, step, output, operator)
         if output.panes is not None:
             panes.extend(output.panes)
         if output.late is not None:
@@ -83,7 +96,44 @@ def drive(
         errors=source.errors,
         open_windows=operator.open_windows,
         state_rows=operator.state_rows,
+        recorded=None
+        if recorder is None
+        else Trace((recorder.trace(),), tuple(source.errors), read={"scenario": source.read}),
     )
+
+
+def _recorder(
+    windowing: Windowing, specs: Mapping[str, AggregateSpec], operator: WindowOperator
+) -> StageRecorder:
+    operator.report_merges()
+    stage = Stage((), ("key",), ("key",), Windowed(windowing, specs))
+    recorder = StageRecorder("scenario", stage, (), count(), ("scenario",))
+    _stands(recorder, operator)  # where the scenario says that it starts
+    return recorder
+
+
+def _record(
+    recorder: StageRecorder,
+    source: _Source,
+    step: StepInput,
+    output: StepOutput,
+    operator: WindowOperator,
+) -> None:
+    if isinstance(step, Bundle) and len(step):
+        rows = np.arange(source.records.length, dtype=np.int64)
+        rows = rows if source.kept is None else source.kept
+        taken = Taken(
+            step, None, output.late, source.records, rows, operator.watermark, operator.clock
+        )
+        recorder.took(taken, output.merges)
+    if output.panes is not None:
+        recorder.showed(output.panes)
+    _stands(recorder, operator)
+
+
+def _stands(recorder: StageRecorder, operator: WindowOperator) -> None:
+    held = None if operator.watermark == END_OF_TIME else "the scenario: it moves no further"
+    recorder.moved(operator.clock, operator.watermark, operator.output_watermark, held)
 
 
 class _Source:
@@ -98,10 +148,13 @@ class _Source:
         signs: Sequence[int] | None,
     ) -> None:
         self.errors: list[ErrorRecord] = []
+        self.records = Records({}, 0)
+        self.kept: Int64Array | None = None
         self._signs = None if signs is None else np.array(signs, dtype=np.int8)
         self._scenario = scenario
         elements = scenario.elements
         durations = windowing.windows.columns
+        self.read = tuple(element.record for element in elements)
         extra = dict.fromkeys(name for element in elements for name in element.columns)
         names = dict.fromkeys((*extra, *durations, "value"))
         self._columns = {
@@ -109,6 +162,7 @@ class _Source:
             "key": column_of([element.key for element in elements]),
             **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
+        self._shown = ("value", *extra)  # what a record is: see Element.record
         self._ingest = Ingest(
             time="time", keys=("key",), needs=_needs(specs), durations=durations, on_error=on_error
         )
@@ -139,6 +193,10 @@ class _Source:
         admitted = self._ingest.admit(Records(columns, len(elements)))
         self.errors.extend(admitted.errors)
         bundle, kept = admitted.bundle, admitted.kept
+        self.kept = kept
+        numbers = Column(np.arange(position, stop, dtype=np.int64))
+        seen = {name: self._columns[name].slice(position, stop) for name in self._shown}
+        self.records = Records({**seen, TRACED: numbers}, len(elements))
         if self._signs is not None:
             signs = self._signs[position:stop]
             bundle = replace(bundle, signs=signs if kept is None else signs[kept])

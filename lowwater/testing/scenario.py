@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.ingest import OnError
 from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.trace import Trace
 from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.testing import _text
@@ -16,6 +17,14 @@ from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import DurationLike, Instant
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram
+    from lowwater.viz.compose import Between
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
 """``(value, event time, key)``, and perhaps a mapping of more columns."""
@@ -158,6 +167,7 @@ class Scenario:
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
         on_error: OnError = "dead_letter",
+        trace: bool = False,
     ) -> ScenarioRun:
         """Run the scenario through the engine; see :class:`Windowing` for most arguments.
 
@@ -173,6 +183,7 @@ class Scenario:
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may lose data.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
+            trace: Whether to record what becomes of each element, in ``trace``.
         """
         windowing = Windowing(
             windows=windows,
@@ -184,7 +195,7 @@ class Scenario:
             timestamps=timestamps,
             allow_data_loss=allow_data_loss,
         )
-        return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error)
+        return self.run_windowing(windowing, aggregate=aggregate, on_error=on_error, trace=trace)
 
     def run_windowing(
         self,
@@ -192,11 +203,12 @@ class Scenario:
         *,
         aggregate: Aggregates | None = None,
         on_error: OnError = "dead_letter",
+        trace: bool = False,
     ) -> ScenarioRun:
         """Run the scenario through the engine with a :class:`Windowing` made before."""
         from lowwater.testing._drive import drive
 
-        return drive(self, windowing, aggregate, on_error)
+        return drive(self, windowing, aggregate, on_error, trace=trace)
 
     def to_markdown(self) -> str:
         """Return a Markdown table that :meth:`from_markdown` reads back.
@@ -249,6 +261,7 @@ class ScenarioRun:
         errors: Dead letters, in order.
         open_windows: Windows still open at the end.
         state_rows: Windows that still have state: the open ones, and the finished, unexpired ones.
+        recorded: What was recorded of it, where that was asked for.
     """
 
     scenario: Scenario
@@ -258,6 +271,85 @@ class ScenarioRun:
     errors: list[ErrorRecord]
     open_windows: int
     state_rows: int
+    recorded: Trace | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def trace(self) -> Trace:
+        """What happened, step by step; needs ``run(trace=True)``."""
+        if self.recorded is None:
+            raise InvalidArgument("the scenario was not traced", mend="Run it with trace=True")
+        return self.recorded
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``run(trace=True)``.
+
+        Args:
+            key: The key: a plain value.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``run(trace=True)``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``run(trace=True)``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def diagram(
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``run(trace=True)``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``run(trace=True)``.
+
+        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
 
 
 def _element(parts: ElementLike) -> Element:

@@ -114,6 +114,16 @@ def holder_of(state: EstimatorState) -> str | None:
     return state.holder() if isinstance(state, Holder) else None
 
 
+def excuse_silence(state: EstimatorState, clock: int) -> None:
+    """Have an estimator count silence from this instant on, if silence means something to it.
+
+    For a run by the machine's clock that goes on where another one stopped: nobody listened then.
+    """
+    excuse = getattr(state, "excuse", None)
+    if excuse is not None:
+        excuse(clock)
+
+
 @final
 class _Behind:
     """The latest event time, less a delay."""

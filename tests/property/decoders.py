@@ -303,7 +303,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         again = made()
         again.keep_in_store(0)
         if again.restore(other):
-            again.holder()
+            again.hold()
             again.save(Batch())
 
     name = f"process{', columns' * vectorised}{', windows' * windowed}"

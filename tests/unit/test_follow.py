@@ -47,6 +47,7 @@ class FakeWait:
         self.waited: list[float] = []
         self._actions: Iterator[Callable[[], object]] = iter(actions)
         monkeypatch.setattr(follow, "wait", self)
+        monkeypatch.setattr(follow, "stopwatch", lambda: 0.0)
 
     def __call__(self, seconds: float) -> None:
         self.waited.append(seconds)

@@ -17,7 +17,20 @@ LAYERS = [
     {"windows", "triggers", "watermark"},
     {"state"},
     {"engine"},
-    {"io", "testing", "viz", "pipeline", "demo", "demo_spark", "cli", "__main__", "lowwater"},
+    {
+        "io",
+        "testing",
+        "viz",
+        "pipeline",
+        "explain",
+        "demo",
+        "demo_spark",
+        "cli",
+        "cli_diagram",
+        "cli_explain",
+        "__main__",
+        "lowwater",
+    },
 ]
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # Within a layer, too: each imports nothing of what stands after it.

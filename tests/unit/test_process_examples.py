@@ -86,7 +86,8 @@ def test_search_and_click() -> None:
     assert driven.take(record("s2", 2 * MINUTE, "search", "dogs")) == []
     assert driven.watermark(9 * MINUTE) == []
     assert driven.operator.output_watermark == MINUTE  # "cats" may come out yet
-    assert "key 's1', timer 'expire'" in driven.operator.holder()
+    assert (hold := driven.operator.hold()) is not None
+    assert "key 's1', timer 'expire'" in hold.what
     assert driven.take(record("s1", 3 * MINUTE, "click", "cats.org")) == [
         ("s1", 3 * MINUTE, {"query": "cats", "link": "cats.org"})
     ]

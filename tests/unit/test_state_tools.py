@@ -250,3 +250,49 @@ def test_a_state_that_was_opened_and_never_committed_to(tmp_path: Path) -> None:
 def test_what_reset_takes_is_checked_in_the_call_too(folder: Path) -> None:
     with pytest.raises(InvalidArgument, match="for good"):
         reset_state(folder / "state", yes=False)
+
+
+class Totals:
+    """Counts per key, and says so when a key was quiet for a while."""
+
+    count = lw.value_cell(0)
+    quiet = lw.timer()
+
+    def on_record(self, record: dict[str, object], ctx: lw.ProcessContext) -> None:
+        ctx.count.set(ctx.count.get() + 1)
+        ctx.quiet.set(ctx.time + 30_000_000)
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"count": ctx.count.get()})
+        ctx.count.clear()
+
+
+def test_a_graph_of_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each stage has tables of its own, and they are told by its name."""
+    stream = lw.read_parquet(
+        str(write_files(tmp_path / "in")), time="at", watermark=lw.BoundedDisorder("5s"),
+        clock=lw.ManualClock(0),
+    ).named("events")  # fmt: skip
+    quiet = stream.key_by("key").process(Totals()).named("quiet")
+    windows = (
+        (quiet | quiet)
+        .key_by(all=lw.lit("all"))
+        .window(lw.FixedWindows("1h"))
+        .aggregate(count=lw.sum("count"))
+        .named("per hour")
+    )
+    stopped(windows, tmp_path)
+    info = state_info(tmp_path / "state")
+    assert list(info.positions) == ["events"]
+    tables = {(size.operator, size.table) for size in info.sizes}
+    quiet_has, hour_has = "process of quiet", "windows of per hour"
+    assert {(quiet_has, "cells"), (quiet_has, "timers"), (hour_has, "facts")} <= tables
+    assert verify_state(tmp_path / "state") > 0
+    assert main(["state", "info", str(tmp_path / "state")]) == 0
+    shown = capsys.readouterr().out
+    for text in ("position of events", "per hour", "quiet", "cells"):
+        assert text in shown
+    assert "window_start" in export_state(tmp_path / "state").column_names
+    run(windows, tmp_path)
+    run(windows, tmp_path / "whole")
+    assert output(tmp_path) == output(tmp_path / "whole")

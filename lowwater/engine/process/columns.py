@@ -24,6 +24,7 @@ from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
+from lowwater.watermark import Hold
 
 _SPARE = 1 << 16
 
@@ -90,11 +91,11 @@ class ColumnProcess:
         """When a timer of processing time may be due next; the end of time for none."""
         return self._clocked.first
 
-    def holder(self) -> str:
-        """Return what holds the output watermark, in words. O(keys)."""
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(keys)."""
         table = self._state.table
         rows = table.live()
-        best, words = self.watermark, f"the input watermark, {format_instant(self.watermark)}"
+        best, found = self.watermark, None
         for name in self._timers:
             holds = table[f"hold:{name}"][rows]
             if rows.size and int(holds.min()) < best:
@@ -102,8 +103,10 @@ class ColumnProcess:
                 best = int(holds.min())
                 key = tuple(column.to_list()[0] for column in self._context.keys(row))
                 shown = key[0] if len(key) == 1 else key
-                words = f"key {shown!r}, timer {name!r}, output time {format_instant(best)}"
-        return words
+                found = Hold(
+                    best, f"key {shown!r}, timer {name!r}, output time {format_instant(best)}"
+                )
+        return found
 
     def take(self, bundle: Bundle) -> ProcessOutput:
         """Give a bundle to ``on_records``, then fire what that made due."""

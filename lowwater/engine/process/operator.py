@@ -19,6 +19,7 @@ from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
+from lowwater.watermark import Hold
 
 
 @final
@@ -91,9 +92,9 @@ class ProcessOperator:
         """The same: nothing is kept of a key that has neither a cell nor a timer (S-K2)."""
         return len(self._engine)
 
-    def holder(self) -> str:
-        """Return what holds the output watermark, in words: the input, or a key and its timer."""
-        return self._engine.holder()
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything: a key's timer."""
+        return self._engine.hold()
 
     def step(self, step: StepInput) -> ProcessOutput:
         """Take one input and return what it gives (S-O1).

@@ -23,6 +23,7 @@ from lowwater.engine.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, format_instant
+from lowwater.watermark import Hold
 
 
 @final
@@ -85,17 +86,20 @@ class RecordProcess:
         due = self._timers.next_clock
         return END_OF_TIME if due is None else due.time
 
-    def holder(self) -> str:
-        """Return what holds the output watermark, in words."""
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything."""
         due = self._timers.hold
         if due is None or due.slot is None or due.time >= self.watermark:
-            return f"the input watermark, {format_instant(self.watermark)}"
+            return None
         name, tag = self._timer_names[due.slot[0]], due.slot[1]
         tagged = "" if tag is None else f", tag {tag!r}"
         window = self._scopes.window(due.scope)
         there = "" if window is None else f", window {window}"
         key = self._scopes.key(due.scope)
-        return f"key {key!r}{there}, timer {name!r}{tagged}, output time {format_instant(due.time)}"
+        return Hold(
+            due.time,
+            f"key {key!r}{there}, timer {name!r}{tagged}, output time {format_instant(due.time)}",
+        )
 
     def take(self, bundle: Bundle) -> ProcessOutput:
         """Give each element to ``on_record``, in order of arrival."""

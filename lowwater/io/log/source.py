@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -101,6 +101,8 @@ class LogSource:
             begin = dict(reader.position)
             batches: list[LogBatch] = []
             empty: Records | None = None
+            pause = self.wait.seconds if isinstance(self.wait, Poll) else 0.0
+            rested = False  # while other sources were read
             if position is not None and position["next"] is not None:
                 batches = _foretold(reader, position["next"])
             reader.stop_at(limit)
@@ -111,9 +113,12 @@ class LogSource:
                     empty = _no_records(layout) if empty is None else empty
                     if empty is not None and (batches or self.follow):
                         reader.sync()
-                        yield empty, {"at": begin, "next": coming}
+                        rest = 0.0 if batches else pause
+                        asked = time.monotonic()
+                        yield replace(empty, rest_seconds=rest), {"at": begin, "next": coming}
+                        rested = bool(rest) and time.monotonic() - asked >= rest
                 if not batches:
-                    if not self.follow or not self.wait():
+                    if not self.follow or not (rested or self.wait()):
                         return
                     continue
                 records, begin = _records(layout, batches), dict(reader.position)

@@ -1,0 +1,288 @@
+"""What is doubtful about a pipeline, found without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+from lowwater.engine.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument, describe
+from lowwater.explain.waiting import looks_at_watermark
+from lowwater.time import format_duration
+from lowwater.triggers import AfterWatermark, Default, Moment, outlook
+from lowwater.watermark import PerPartition
+from lowwater.windows import GlobalWindow, Sessions
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+
+_RANK: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is doubtful.
+
+    Args:
+        severity: ``error``: results are lost or never come; ``warning``: state may grow without
+            end, or results wait long; ``note``: a choice that is worth knowing of.
+        what: What it is.
+        where: Which source or stage.
+        mend: What to do about it.
+    """
+
+    severity: Severity
+    what: str
+    where: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.where}: {self.what}. {self.mend}."
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Findings:
+    """All that is doubtful about a pipeline, the worst first. It is false if nothing is.
+
+    Args:
+        findings: The findings.
+    """
+
+    findings: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __getitem__(self, at: int) -> Finding:
+        return self.findings[at]
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "nothing is doubtful"
+
+
+def check(pipeline: Any) -> Findings:
+    """Return what is doubtful about a pipeline, without running it.
+
+    Args:
+        pipeline: What ``aggregate``, ``group`` or ``process`` returned, or the end of a pipeline.
+
+    Raises:
+        InvalidArgument: It is none of these.
+
+    >>> import lowwater as lw
+    >>> stream = lw.from_iterable([], time="at", watermark=lw.Ascending())
+    >>> check(stream.key_by("page").window(lw.FixedWindows("1m")).aggregate(n=lw.count()))
+    nothing is doubtful
+    """
+    end = getattr(pipeline, "_end", None)
+    stage = getattr(pipeline, "_stage", None) or getattr(end, "stage", None)
+    if not isinstance(stage, Stage):
+        raise InvalidArgument(
+            f"{describe('pipeline', pipeline)} is not a pipeline",
+            where="check",
+            mend="Give what .aggregate(...), .group() or .process(...) returned",
+        )
+    graph = Graph.of([stage])
+    found = [finding for read in graph.reads for finding in _of_read(graph, read)]
+    found += [finding for each in graph.stages for finding in _of_stage(graph, each)]
+    found += _of_end(graph, stage, pipeline)
+    return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
+
+
+def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
+    where = graph.name_of(read)
+    endless = is_endless(read)
+    if read.watermark is None:
+        yield Finding(
+            "error" if endless else "note",
+            "it has no watermark until its input ends"
+            + ("; it may never end, and no window is complete before" if endless else ""),
+            where,
+            'Give it one, as in watermark=BoundedDisorder("10s")'
+            if endless
+            else "That is right for a batch; give watermark= to have results as they are complete",
+        )
+    siblings = [
+        flow.origin
+        for stage in graph.stages
+        if any(flow.origin is read for flow in stage.inputs)
+        for flow in stage.inputs
+    ]
+    if endless and read.idle_after_us is None and len(set(map(id, siblings))) > 1:
+        yield Finding(
+            "warning",
+            "others come together with it, and wait for it for ever when it falls silent",
+            where,
+            'Say when not to wait any more, as in idle_after="1m"',
+        )
+    estimator = read.watermark
+    if endless and isinstance(estimator, PerPartition) and estimator.idle_after is None:
+        yield Finding(
+            "warning",
+            "a partition that falls silent holds its watermark for ever",
+            where,
+            'Say PerPartition(..., idle_after="1m")',
+        )
+
+
+def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:
+    where = graph.name_of(stage)
+    reads = _reads_behind(stage)
+    endless = any(is_endless(read) for read in reads)
+    blind = endless and any(read.watermark is None for read in reads)
+    if stage.deduplication is not None and blind:
+        yield Finding(
+            "warning",
+            "it remembers record ids until the watermark passes them, and there is no watermark",
+            where,
+            "Give the source a watermark",
+        )
+    work, windowing = stage.work, stage.windowing
+    if isinstance(work, Computed):
+        if windowing is None and endless:
+            yield Finding(
+                "note",
+                "a process without windows keeps what it writes until it clears it",
+                where,
+                "Clear state with a timer, or use windows",
+            )
+        return
+    if windowing is not None:
+        yield from _of_windowing(windowing, where, endless=endless, blind=blind)
+
+
+def _of_windowing(
+    windowing: Windowing, where: str, *, endless: bool, blind: bool
+) -> Iterator[Finding]:
+    trigger, lateness = windowing.trigger, windowing.lateness_us
+    said = outlook(trigger, late_possible=lateness > 0)
+    loses = said.finishes is Moment.ANYTIME or (
+        said.finishes is Moment.AT_COMPLETION and lateness > 0
+    )
+    if loses:
+        yield Finding(
+            "warning",
+            f"{trigger!r} may finish while its window still takes elements: those that come then "
+            f"are dropped ({windowing.allow_data_loss!r} is the reason given)",
+            where,
+            f"Wrap it, as in Repeatedly({trigger!r}), if that is not meant",
+        )
+    if isinstance(windowing.windows, GlobalWindow):
+        yield from _of_global(windowing, said.fires, where, endless=endless)
+        return
+    if isinstance(windowing.windows, Sessions) and blind:
+        yield Finding(
+            "error",
+            "sessions end by the watermark alone, and there is none: each key's only grow",
+            where,
+            "Give the source a watermark",
+        )
+    elif blind:
+        yield Finding(
+            "warning",
+            "without a watermark no window expires, and the state of all of them is kept",
+            where,
+            "Give the source a watermark",
+        )
+    if said.fires is Moment.NEVER:
+        yield Finding(
+            "warning",
+            f"{trigger!r} never fires: results come only when windows expire",
+            where,
+            "Use AfterWatermark(), unless that is meant",
+        )
+    elif not loses and not looks_at_watermark(trigger):
+        yield Finding(
+            "note",
+            f"{trigger!r} does not look at the watermark: no pane says that a window is complete, "
+            "and the rest comes when it expires",
+            where,
+            "Use AfterWatermark(early=..., late=...) to have on-time panes",
+        )
+    late = trigger.late if isinstance(trigger, AfterWatermark) else None
+    if late is not None and not lateness:
+        yield Finding(
+            "warning",
+            f"late={late!r} never fires, as no lateness is allowed",
+            where,
+            'Set allowed_lateness=, as in allowed_lateness="1h", or leave late= out',
+        )
+    if (
+        lateness
+        and isinstance(trigger, (AfterWatermark, Default))
+        and windowing.mode == ("discarding")
+    ):
+        yield Finding(
+            "note",
+            f"late elements come in panes of their own for {format_duration(lateness)}: a reader "
+            "that keeps the last pane of a window alone has a part of it",
+            where,
+            'Use accumulation="accumulating", or have the reader add panes up',
+        )
+
+
+def _of_global(
+    windowing: Windowing, fires: Moment, where: str, *, endless: bool
+) -> Iterator[Finding]:
+    if fires is Moment.ANYTIME:
+        if endless:
+            yield Finding(
+                "note",
+                "the global window never expires: the state of every key is kept for ever",
+                where,
+                "Use windows that end, if keys come without end",
+            )
+        return
+    yield Finding(
+        "error" if endless else "note",
+        f"the global window ends at the end of time, so {windowing.trigger!r} fires only when the "
+        "input ends" + (", which may be never" if endless else ""),
+        where,
+        "Use a trigger that does not wait for the watermark, as in Repeatedly(AfterCount(100))",
+    )
+
+
+def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
+    """Find what does not fit where the panes go."""
+    work, where = stage.work, graph.name_of(stage)
+    if not isinstance(work, Windowed):
+        return
+    said = outlook(work.windowing.trigger, late_possible=work.windowing.lateness_us > 0)
+    appends = any(hasattr(pipeline, name) for name in ("_open", "_durable"))
+    if appends and work.windowing.mode == "accumulating" and said.times > 1:
+        yield Finding(
+            "warning",
+            "each pane has all of its window so far, and the files it is written to keep every "
+            "one: adding them up counts elements more than once",
+            where,
+            "Have readers take the last pane (the highest index) of a window, write to a table "
+            'that replaces, or use accumulation="discarding"',
+        )
+    for each in graph.stages:
+        if each.signed and isinstance(each.work, Computed):
+            yield Finding(
+                "note",
+                "it is given what the stage before takes back, with kind 'retract'",
+                graph.name_of(each),
+                "Have the process look at kind",
+            )
+
+
+def is_endless(read: Read) -> bool:
+    """Whether a source may go on for ever: it follows what is being written."""
+    source: Any = read.source
+    follow = getattr(source, "follow", None)
+    return bool(follow) or getattr(source, "endless", False) is True
+
+
+def _reads_behind(stage: Stage) -> list[Read]:
+    return list(Graph.of([stage]).reads)

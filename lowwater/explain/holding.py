@@ -1,0 +1,139 @@
+"""What holds a watermark, and how to mend that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from lowwater.engine.trace import StageTrace, Trace, TracedMove, TracedSource
+from lowwater.explain.text import Times
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
+from lowwater.watermark import Ascending, BoundedDisorder, PerPartition
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What holds a watermark.
+
+    Args:
+        text: What it is, in words.
+        mend: What to do about it.
+    """
+
+    text: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.mend}" if self.mend else self.text
+
+
+def last_move(stage: StageTrace, *, ended: bool = True) -> TracedMove | None:
+    """Return where a stage stood last; with ``ended`` false, before the input ended."""
+    for move in reversed(stage.moves):
+        if ended or move.input_watermark < END_OF_TIME:
+            return move
+    return None
+
+
+def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Holder:
+    """Return what holds the input watermark of a stage.
+
+    Args:
+        trace: The trace.
+        stage: The stage.
+        before: What has this order or a higher one has not happened yet.
+        times: Writes instants.
+    """
+    names = {each.name: each for each in trace.stages}
+    stood = {name: _stood(moves, before) for name, moves in trace.sources.items()}
+    found = []
+    for name in stage.inputs:
+        if name in names:
+            moved = [move for move in names[name].moves if move.order < before]
+            at = moved[-1].output_watermark if moved else START_OF_TIME
+        else:
+            source = stood.get(name)
+            if source is None:
+                continue
+            at = END_OF_TIME if source.is_idle else source.watermark
+        found.append((at, name))
+    if not found:
+        return Holder("nothing moves it further", "move it on, as in Scenario(...).watermark(...)")
+    _, name = min(found, key=lambda each: each[0])
+    if name not in names:
+        source = stood[name]
+        return _of_source(trace, name, source, stood, times)
+    above = names[name]
+    moved = [move for move in above.moves if move.order < before]
+    if moved and moved[-1].output_watermark < moved[-1].input_watermark:
+        return Holder(
+            f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "
+            "that no pane has shown",
+            f"look at its trigger with explain(..., stage={name!r})",
+        )
+    return holder(trace, above, before, times)
+
+
+def _stood(moves: Sequence[TracedSource], before: int) -> TracedSource | None:
+    known = [move for move in moves if move.order < before]
+    return known[-1] if known else None
+
+
+def _of_source(
+    trace: Trace,
+    name: str,
+    source: TracedSource | None,
+    stood: dict[str, TracedSource | None],
+    times: Times,
+) -> Holder:
+    read = trace.reads.get(name)
+    if source is None:
+        return Holder(f"source `{name}` has given nothing yet", "")
+    if read is not None and read.watermark is None:
+        return Holder(
+            f"source `{name}` holds it: it has no watermark until it ends",
+            'give it one, as in watermark=BoundedDisorder("10s")',
+        )
+    silent = source.heard_at is not None and source.clock > source.heard_at
+    others = [each for other, each in stood.items() if other != name and each is not None]
+    ahead = any(each.watermark > source.watermark for each in others)
+    if silent and (ahead or not others) and source.heard_at is not None:
+        since = times.at(source.heard_at)
+        if not others:
+            return Holder(
+                f"source `{name}` holds it: it is silent since {since}",
+                "it goes on with the next element",
+            )
+        set_to = None if read is None else read.idle_after_us
+        if set_to is not None:
+            return Holder(
+                f"source `{name}` idle since {since} holds it",
+                f"set a shorter `idle_after=` than {format_duration(set_to)}",
+            )
+        return Holder(f"source `{name}` idle since {since} holds it", "set `idle_after=`")
+    return _behind(name, source, None if read is None else read.watermark, times)
+
+
+def _behind(name: str, source: TracedSource, estimator: object, times: Times) -> Holder:
+    if isinstance(estimator, BoundedDisorder) and source.watermark > START_OF_TIME:
+        delay = int(estimator.delay)  # type: ignore[arg-type]  # made so when it was built
+        return Holder(
+            f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
+            f"latest element, {times.at(source.watermark + delay)}",
+            "wait for later elements, or let it be less behind",
+        )
+    if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
+        return Holder(
+            f"source `{name}` holds it: its latest element is at {times.at(source.watermark)}",
+            "wait for later elements",
+        )
+    if source.watermark == START_OF_TIME and source.heard_at is None:
+        return Holder(
+            f"source `{name}` holds it: it has given nothing yet", "wait, or set `idle_after=`"
+        )
+    mend = "wait for later elements"
+    if isinstance(estimator, PerPartition) and estimator.idle_after is None:
+        mend = "set PerPartition(..., `idle_after=`) if it may be silent"
+    return Holder(f"source `{name}` holds it: {source.holder}", mend)

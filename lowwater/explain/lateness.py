@@ -1,0 +1,303 @@
+"""What other watermark delays and latenesses would have done to the elements of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.trace import StageTrace, Trace
+from lowwater.errors import InvalidArgument
+from lowwater.explain.text import rounded_up
+from lowwater.io.terminal import table
+from lowwater.time import (
+    START_OF_TIME,
+    DurationLike,
+    Int64Array,
+    duration,
+    format_duration,
+    saturating_add_array,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WaitBy: TypeAlias = Literal["clock", "event time"]
+
+_QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+_FEW = 0.01
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LatenessRow:
+    """What one choice would have done.
+
+    Args:
+        delay: How far the watermark is behind the latest element, microseconds.
+        lateness: The allowed lateness, microseconds.
+        late: Elements that would have come behind the watermark's passing of a window of theirs,
+            and been taken into a later pane.
+        dropped: Elements that would have been dropped from a window.
+        median_wait: How much later on-time results come than with no delay, microseconds, for half
+            of the windows; ``None`` if none was complete before the input ended.
+        p99_wait: The same for 99 % of them.
+    """
+
+    delay: int
+    lateness: int
+    late: int
+    dropped: int
+    median_wait: int | None
+    p99_wait: int | None
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class LatenessProfile:
+    """What candidate delays and latenesses would have done; its text is a table and a suggestion.
+
+    Args:
+        rows: A row for each candidate, by delay and then lateness.
+        elements: How many elements there were.
+        disorder: How far the most belated element was behind the latest before it, microseconds.
+        wait_by: What waits are measured by: the clock; or the event time of what comes, where
+            the clock says nothing as all was read in a moment.
+    """
+
+    rows: tuple[LatenessRow, ...]
+    elements: int
+    disorder: int
+    wait_by: WaitBy
+
+    @property
+    def suggestion(self) -> LatenessRow:
+        """The shortest delay by which at most 1 % would be late, and lateness that drops none.
+
+        Of the candidates; where none does that, the one that drops the fewest.
+        """
+        enough = [row for row in self.rows if row.dropped == 0]
+        most = _FEW * self.elements
+        few = [row for row in enough if row.late <= most]
+        if few:
+            return min(few, key=lambda row: (row.delay, row.lateness))
+        return min(enough or self.rows, key=lambda row: (row.dropped, row.late, row.delay))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; durations are timedeltas."""
+        import pandas as pd
+
+        names = LatenessRow.__dataclass_fields__
+        frame = pd.DataFrame({n: [getattr(row, n) for row in self.rows] for n in names})
+        for name in ("delay", "lateness", "median_wait", "p99_wait"):
+            frame[name] = pd.to_timedelta(frame[name], unit="us")
+        return frame
+
+    def __repr__(self) -> str:
+        if not self.elements:
+            return "no elements came, so there is nothing to choose from"
+        head = ["delay", "lateness", "late", "dropped", "median wait", "p99 wait"]
+        lines = [
+            [
+                format_duration(row.delay), format_duration(row.lateness), row.late, row.dropped,
+                _span(row.median_wait), _span(row.p99_wait),
+            ]
+            for row in self.rows
+        ]  # fmt: skip
+        said = self.suggestion
+        what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
+        return (
+            f"{table(head, lines)}\n"
+            f"waits by {self.wait_by}; the most belated element is "
+            f"{format_duration(self.disorder)} behind\n"
+            f"suggestion: watermark=BoundedDisorder({format_duration(said.delay)!r}), "
+            f"allowed_lateness={format_duration(said.lateness)!r}: {what}"
+        )
+
+
+def lateness_profile(
+    trace: Trace,
+    *,
+    delays: Sequence[DurationLike] | None = None,
+    lateness: Sequence[DurationLike] | None = None,
+    stage: str | None = None,
+) -> LatenessProfile:
+    """Return what candidate watermark delays and latenesses would have done.
+
+    Elements are judged one by one, in the order in which they came to the stage, against a
+    watermark that is ``delay`` behind the latest before (:class:`lowwater.BoundedDisorder`), on
+    their own windows before any merging (S-O3). Duplicates are left out.
+
+    Args:
+        trace: The trace of the run.
+        delays: The watermark delays to try; chosen from the disorder there was unless given.
+        lateness: The allowed latenesses to try; none, and what would drop no element with the
+            shortest delay, unless given.
+        stage: The name of the stage; the last one with windows that reads a source unless given.
+
+    Raises:
+        InvalidArgument: The stage has no windows, or a candidate is no duration, or negative.
+
+    O(elements log elements) for each candidate.
+    """
+    of = _stage_of(trace, stage)
+    columns = _Columns.of(of)
+    tried = _candidates("delays", delays) or columns.delays()
+    allowed = _candidates("lateness", lateness) or columns.latenesses(min(tried))
+    wait_by = columns.wait_by()
+    rows = []
+    for delay in tried:
+        waits = columns.waits(delay, wait_by)
+        median, p99 = (
+            (None, None)
+            if not waits.size
+            else (int(np.quantile(waits, 0.5)), int(np.quantile(waits, 0.99)))
+        )
+        for each in allowed:
+            late, dropped = columns.judged(delay, each)
+            rows.append(LatenessRow(delay, each, late, dropped, median, p99))
+    disorder = int(columns.behind.max(initial=0))
+    return LatenessProfile(tuple(rows), len(columns.times), disorder, wait_by)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The elements of a stage in the order they came, and the windows each was for."""
+
+    times: Int64Array
+    clocks: Int64Array
+    latest: Int64Array  # the latest event time before each element
+    element: Int64Array
+    ends: Int64Array
+    window: Int64Array  # number of the (key, window)
+    last: Int64Array  # the end of each such
+
+    @classmethod
+    def of(cls, stage: StageTrace) -> _Columns:
+        came = [e for e in stage.elements if e.fate != "duplicate" and not e.retract]
+        times = np.array([e.time for e in came], dtype=np.int64)
+        latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
+        latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()
+        element: list[int] = []
+        window: list[int] = []
+        ends: list[int] = []
+        numbers: dict[tuple[str, int, int], int] = {}
+        for at, each in enumerate(came):
+            for one in (*each.windows, *each.dropped):
+                place = (repr(each.key), int(one.start), int(one.end))
+                element.append(at)
+                ends.append(one.end)
+                window.append(numbers.setdefault(place, len(numbers)))
+        return cls(
+            times,
+            np.array([e.clock for e in came], dtype=np.int64),
+            latest,
+            np.array(element, dtype=np.int64),
+            np.array(ends, dtype=np.int64),
+            np.array(window, dtype=np.int64),
+            np.array([end for _, _, end in numbers], dtype=np.int64),
+        )
+
+    @property
+    def behind(self) -> Int64Array:
+        """How far each element is behind the latest before it, at least 0."""
+        known = self.latest > START_OF_TIME
+        return np.where(known, np.maximum(np.where(known, self.latest, 0) - self.times, 0), 0)
+
+    def delays(self) -> list[int]:
+        """Return delays to try: quantiles of the disorder, made easy to read."""
+        if not len(self.times):
+            return [0]
+        exact = np.quantile(self.behind, _QUANTILES).astype(np.int64).tolist()
+        return sorted({_rounded(value) for value in exact})
+
+    def latenesses(self, delay: int) -> list[int]:
+        """Return latenesses to try: none, and one by which a delay drops nothing."""
+        return sorted({0, _rounded(int(self._overdue(delay).max(initial=-1)) + 1)})
+
+    def judged(self, delay: int, lateness: int) -> tuple[int, int]:
+        """Return how many elements would be late, and how many dropped from a window."""
+        overdue = self._overdue(delay)
+        dropped = np.zeros(len(self.times), dtype=np.bool_)
+        dropped[self.element[overdue >= lateness]] = True
+        late = np.zeros(len(self.times), dtype=np.bool_)
+        late[self.element[overdue >= 0]] = True
+        return int((late & ~dropped).sum()), int(dropped.sum())
+
+    def wait_by(self) -> WaitBy:
+        """Return what to measure waits by: the clock, unless it goes much faster than events."""
+        if len(self.times) < 2 or int(self.clocks.min()) == START_OF_TIME:
+            return "event time"
+        event = int(self.times.max()) - int(self.times.min())
+        clock = int(self.clocks.max()) - int(self.clocks.min())
+        return "clock" if clock * 100 >= event else "event time"
+
+    def waits(self, delay: int, by: WaitBy) -> Int64Array:
+        """Return how much later each window is complete with a delay than without any.
+
+        Only of windows that are complete with the delay before the input ends.
+        """
+        if not len(self.times):
+            return np.zeros(0, dtype=np.int64)
+        latest = np.maximum.accumulate(self.times)
+        moments = self.clocks if by == "clock" else latest
+        without = np.searchsorted(latest, self.last)
+        delayed = np.searchsorted(latest, saturating_add_array(self.last, delay))
+        done = delayed < len(latest)
+        return moments[delayed[done]] - moments[without[done]]
+
+    def _overdue(self, delay: int) -> Int64Array:
+        """Return how far the watermark is past each window's end when its element comes."""
+        watermark = saturating_add_array(self.latest[self.element], -delay)
+        known: NDArray[np.bool_] = watermark > START_OF_TIME
+        gap = np.where(known, watermark, 0) - np.where(known, self.ends, 0)
+        return np.where(known, gap, -1)
+
+
+def _stage_of(trace: Trace, name: str | None) -> StageTrace:
+    if name is not None:
+        found = trace.stage(name)
+        if found.windowing is None:
+            raise InvalidArgument(
+                f"stage {name!r} has no windows",
+                where="lateness_profile",
+                mend="Name one that has, with stage=",
+            )
+        return found
+    windowed = [stage for stage in trace.stages if stage.windowing is not None]
+    if not windowed:
+        raise InvalidArgument(
+            "no stage of the run has windows", where="lateness_profile", mend="Add window(...)"
+        )
+    names = {stage.name for stage in trace.stages}
+    first = [stage for stage in windowed if not names & set(stage.inputs)]
+    return (first or windowed)[-1]
+
+
+def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
+    if given is None:
+        return []
+    if isinstance(given, (str, int)) or not given:
+        raise InvalidArgument(
+            f"{name}={given!r} is no list of durations",
+            where="lateness_profile",
+            mend=f'Write {name}=["0s", "10s", "1m"]',
+        )
+    found = sorted({duration(value, name=name) for value in given})
+    if found[0] < 0:
+        raise InvalidArgument(
+            f"{name} has a negative duration", where="lateness_profile", mend='Use "0s" or more'
+        )
+    return found
+
+
+def _rounded(micros: int) -> int:
+    return 0 if micros <= 0 else duration(rounded_up(micros))
+
+
+def _span(micros: int | None) -> str | None:
+    return None if micros is None else format_duration(micros)

@@ -1,0 +1,111 @@
+"""Explanations as text, and instants in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from lowwater.engine.panes import Pane
+from lowwater.engine.trace import TracedElement
+from lowwater.io.terminal import moment
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
+from lowwater.windows import Window
+
+_DAY = len("2000-01-01 ")
+_STEPS = (
+    1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """Lines of text that say what happened and why, and the elements and panes they speak of.
+
+    Args:
+        lines: The lines.
+        elements: The elements.
+        panes: The panes.
+    """
+
+    lines: tuple[str, ...]
+    elements: tuple[TracedElement, ...] = ()
+    panes: tuple[Pane, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines)
+
+    def __contains__(self, text: str) -> bool:
+        return text in str(self)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Writes instants: of one day the time alone, of others the date too.
+
+    Args:
+        day: The day, as ``2000-01-01``.
+
+    >>> from lowwater.time import instant
+    >>> Times("2000-01-01").at(instant("2000-01-01T12:00:26Z"))
+    '12:00:26'
+    """
+
+    day: str
+
+    @classmethod
+    def of(cls, at: int) -> Times:
+        """Return the one for the day of an instant."""
+        return cls(moment(at)[: _DAY - 1])
+
+    def at(self, at: int) -> str:
+        """Return an instant."""
+        if at == START_OF_TIME:
+            return "-inf"
+        if at == END_OF_TIME:
+            return "the end of time"
+        text = moment(at)
+        return text[_DAY:] if text.startswith(f"{self.day} ") else text
+
+    def window(self, window: Window) -> str:
+        """Return a window."""
+        return f"[{self.at(window.start)}, {self.at(window.end)})"
+
+
+def rounded_up(micros: int) -> str:
+    """Return a duration of whole units, at least as long, that is easy to read.
+
+    >>> rounded_up(70_000_001)
+    '2m'
+    """
+    for step, above in zip(_STEPS, (*_STEPS[1:], None), strict=True):
+        whole = -(-micros // step) * step
+        if above is None or whole < above:
+            return format_duration(whole)
+    return format_duration(micros)
+
+
+def shown(values: Any) -> str:
+    """Return an element's or a pane's values as short text."""
+    if isinstance(values, dict):
+        if len(values) == 1:
+            return shown(next(iter(values.values())))
+        return ", ".join(f"{name}={value!r}" for name, value in values.items())
+    return repr(values)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "element"), counted(2, "element")
+    ('1 element', '2 elements')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

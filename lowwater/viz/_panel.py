@@ -1,0 +1,290 @@
+"""One key's part of a scene."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, cast, final
+
+from lowwater.engine.panes import Pane
+from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.time import saturating_add
+from lowwater.viz._moments import Moments
+from lowwater.viz.scene import (
+    Band,
+    Box,
+    Bracket,
+    Cell,
+    Mark,
+    Panel,
+    Retraction,
+    Span,
+    WatermarkStep,
+)
+from lowwater.viz.words import (
+    MINUS,
+    element_title,
+    key_text,
+    merge_title,
+    pane_title,
+    reason_text,
+    value_text,
+)
+from lowwater.windows import Window
+
+MOST_MARKS = 300
+"""Above so many elements, those that were kept are shown as density."""
+MOST_OUTLIERS = 200
+MOST_BOXES = 600
+_COLUMNS, _ROWS = 48, 32
+
+
+def hashable(key: Any) -> Hashable:
+    """Return a key to look things up by; keys that cannot be hashed go by their text."""
+    try:
+        hash(key)
+    except TypeError:
+        return repr(key)
+    return cast(Hashable, key)
+
+
+@final
+class PanelOf:
+    """Gathers what a scene shows of one key."""
+
+    def __init__(
+        self,
+        trace: StageTrace,
+        key: Hashable,
+        moments: Moments,
+        x: Span,
+        y: Span,
+        watermark: Sequence[WatermarkStep],
+    ) -> None:
+        self._x, self._y, self._watermark = x, y, watermark
+        self._key = key
+        self._windowing = trace.windowing
+        self._elements = [
+            (element, moment)
+            for element, moment in zip(trace.elements, moments.elements, strict=True)
+            if hashable(element.key) == key
+        ]
+        self._panes = [
+            (pane, moment, order)
+            for pane, moment, order in zip(
+                trace.panes, moments.panes, trace.pane_orders, strict=True
+            )
+            if hashable(pane.key) == key
+        ]
+        self._merges = [
+            (merge, moment)
+            for merge, moment in zip(trace.merges, moments.merges, strict=True)
+            if hashable(merge.key) == key
+        ]
+
+    def build(self, aggregate: str | None, column: str | None) -> Panel:
+        """Return the panel.
+
+        Args:
+            aggregate: Which aggregate panes show.
+            column: Which column of the elements that aggregate reads, if it does.
+        """
+        notes: list[str] = []
+        marks, cells = self._marks(column, notes)
+        boxes = list(self._boxes(aggregate))
+        if len(boxes) > MOST_BOXES:
+            notes.append(f"{len(boxes) - MOST_BOXES:,} of {len(boxes):,} panes are not shown")
+            boxes = boxes[:MOST_BOXES]
+        return Panel(
+            name=key_text(self._key),
+            marks=tuple(marks),
+            cells=tuple(cells),
+            bands=tuple(self._bands()),
+            boxes=tuple(boxes),
+            retractions=tuple(self._retractions(aggregate)),
+            brackets=tuple(
+                Bracket(
+                    merge.into.start,
+                    merge.into.end,
+                    y,
+                    tuple((window.start, window.end) for window in merge.of),
+                    merge_title(merge),
+                )
+                for merge, y in self._merges
+            ),
+            notes=tuple(notes),
+        )
+
+    # -- elements ----------------------------------------------------------------------------
+
+    def _marks(self, column: str | None, notes: list[str]) -> tuple[list[Mark], list[Cell]]:
+        if len(self._elements) <= MOST_MARKS:
+            return [self._mark(e, y, column) for e, y in self._elements], []
+        usual = [(e, y) for e, y in self._elements if e.fate == "kept" and not e.retract]
+        others = [(e, y) for e, y in self._elements if e.fate != "kept" or e.retract]
+        late_first = sorted(range(len(usual)), key=lambda at: self._ahead(usual[at][0]))
+        outliers = sorted(late_first[: MOST_MARKS // 15])
+        if len(others) > MOST_OUTLIERS:
+            notes.append(
+                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements not shown"
+            )
+        found = [*others[:MOST_OUTLIERS], *(usual[at] for at in outliers)]
+        notes.append(f"{len(usual):,} elements as density; the {len(outliers)} latest are marked")
+        return [self._mark(e, y, column) for e, y in found], self._cells(usual)
+
+    @staticmethod
+    def _ahead(element: TracedElement) -> int:
+        """Return how far before the watermark an element was when it came: low is late."""
+        return element.time - element.watermark
+
+    def _mark(self, element: TracedElement, y: int, column: str | None) -> Mark:
+        text = ""
+        values = element.values
+        if column is not None and column in values:
+            text = value_text(values[column], 6)
+        elif set(values) == {"value"}:
+            text = value_text(values["value"], 6)
+        elif not values and isinstance(element.record, (int, float, str)):
+            text = value_text(element.record, 6)
+        if element.retract:
+            text = f"{MINUS}{text}"
+        return Mark(
+            element.time, y, text, element.fate, element_title(element, column),
+            retract=element.retract, reason=reason_text(element),
+        )  # fmt: skip
+
+    def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[Cell]:
+        x, y = self._x, self._y
+        wide, high = -(-x.size // _COLUMNS) or 1, -(-y.size // _ROWS) or 1
+        counts: dict[tuple[int, int], int] = {}
+        for element, moment in elements:
+            place = ((moment - y.low) // high, (x.clip(element.time) - x.low) // wide)
+            counts[place] = counts.get(place, 0) + 1
+        return [
+            Cell(
+                x.low + column * wide,
+                x.low + (column + 1) * wide,
+                y.low + row * high,
+                y.low + (row + 1) * high,
+                count,
+            )
+            for (row, column), count in sorted(counts.items())
+        ]
+
+    # -- panes -------------------------------------------------------------------------------
+
+    def _boxes(self, aggregate: str | None) -> Iterator[Box]:
+        histories = _Histories()
+        for _, kind, at in self._order():
+            if kind == 0:
+                element, y = self._elements[at]
+                histories.came(element.windows, y)
+            elif kind == 1:
+                histories.merged(self._merges[at][0])
+            else:
+                pane, y, _ = self._panes[at]
+                window = pane.window
+                yield Box(
+                    window.start, window.end, histories.fired(window, y), y, pane.timing,
+                    _shown(pane, aggregate), pane.index, pane_title(pane),
+                )  # fmt: skip
+        for window, since, count in histories.waiting():
+            what = "element" if count == 1 else "elements"
+            title = f"{window}: {count} {what} that no pane has shown"
+            yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
+
+    def _order(self) -> list[tuple[int, int, int]]:
+        """Return (order, kind, place) of elements, merges and panes, in the order of the run."""
+        found = [(e.order, 0, at) for at, (e, _) in enumerate(self._elements)]
+        found += [(merge.order, 1, at) for at, (merge, _) in enumerate(self._merges)]
+        found += [
+            (order, 2, at) for at, (p, _, order) in enumerate(self._panes) if p.kind == "insert"
+        ]
+        return sorted(found)
+
+    def _retractions(self, aggregate: str | None) -> Iterator[Retraction]:
+        for pane, y, _ in self._panes:
+            if pane.kind == "retract":
+                yield Retraction(
+                    pane.window.start, pane.window.end, y, f"{MINUS}{_shown(pane, aggregate)}",
+                    pane_title(pane),
+                )  # fmt: skip
+
+    # -- allowed lateness --------------------------------------------------------------------
+
+    def _bands(self) -> Iterator[Band]:
+        if self._windowing is None or not self._windowing.lateness_us:
+            return
+        lateness = self._windowing.lateness_us
+        merged_away = {w for merge, _ in self._merges for w in merge.of if w != merge.into}
+        windows = dict.fromkeys(pane.window for pane, _, _ in self._panes)
+        for window in windows:
+            complete = self._reached(window.end)
+            if window in merged_away or complete is None:
+                continue
+            expired = self._reached(saturating_add(window.end, lateness))
+            top = self._y.high if expired is None else expired
+            if top > complete:
+                yield Band(window.start, window.end, complete, top)
+
+    def _reached(self, at: int) -> int | None:
+        """Return when the watermark came to an instant."""
+        place = bisect_left(self._watermark, at, key=lambda step: step.x)
+        return self._watermark[place].y if place < len(self._watermark) else None
+
+
+@final
+class _Histories:
+    """Since when each open window gathers what its next pane shows. O(1) for each happening."""
+
+    def __init__(self) -> None:
+        self._since: dict[Window, int] = {}
+        self._fired: set[Window] = set()
+        self._unshown: dict[Window, int] = {}
+        self._became: dict[Window, Window] = {}
+
+    def came(self, windows: Sequence[Window], y: int) -> None:
+        for proto in windows:
+            window = self._home(proto)
+            self._since.setdefault(window, y)
+            self._unshown[window] = self._unshown.get(window, 0) + 1
+
+    def merged(self, merge: TracedMerge) -> None:
+        """Let the merged window go on from the last firing of its parts, or the first element."""
+        parts = [window for window in merge.of if window != merge.into]
+        known = [w for w in (*parts, merge.into) if w in self._since]
+        shown = [self._since[w] for w in known if w in self._fired]
+        if known:
+            self._since[merge.into] = max(shown) if shown else min(self._since[w] for w in known)
+        if shown:
+            self._fired.add(merge.into)
+        self._unshown[merge.into] = sum(self._unshown.pop(w, 0) for w in (*parts, merge.into))
+        self._became.pop(merge.into, None)
+        for window in parts:
+            self._since.pop(window, None)
+            self._became[window] = merge.into
+
+    def fired(self, window: Window, y: int) -> int:
+        """Return since when a pane gathered, and let the next one begin."""
+        since = self._since.get(window, y)
+        self._since[window] = y
+        self._fired.add(window)
+        self._unshown.pop(window, None)
+        return since
+
+    def waiting(self) -> list[tuple[Window, int, int]]:
+        """Return (window, since when, how many elements) of what no pane has shown."""
+        return [(w, self._since[w], count) for w, count in self._unshown.items() if count]
+
+    def _home(self, window: Window) -> Window:
+        # A window that was merged away may come to exist anew: what became of it counts only as
+        # long as the larger one is there.
+        while (larger := self._became.get(window)) is not None and window not in self._since:
+            window = larger
+        return window
+
+
+def _shown(pane: Pane, aggregate: str | None) -> str:
+    if aggregate is None or aggregate not in pane.values:
+        return value_text(pane.value)
+    return value_text(pane.values[aggregate])

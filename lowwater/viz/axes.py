@@ -1,0 +1,102 @@
+"""Axes: where ticks go, and how times are written beside them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import final
+
+from lowwater.errors import InvalidArgument
+from lowwater.time import DAY_US, Instant, format_instant
+from lowwater.viz.scene import Span
+
+_SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
+_PERIODS = (
+    *(n * 10**power for power in range(6) for n in (1, 2, 5)),
+    *(n * _SECOND for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * DAY_US for n in (1, 2, 7, 14, 28, 91, 182, 365, 730, 1825, 3650, 36500, 365000)),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A place on an axis and its text."""
+
+    at: int
+    text: str
+
+
+def ticks(span: Span, most: int) -> tuple[Tick, ...]:
+    """Return ticks at round times, at most so many (but two always may be)."""
+    period = round_period(span.size, most)
+    first = -(-span.low // period) * period
+    places = range(first, span.high + 1, period)
+    return tuple(Tick(at, moment_text(at, period)) for at in places)
+
+
+def count_ticks(span: Span, most: int) -> tuple[Tick, ...]:
+    """Return ticks at round whole numbers."""
+    period = next(p for p in _counts() if span.size // p < max(2, most))
+    first = -(-span.low // period) * period
+    return tuple(Tick(at, f"{at:,}") for at in range(first, span.high + 1, period))
+
+
+def round_period(size: int, most: int) -> int:
+    """Return the shortest round period of which at most so many fit into a size."""
+    wanted = size / max(2, most)
+    at = bisect_left(_PERIODS, wanted)
+    return _PERIODS[at] if at < len(_PERIODS) else -(-size // 2)
+
+
+def moment_text(at: int, period: int) -> str:
+    """Return an instant as a tick shows it: as exact as the period asks for.
+
+    >>> moment_text(946728026_000_000, 1_000_000), moment_text(946728000_000_000, 60_000_000)
+    ('12:00:26', '12:00')
+    """
+    try:
+        when = Instant(at).to_datetime()
+    except InvalidArgument:
+        return f"{at}us"
+    if period >= DAY_US:
+        return when.strftime("%Y-%m-%d") if period < 365 * DAY_US else f"{when.year:04}"
+    if period >= _MINUTE:
+        return when.strftime("%H:%M")
+    text = when.strftime("%H:%M:%S")
+    if period >= _SECOND:
+        return text
+    return f"{text}.{when.microsecond:06}"[: 9 + _decimals(period)]
+
+
+def short_text(at: int, span: Span, *, seconds: bool = False) -> str:
+    """Return an instant as short as a span that holds it allows: the time of day, or the date.
+
+    Seconds are left out where they are none, unless they are asked for.
+
+    >>> short_text(946728026_000_000, Span(946728000_000_000, 946729000_000_000))
+    '12:00:26'
+    """
+    full = format_instant(at).removesuffix("Z")
+    date, _, time = full.partition("T")
+    if not time:
+        return full
+    if span.low // DAY_US == span.high // DAY_US == at // DAY_US:
+        return time if seconds else time.removesuffix(":00")
+    return date if time == "00:00:00" and not seconds else f"{date[5:]} {time}"
+
+
+def day_text(span: Span) -> str:
+    """Return the day that a span lies in, or the first and the last."""
+    days = [format_instant(at).partition("T")[0] for at in (span.low, span.high)]
+    return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+
+
+def _decimals(period: int) -> int:
+    return 6 - (len(str(period)) - len(str(period).rstrip("0")))
+
+
+def _counts() -> tuple[int, ...]:
+    return tuple(n * 10**power for power in range(18) for n in (1, 2, 5))

@@ -1,0 +1,198 @@
+"""From the trace of a stage to a scene."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from lowwater.engine.trace import StageTrace
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    InstantLike,
+    format_duration,
+    instant,
+)
+from lowwater.viz._moments import Moments
+from lowwater.viz._panel import PanelOf, hashable
+from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
+from lowwater.viz.words import move_title
+from lowwater.windows import Window
+
+Between: TypeAlias = tuple[InstantLike, InstantLike]
+
+MOST_KEYS = 6
+"""How many keys are shown unless the caller names them."""
+_FAR = 1
+"""Dropped elements stretch the axis by at most so many times what the rest needs, either way."""
+_AIR = 30
+"""A thirtieth of an axis is left free at either end."""
+
+
+def compose(
+    trace: StageTrace,
+    *,
+    keys: Sequence[Any] | None = None,
+    column: str | None = None,
+    between: Between | None = None,
+) -> Scene:
+    """Return the scene of a stage. O(n log n) in elements and panes.
+
+    Args:
+        trace: What the stage was given and what it did.
+        keys: Which keys to show, in order; unless given the busiest, in order of appearance.
+        column: Which aggregate panes show; unless given the first.
+        between: First event time shown, and the first that is not; all unless given.
+
+    Raises:
+        InvalidArgument: There is no such aggregate, nothing is known of a key, or ``between`` is
+            no stretch of time.
+    """
+    stretch = None if between is None else _stretch(between)
+    trace = trace if stretch is None else _within(trace, stretch)
+    shown = _aggregate(trace, column)
+    spec = trace.aggregates.get(shown) if shown is not None else None
+    chosen, left_out = _keys(trace, keys)
+    moments = Moments.of(trace)
+    x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
+    y = _y_span(moments)
+    watermark = tuple(_watermark(trace, moments.moves))
+    panels: list[Panel] = []
+    for key in chosen:
+        panel = PanelOf(trace, key, moments, x, y, watermark)
+        panels.append(panel.build(shown, getattr(spec, "column", None)))
+    notes = [f"{left_out:,} more keys are not shown: name some with key="] if left_out else []
+    return Scene(
+        title=_title(trace, shown),
+        x=x,
+        y=y,
+        steps=moments.steps,
+        watermark=watermark,
+        panels=tuple(panels),
+        notes=tuple(notes),
+    )
+
+
+def _aggregate(trace: StageTrace, column: str | None) -> str | None:
+    if column is None:
+        return next(iter(trace.aggregates), None)
+    if column not in trace.aggregates:
+        raise InvalidArgument(
+            f"the stage {trace.name!r} shows no {column!r}",
+            where="diagram(column=)",
+            mend=nearest(column, trace.aggregates),
+        )
+    return column
+
+
+def _keys(trace: StageTrace, keys: Sequence[Any] | None) -> tuple[list[Hashable], int]:
+    count = Counter(hashable(element.key) for element in trace.elements)
+    for pane in trace.panes:
+        count[hashable(pane.key)] += 1
+    if keys is None:
+        busiest = {key for key, _ in count.most_common(MOST_KEYS)}
+        return [key for key in count if key in busiest], len(count) - len(busiest)
+    for key in keys:
+        if hashable(key) not in count:
+            known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS]) or "none"
+            raise InvalidArgument(
+                f"{describe('key', key)} did not come in this run",
+                where="diagram(key=)",
+                mend=f"Known: {known}",
+            )
+    return list(dict.fromkeys(map(hashable, keys))), 0
+
+
+def _stretch(between: Between) -> Span:
+    if not isinstance(between, (tuple, list)) or len(between) != 2:
+        raise InvalidArgument(
+            f"{describe('between', between)} is not a pair of instants",
+            where="diagram(between=)",
+            mend='Write, say, between=("2000-01-01T12:00:00Z", "2000-01-01T12:10:00Z")',
+        )
+    low, high = (instant(at, name="between") for at in between)
+    if low >= high:
+        raise InvalidArgument(
+            f"between ends at {high}, not after it begins at {low}",
+            where="diagram(between=)",
+            mend="Give the earlier instant first",
+        )
+    return Span(low, high)
+
+
+def _within(trace: StageTrace, stretch: Span) -> StageTrace:
+    """Return what belongs to a stretch of event time: elements in it, windows that touch it."""
+
+    def touches(window: Window) -> bool:
+        return window.start < stretch.high and window.end > stretch.low
+
+    shown = [at for at, pane in enumerate(trace.panes) if touches(pane.window)]
+    return replace(
+        trace,
+        elements=tuple(e for e in trace.elements if stretch.low <= e.time < stretch.high),
+        merges=tuple(merge for merge in trace.merges if touches(merge.into)),
+        panes=tuple(trace.panes[at] for at in shown),
+        pane_orders=tuple(trace.pane_orders[at] for at in shown),
+    )
+
+
+def _x_span(trace: StageTrace) -> Span:
+    """Return the event times shown: all of what was kept; dropped elements within reason."""
+    kept = [e.time for e in trace.elements if e.fate != "late" and e.reason != "unwindowed"]
+    edges = [edge for pane in trace.panes for edge in (pane.window.start, pane.window.end)]
+    edges += [edge for e in trace.elements for w in e.windows for edge in (w.start, w.end)]
+    edges = [edge for edge in edges if not _endless(edge)]
+    core = [*kept, *edges]
+    dropped = [element.time for element in trace.elements]
+    if not core:
+        core = dropped or [
+            m.input_watermark for m in trace.moves if not _endless(m.input_watermark)
+        ]
+    if not core:
+        return Span(0, 1)
+    low, high = int(min(core)), int(max(core))
+    reach = max(1, high - low) * _FAR
+    low = max(min(low, *dropped, low), low - reach)
+    high = min(max(high, *dropped, high), high + reach)
+    return _airy(low, high)
+
+
+def _y_span(moments: Moments) -> Span:
+    """Return the processing times at which something came or fired."""
+    found = [*moments.elements, *moments.panes] or list(moments.moves)
+    if not found:
+        return Span(0, 1)
+    return _airy(min(found), max(found))
+
+
+def _airy(low: int, high: int) -> Span:
+    air = max(1, (high - low) // _AIR)
+    return Span(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))
+
+
+def _endless(at: int) -> bool:
+    # The global window ends a day before the end of time (S-W4).
+    return at >= END_OF_TIME - 2 * 86_400_000_000 or at <= START_OF_TIME + 2 * 86_400_000_000
+
+
+def _watermark(trace: StageTrace, moments: Sequence[int]) -> Iterator[WatermarkStep]:
+    at = START_OF_TIME
+    for move, moment in zip(trace.moves, moments, strict=True):
+        if move.input_watermark != at:
+            at = move.input_watermark
+            yield WatermarkStep(moment, at, move_title(move))
+
+
+def _title(trace: StageTrace, shown: str | None) -> str:
+    windowing = trace.windowing
+    if windowing is None:
+        return f"{trace.name}: a process without windows"
+    value = "" if shown is None else f"{shown} = {trace.aggregates[shown]!r}: "
+    lateness = windowing.lateness_us
+    parts = [repr(windowing.windows), repr(windowing.trigger), windowing.mode]
+    if lateness:
+        parts.append(f"allowed lateness {format_duration(lateness)}")
+    return f"{trace.name}: {value}{', '.join(parts)}"

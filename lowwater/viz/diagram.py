@@ -1,0 +1,133 @@
+"""The diagram of a run: event time by processing time, as in *Streaming 101* and *102*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from lowwater.engine.trace import StageTrace, Trace
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.io.paths import PathLike, as_paths
+from lowwater.viz.compose import Between, compose
+from lowwater.viz.layout import lay_out
+from lowwater.viz.palette import Theme
+from lowwater.viz.saving import save_picture
+from lowwater.viz.scene import Scene
+from lowwater.viz.shapes import Picture
+from lowwater.viz.stepper import to_html
+from lowwater.viz.svg import to_svg
+from lowwater.viz.timeline import to_text
+
+_THEMES = ("auto", "light", "dark")
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Diagram:
+    """What a stage was given and what it did, as a picture.
+
+    Event time runs to the right, processing time upwards. Notebooks show it as it is;
+    ``print(diagram)`` shows a timeline of text.
+
+    Args:
+        scene: What it shows.
+        theme: ``auto`` follows the reader's system; or ``light`` or ``dark``.
+    """
+
+    scene: Scene
+    theme: Theme = "auto"
+
+    def __post_init__(self) -> None:
+        if self.theme not in _THEMES:
+            raise InvalidArgument(
+                f"{describe('theme', self.theme)} is none of {', '.join(map(repr, _THEMES))}",
+                where="diagram",
+                mend=nearest(str(self.theme), _THEMES),
+            )
+
+    @classmethod
+    def of_stage(
+        cls,
+        trace: StageTrace,
+        *,
+        key: Any = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the diagram of one stage.
+
+        Args:
+            trace: What was recorded of the stage.
+            key: The key to show, or a list of keys; the busiest six unless given.
+            column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
+
+        Raises:
+            InvalidArgument: There is no such key or aggregate.
+        """
+        keys = None if key is None else key if isinstance(key, list) else [key]
+        return cls(compose(trace, keys=keys, column=column, between=between))
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the diagram of a stage of a run; of the last unless named."""
+        return cls.of_stage(trace.stage(stage), key=key, column=column, between=between)
+
+    def with_theme(self, theme: Theme) -> Diagram:
+        """Return the same diagram for light or dark paper, whatever the reader's system says."""
+        return replace(self, theme=theme)
+
+    @property
+    def picture(self) -> Picture:
+        """The shapes it is drawn of, in pixels."""
+        return lay_out(self.scene)
+
+    def to_svg(self) -> str:
+        """Return it as an SVG element that loads nothing and runs nothing."""
+        return to_svg(self.picture, theme=self.theme)
+
+    def to_html(self) -> str:
+        """Return it as a page with a slider to move through the run; it loads nothing."""
+        return to_html(self.picture, theme=self.theme, page=True)
+
+    def to_text(self, *, width: int = 100, rows: int = 60) -> str:
+        """Return it as a timeline of text, a line for each moment.
+
+        Args:
+            width: How many signs a line has; long notes on the right may stick out.
+            rows: How many moments are shown for each key at most; the middle is left out.
+        """
+        return to_text(self.scene, width=width, rows=rows)
+
+    def save(self, path: PathLike) -> None:
+        """Write a file: ``.svg``, ``.html``, ``.txt``, by matplotlib ``.png`` and ``.gif``.
+
+        Raises:
+            InvalidArgument: The file's name ends otherwise, or it cannot be written.
+            UnsupportedByRunner: matplotlib is not there.
+        """
+        (place,) = as_paths(path)
+        texts = {".svg": self.to_svg, ".html": self.to_html, ".txt": self.__str__}
+        save_picture(Path(place), self.picture, self.theme, texts)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        keys = ", ".join(panel.name for panel in self.scene.panels)
+        return f"<diagram of {self.scene.title.partition(':')[0]}, keys: {keys or 'none'}>"
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def _repr_html_(self) -> str:
+        return to_html(self.picture, theme=self.theme, page=False)

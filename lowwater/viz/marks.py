@@ -1,0 +1,75 @@
+"""The signs of elements: what became of each is in its shape and its colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lowwater.viz.scene import Mark
+from lowwater.viz.shapes import Area, Label, Path, Rect, Shape, text_width
+
+_TEXT = 10.5
+
+
+def half_width(mark: Mark, radius: float) -> float:
+    """Return half of how wide a sign is: as wide as its text asks for."""
+    text = text_width(mark.text, _TEXT) / 2 if mark.text else 0.0
+    return max(radius, text + (2 if mark.fate in ("kept", "duplicate") else 6))
+
+
+def mark_area(mark: Mark, x: float, y: float, radius: float) -> Area:
+    """Return where a sign is drawn."""
+    wide = half_width(mark, radius) + 1
+    high = radius + 1 + (3 if mark.fate in ("late", "partly late") else 0)
+    return Area(x - wide, y - high, x + wide, y + high)
+
+
+def mark_shapes(
+    mark: Mark, x: float, y: float, radius: float, since: int | None
+) -> Iterator[Shape]:
+    """Yield a sign: round if kept, a diamond if late, square if a duplicate; its value inside.
+
+    One that was late for some windows and kept in others is round within a diamond; one that takes
+    an element back is round and dashed.
+    """
+    wide = half_width(mark, radius)
+    title = mark.title or None
+    round_one = Rect(Area(x - wide, y - radius, x + wide, y + radius), "kept", radius, since, title)
+    square = Area(x - wide, y - radius, x + wide, y + radius)
+    style = "text"
+    match mark.fate:
+        case "late":
+            style = "dropped-text"
+            yield _diamond(x, y, wide + 2, radius + 3, since, title)
+        case "partly late":
+            yield _diamond(x, y, wide + 4, radius + 4, since, title)
+            yield round_one
+        case "duplicate":
+            style = "duplicate-text"
+            yield Rect(square, "duplicate-shape", 0, since, title)
+        case _ if mark.retract:
+            style = "duplicate-text"
+            yield Rect(square, "taken-back", radius, since, title)
+        case _:
+            yield round_one
+    if mark.text:
+        yield Label(x, y + 3.8, mark.text, style, _TEXT, "middle", since, title)
+
+
+def dot_shapes(mark: Mark, x: float, y: float, since: int) -> Iterator[Shape]:
+    """Yield a sign so small that hundreds have room; the shapes differ as the large ones do."""
+    match mark.fate:
+        case "late" | "partly late":
+            yield _diamond(x, y, 5, 5, since, mark.title, small=mark.fate == "late")
+        case "duplicate":
+            yield Rect(Area(x - 3, y - 3, x + 3, y + 3), "duplicate", 0, since, mark.title)
+        case _:
+            style = "taken-back" if mark.retract else "kept-dot"
+            yield Rect(Area(x - 2.5, y - 2.5, x + 2.5, y + 2.5), style, 2.5, since, mark.title)
+
+
+def _diamond(
+    x: float, y: float, wide: float, high: float, since: int | None, title: str | None,
+    *, small: bool = False,
+) -> Path:  # fmt: skip
+    points = ((x - wide, y), (x, y - high), (x + wide, y), (x, y + high))
+    return Path(points, "dropped" if small else "dropped-shape", True, since, title)

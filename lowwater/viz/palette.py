@@ -1,0 +1,142 @@
+"""Colours and lines: Okabe and Ito's palette, safe for colour-blind eyes, on light and dark paper.
+
+No meaning hangs on colour alone: timings differ in their outlines and are written, fates differ in
+shape. A *style* is a name that shapes carry; painters look it up here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+Theme: TypeAlias = Literal["auto", "light", "dark"]
+
+# Okabe and Ito, "Color universal design", 2008; the dark theme's are the same hues, lighter.
+LIGHT: Mapping[str, str] = {
+    "paper": "#ffffff",
+    "ink": "#1a1a1a",
+    "quiet": "#5c5c5c",
+    "faint": "#dcdcdc",
+    "early": "#56b4e9",
+    "ontime": "#0072b2",
+    "late": "#e69f00",
+    "open": "#8c8c8c",
+    "mark": "#009e73",
+    "dropped": "#d55e00",
+    "retract": "#a8467e",
+    "band": "#f0e442",
+    "dense": "#0072b2",
+}
+DARK: Mapping[str, str] = {
+    "paper": "#16181c",
+    "ink": "#ececec",
+    "quiet": "#a8a8a8",
+    "faint": "#34373d",
+    "early": "#56b4e9",
+    "ontime": "#4aa3df",
+    "late": "#e69f00",
+    "open": "#8c8c8c",
+    "mark": "#1fc296",
+    "dropped": "#f0803c",
+    "retract": "#e08fbc",
+    "band": "#f0e442",
+    "dense": "#56b4e9",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a shape is drawn.
+
+    Args:
+        fill: Name of a colour, or ``None``.
+        stroke: Name of a colour, or ``None``.
+        width: Of the stroke, in pixels.
+        dash: Lengths of strokes and gaps, in pixels.
+        fill_opacity: From 0 to 1.
+        bold: For text.
+    """
+
+    fill: str | None = None
+    stroke: str | None = None
+    width: float = 1.0
+    dash: tuple[float, ...] = ()
+    fill_opacity: float = 1.0
+    bold: bool = False
+
+
+STYLES: Mapping[str, Style] = {
+    "paper": Style("paper"),
+    "frame": Style(None, "quiet"),
+    "grid": Style(None, "faint"),
+    "text": Style("ink"),
+    "quiet": Style("quiet"),
+    "head": Style("ink", bold=True),
+    "ideal": Style(None, "quiet", 1.2, (1.5, 4)),
+    "watermark": Style(None, "mark", 2.5),
+    "watermark-name": Style("mark", bold=True),
+    "band": Style("band", fill_opacity=0.16),
+    "early": Style("early", "early", 1.2, (5, 3), 0.18),
+    "ontime": Style("ontime", "ontime", 1.8, (), 0.2),
+    "late": Style("late", "late", 1.4, (6, 2, 1.5, 2), 0.22),
+    "open": Style("open", "open", 1, (2, 3), 0.08),
+    "value": Style("ink", bold=True),
+    "timing": Style("ink"),
+    "plate": Style("paper", fill_opacity=0.75),
+    "retract": Style(None, "retract", 2, (3, 2)),
+    "retract-text": Style("retract", bold=True),
+    "bracket": Style(None, "ink", 1.2),
+    "merged": Style(None, "quiet", 1.2),
+    "kept": Style("paper", "ink", 1.3),
+    "kept-dot": Style("ink"),
+    "dropped": Style("dropped", "dropped", 1.5),
+    "dropped-shape": Style("paper", "dropped", 1.8),
+    "dropped-text": Style("dropped", bold=True),
+    "duplicate-shape": Style("paper", "retract", 1.8),
+    "duplicate-text": Style("retract", bold=True),
+    "taken-back": Style("paper", "retract", 1.5, (3, 2)),
+    "duplicate": Style("retract", "retract", 1.5),
+    "dense": Style("dense"),
+    "cover": Style("paper", "quiet", 1, (4, 3)),
+    "stage": Style("ontime", "ontime", 1.4, (), 0.12),
+    "source": Style("mark", "mark", 1.4, (), 0.12),
+    "arrow": Style(None, "quiet", 1.6),
+    "arrow-head": Style("quiet"),
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
+
+
+def css(scope: str, theme: Theme) -> str:
+    """Return the style sheet of a picture: variables for colours, a class for each style.
+
+    Args:
+        scope: A class name that the picture's root has, so that styles stay inside it.
+        theme: ``auto`` follows the reader's system, and the notebook where it says.
+    """
+    light, dark = _variables(LIGHT), _variables(DARK)
+    parts = [f".{scope}{{{dark if theme == 'dark' else light};font-family:{FONT}}}"]
+    if theme == "auto":
+        parts.append(f"@media (prefers-color-scheme:dark){{.{scope}{{{dark}}}}}")
+        parts.append(f"[data-jp-theme-light=true] .{scope},.light .{scope}{{{light}}}")
+        parts.append(f"[data-jp-theme-light=false] .{scope},.dark .{scope}{{{dark}}}")
+    parts += [f".{scope} .{name}{{{_rules(style)}}}" for name, style in STYLES.items()]
+    return "".join(parts)
+
+
+def _variables(colours: Mapping[str, str]) -> str:
+    return ";".join(f"--lw-{name}:{value}" for name, value in colours.items())
+
+
+def _rules(style: Style) -> str:
+    rules = [f"fill:var(--lw-{style.fill})" if style.fill else "fill:none"]
+    if style.fill_opacity < 1:
+        rules.append(f"fill-opacity:{style.fill_opacity}")
+    if style.stroke:
+        rules.append(f"stroke:var(--lw-{style.stroke});stroke-width:{style.width}")
+    if style.dash:
+        rules.append(f"stroke-dasharray:{' '.join(map(str, style.dash))}")
+    if style.bold:
+        rules.append("font-weight:600")
+    return ";".join(rules)

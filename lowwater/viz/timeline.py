@@ -1,0 +1,211 @@
+"""The painter for text: a timeline in plain ASCII, for terminals and test failures.
+
+A line for each moment at which something happened, the first on top; event time to the right::
+
+    12:05:19  |  (5)      |           |
+    12:06:00  |===========W           |           [12:00, 12:02) 5 ON TIME #0
+
+Only what users wrote themselves, keys and values, may hold other signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import final
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.viz.axes import day_text, short_text, ticks
+from lowwater.viz.scene import Box, Bracket, Cell, Mark, Panel, Retraction, Scene, WatermarkStep
+from lowwater.viz.words import MINUS
+
+_FILL = {"EARLY": "-", "ON_TIME": "=", "LATE": "~", "OPEN": " "}
+_SIGNS = {
+    "kept": ("(", ")"), "late": ("<", ">"), "duplicate": ("{", "}"), "partly late": ("(", ">"),
+}  # fmt: skip
+_MEANS = {
+    "kept": "(v) element",
+    "late": "<v> late, dropped",
+    "duplicate": "{v} duplicate, dropped",
+    "partly late": "(v> late for some of its windows",
+}
+_LEAST_WIDTH, _LEAST_PLOT = 60, 30
+_DENSE = ".:*#"
+_SPARSE = 3
+_Happening = Mark | Box | Retraction | Bracket | Cell | WatermarkStep
+
+
+def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
+    """Return a scene as lines of text. O(what is in the scene · width).
+
+    Args:
+        scene: What to show.
+        width: Signs in a line; long notes to the right of the timeline may stick out.
+        rows: Moments shown of each key at most; the middle is left out.
+
+    Raises:
+        InvalidArgument: There is no room for a timeline.
+    """
+    for name, value, least in (("width", width, _LEAST_WIDTH), ("rows", rows, 2)):
+        if value < least:
+            raise InvalidArgument(
+                f"{describe(name, value)} leaves no room for a timeline",
+                where="to_text",
+                mend=f"Use {least} or more",
+            )
+    lines = wrap(scene.title, width, subsequent_indent="  ")
+    for panel in scene.panels:
+        lines += _Timeline(scene, panel, width, rows).lines()
+    lines += [*scene.notes, _legend(scene)]
+    return "\n".join(_plain(line.rstrip()) for line in lines if line.strip()) + "\n"
+
+
+@final
+class _Timeline:
+    """Writes one panel."""
+
+    def __init__(self, scene: Scene, panel: Panel, width: int, rows: int) -> None:
+        self._scene, self._panel, self._rows = scene, panel, rows
+        self._moments: dict[int, list[_Happening]] = {}
+        for moment, happening in _happenings(scene, panel):
+            self._moments.setdefault(scene.y.clip(moment), []).append(happening)
+        self._margin = 2 + max((len(self._name(at)) for at in self._moments), default=5)
+        self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 44))
+        self._edges = {
+            self._column(edge)
+            for box in panel.boxes
+            for edge in (box.left, box.right)
+            if edge in scene.x
+        }
+        if len(self._edges) > self._columns // _SPARSE:
+            self._edges = set()  # they would be a wall, not marks on a scale
+
+    def lines(self) -> Iterator[str]:
+        scene = self._scene
+        if len(scene.panels) > 1:
+            yield f"{self._panel.name}:"
+        yield self._axis()
+        moments = sorted(self._moments)
+        left_out = len(moments) - self._rows
+        head = moments if left_out <= 0 else moments[: self._rows - self._rows // 2]
+        watermark: int | None = None
+        for at in moments:
+            for happening in self._moments[at]:
+                if isinstance(happening, WatermarkStep):
+                    watermark = happening.x
+            if left_out > 0 and at == moments[len(head)]:
+                yield f"{'':{self._margin}}... {left_out:,} more moments ..."
+            if left_out <= 0 or at in head or at in moments[-(self._rows // 2) :]:
+                yield from self._line(at, watermark)
+        yield from (f"{'':{self._margin}}{note}" for note in self._panel.notes)
+
+    def _axis(self) -> str:
+        row = [" "] * (self._columns + 12)
+        free = 0
+        for tick in ticks(self._scene.x, self._columns // 9):
+            column = self._column(tick.at)
+            if column >= free:
+                row[column : column + len(tick.text)] = tick.text
+                free = column + len(tick.text) + 1
+        name = "step" if self._scene.steps else "came"
+        return (
+            f"{name:{self._margin}}{''.join(row).rstrip()}  event time, {day_text(self._scene.x)}"
+        )
+
+    def _line(self, at: int, watermark: int | None) -> Iterator[str]:
+        row = ["|" if column in self._edges else " " for column in range(self._columns + 1)]
+        notes: list[str] = []
+        moved = False
+        happenings = self._moments[at]
+        for happening in happenings:
+            match happening:
+                case Cell():
+                    row[self._column(happening.left)] = self._dense(happening)
+                case Box():
+                    self._fill(row, happening)
+                    notes.append(f"{self._window(happening)} {happening.value} {happening.label}")
+                case Retraction():
+                    notes.append(f"{self._window(happening)} {happening.value} taken back")
+                case Bracket():
+                    many = len(happening.parts)
+                    notes.append(f"{many} windows became {self._window(happening)}")
+                case WatermarkStep():
+                    moved = True
+                case Mark():
+                    if happening.reason:
+                        notes.append(f"{happening.text} {happening.reason}".strip())
+        if watermark is not None and watermark in self._scene.x:
+            row[self._column(watermark)] = "W" if moved else ":"
+        elif moved and watermark is not None and watermark > self._scene.x.high:
+            notes.append("the watermark has passed all")
+        for happening in happenings:
+            if isinstance(happening, Mark):
+                self._write(row, happening)
+        head = f"{self._name(at):{self._margin}}{''.join(row)}"
+        yield f"{head}  {notes[0]}" if notes else head
+        yield from (f"{'':{len(head)}}  {note}" for note in notes[1:])
+
+    def _fill(self, row: list[str], box: Box) -> None:
+        left, right = self._column(box.left), self._column(box.right)
+        for column in range(left + 1, right):
+            row[column] = _FILL[box.kind]
+
+    def _write(self, row: list[str], mark: Mark) -> None:
+        opening, closing = _SIGNS[mark.fate]
+        text = f"{opening}{mark.text or '*'}{closing}"
+        column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
+        for sign in text:
+            if column < len(row):
+                row[column] = sign
+            column += 1
+
+    def _dense(self, cell: Cell) -> str:
+        most = max(other.count for other in self._panel.cells)
+        return _DENSE[min(len(_DENSE) - 1, len(_DENSE) * cell.count // (most + 1))]
+
+    def _column(self, at: int) -> int:
+        x = self._scene.x
+        return (x.clip(at) - x.low) * self._columns // x.size
+
+    def _name(self, at: int) -> str:
+        return str(at) if self._scene.steps else short_text(at, self._scene.y, seconds=True)
+
+    def _window(self, of: Box | Retraction | Bracket) -> str:
+        x = self._scene.x
+        if of.left < x.low and of.right > x.high:
+            return "all time"
+        return f"[{short_text(of.left, x)}, {short_text(of.right, x)})"
+
+
+def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
+    """Yield (moment, what happened): at one moment in the order in which lines name it."""
+    yield from ((step.y, step) for step in scene.watermark if step.y > scene.y.low)
+    before = [step for step in scene.watermark if step.y <= scene.y.low]
+    if before and panel.marks:
+        yield min(mark.y for mark in panel.marks), before[-1]
+    yield from ((cell.bottom, cell) for cell in panel.cells)
+    yield from ((mark.y, mark) for mark in panel.marks)
+    yield from ((bracket.y, bracket) for bracket in panel.brackets)
+    yield from ((retraction.y, retraction) for retraction in panel.retractions)
+    yield from ((box.top, box) for box in panel.boxes if box.kind != "OPEN")
+
+
+def _legend(scene: Scene) -> str:
+    marks = [mark for panel in scene.panels for mark in panel.marks]
+    fates = {mark.fate for mark in marks}
+    parts = [text for fate, text in _MEANS.items() if fate in fates]
+    if any(panel.cells for panel in scene.panels):
+        parts.append(". : * # ever more elements")
+    if scene.watermark:
+        parts.append("W watermark")
+    kinds = {box.kind for panel in scene.panels for box in panel.boxes}
+    parts += [
+        f"{_FILL[kind] * 3} {kind.replace('_', ' ')} pane" for kind in _FILL
+        if kind in kinds and kind != "OPEN"
+    ]  # fmt: skip
+    return "  ".join(parts)
+
+
+def _plain(line: str) -> str:
+    shown = line.replace(MINUS, "-").replace("…", "...")
+    return "".join(sign if sign.isprintable() else "?" for sign in shown)

@@ -1,0 +1,126 @@
+"""Values, keys, panes and elements in few words, as labels and titles show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lowwater.engine.panes import Pane
+from lowwater.engine.trace import TracedElement, TracedMerge, TracedMove
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
+from lowwater.windows import Window
+
+MINUS = "\u2212"
+"""What stands before a value that is taken back."""
+LONGEST_VALUE = 12
+LONGEST_TITLE = 200
+_REASONS = {
+    "expired": "its window had expired",
+    "closed": "its window's trigger had finished",
+    "unwindowed": "it falls in no window",
+}
+
+
+def value_text(value: Any, longest: int = LONGEST_VALUE) -> str:
+    """Return a value in few signs; control characters are left out.
+
+    >>> value_text(14), value_text(0.1 + 0.2), value_text(None), value_text("a long, long text", 8)
+    ('14', '0.3', 'null', 'a long,…')
+    """
+    if value is None:
+        text = "null"
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, float):
+        text = f"{value:.6g}"
+    elif isinstance(value, Mapping):
+        inner = ", ".join(f"{name}: {value_text(item)}" for name, item in value.items())
+        text = f"{{{inner}}}"
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        text = f"[{', '.join(value_text(item) for item in items)}]"
+    else:
+        text = str(value)
+    text = "".join(sign if sign.isprintable() else " " for sign in text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def key_text(key: Any) -> str:
+    """Return a key as a panel is headed by it."""
+    if isinstance(key, tuple):
+        return ", ".join(value_text(part, 30) for part in key)
+    return value_text(key, 40)
+
+
+def window_text(window: Window) -> str:
+    """Return a window as titles name it."""
+    return str(window)
+
+
+def element_title(element: TracedElement, column: str | None) -> str:
+    """Return all that is known of an element, a line each."""
+    values = _values(element.values, column)
+    lines = [
+        f"{'takes back ' if element.retract else ''}{values}",
+        f"event time {format_instant(element.time)}",
+        f"came at {format_instant(element.clock)}",
+        f"watermark then {watermark_text(element.watermark)}",
+    ]
+    if reason := reason_text(element):
+        lines.append(reason)
+    return "\n".join(lines)
+
+
+def reason_text(element: TracedElement) -> str:
+    """Return that and why an element was dropped; nothing if it was not."""
+    if element.fate == "kept":
+        return ""
+    reason = _REASONS.get(element.reason or "", element.reason or "")
+    return f"{fate_text(element.fate)}{f': {reason}' if reason else ''}"
+
+
+def fate_text(fate: str) -> str:
+    """Return what became of an element, as legends say it."""
+    return {
+        "kept": "element",
+        "late": "late, dropped",
+        "duplicate": "duplicate, dropped",
+        "partly late": "late for some of its windows",
+    }.get(fate, fate)
+
+
+def pane_title(pane: Pane) -> str:
+    """Return all that is known of a pane, a line each."""
+    verb = "retracts" if pane.kind == "retract" else "shows"
+    lines = [
+        f"{pane.window} {verb} {_values(pane.values, None)}",
+        f"{pane.timing.replace('_', ' ')} #{pane.index}{' (the last)' if pane.is_last else ''}",
+        f"emitted at {format_instant(pane.emitted_at)}",
+        f"watermark then {watermark_text(pane.watermark)}",
+    ]
+    return "\n".join(lines)
+
+
+def merge_title(merge: TracedMerge) -> str:
+    """Return which windows became which."""
+    return f"{len(merge.of)} windows became {merge.into} at {format_instant(merge.clock)}"
+
+
+def move_title(move: TracedMove) -> str:
+    """Return where the watermark stands since when, and what holds it."""
+    text = f"watermark {watermark_text(move.input_watermark)} from {format_instant(move.clock)} on"
+    return text if move.held_by is None else f"{text}\nheld by {move.held_by}"
+
+
+def watermark_text(watermark: int) -> str:
+    """Return a watermark, its ends of time in words."""
+    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end: all input has come"}
+    return ends.get(watermark) or format_instant(watermark)
+
+
+def _values(values: Mapping[str, Any], column: str | None) -> str:
+    names: Iterable[str] = values if column is None or column not in values else [column]
+    shown = [f"{name} = {value_text(values[name], 60)}" for name in names]
+    shown += [f"{name} = {value_text(values[name], 60)}" for name in values if name not in names]
+    text = ", ".join(shown)
+    return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"

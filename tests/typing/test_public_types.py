@@ -1,0 +1,61 @@
+"""What type checkers infer for users: checked by mypy, and run so that it stays true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, assert_type
+
+import pyarrow as pa
+
+import lowwater as lw
+from lowwater.pipeline import Panes
+
+
+class FirstSeen:
+    """A process, as a user types it: no base class, nothing imported but ``lw``."""
+
+    seen = lw.value_cell(False)
+
+    def on_record(self, record: dict[str, Any], ctx: lw.ProcessContext) -> None:
+        if not ctx.seen.get():
+            ctx.seen.set(True)
+            ctx.emit(record)
+
+
+def test_pipelines() -> None:
+    stream = lw.from_iterable([{"t": 1, "k": "a", "v": 2}], time="t")
+    assert_type(stream, lw.Stream)
+    assert_type(stream.filter(lw.col("v") > 1), lw.Stream)
+    keyed = stream.key_by("k")
+    assert_type(keyed, lw.KeyedStream)
+    windowed = keyed.window(lw.FixedWindows("1m"), accumulation="discarding")
+    assert_type(windowed, lw.WindowedStream)
+    totals = windowed.aggregate(total=lw.sum("v"))
+    assert_type(totals, lw.Pipeline)
+    assert_type(totals | stream, lw.Stream)
+    assert_type(totals.key_by(all=lw.lit(0)), lw.KeyedStream)
+    result = totals.collect()
+    assert_type(result, lw.Result)
+    assert_type(result.panes, list[lw.Pane])
+    assert_type(result.panes[0].window.start, lw.Instant)
+    assert_type(result.to_arrow(), pa.Table)
+    panes = totals.run()
+    assert_type(panes, Panes)
+    assert_type(next(panes), lw.Pane)
+    assert_type(result.metrics.watermarks(), list[lw.StageWatermark])
+
+
+def test_processes() -> None:
+    stream = lw.from_iterable([{"t": 1, "k": "a", "v": 2}], time="t")
+    first = stream.key_by("k").process(FirstSeen())
+    assert_type(first, lw.Processed)
+    result = first.collect()
+    assert_type(result, lw.ProcessResult)
+    assert_type(result.elements(), list[lw.Element])
+    assert_type(first.filter(lw.col("v") > 1), lw.Stream)
+
+
+def test_ends(tmp_path: Path) -> None:
+    stream = lw.from_iterable([{"t": 1, "k": "a", "v": 2}], time="t")
+    first = stream.key_by("k").process(FirstSeen())
+    assert_type(lw.run(first.write_jsonl(tmp_path / "first.jsonl")), lw.Metrics)

@@ -1,0 +1,123 @@
+"""What is doubtful about a pipeline, found without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lowwater as lw
+
+
+def following(path: Path, **options: Any) -> Any:
+    return lw.read_jsonl(path, time="at", follow=True, **options)
+
+
+def windowed(stream: Any, windows: Any = None, **how: Any) -> lw.Pipeline:
+    keyed = stream.key_by(lambda record: record["k"])
+    made: lw.Pipeline = keyed.window(windows or lw.FixedWindows("1m"), **how).aggregate(
+        n=lw.count()
+    )
+    return made
+
+
+ASCENDING = lw.Ascending()
+
+
+def bounded(watermark: Any = ASCENDING) -> Any:
+    return lw.from_iterable([{"at": 0, "k": "a"}], time="at", watermark=watermark)
+
+
+def test_a_sound_pipeline_has_no_findings() -> None:
+    found = lw.check(windowed(bounded()))
+    assert not found
+    assert repr(found) == "nothing is doubtful"
+
+
+@pytest.mark.parametrize(
+    ("how", "severity", "what"),
+    [
+        ({"trigger": lw.Never()}, "warning", "never fires"),
+        (
+            {"trigger": lw.AfterCount(3), "allow_data_loss": "three are enough"},
+            "warning",
+            "three are enough",
+        ),
+        (
+            {
+                "trigger": lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
+                "accumulation": "accumulating",
+            },
+            "warning",
+            "no lateness is allowed",
+        ),
+        (
+            {"trigger": lw.Repeatedly(lw.AfterCount(3)), "accumulation": "discarding"},
+            "note",
+            "does not look at the watermark",
+        ),
+        ({"accumulation": "discarding", "allowed_lateness": "1h"}, "note", "panes of their own"),
+        ({"windows": lw.GlobalWindow()}, "note", "fires only when the input ends"),
+    ],
+)
+def test_doubtful_windowings(how: dict[str, Any], severity: str, what: str) -> None:
+    (finding,) = lw.check(windowed(bounded(), **how))
+    assert finding.severity == severity
+    assert what in finding.what
+    assert finding.where == "stage 1"
+    assert str(finding).startswith(f"{severity}: stage 1: ")
+
+
+def test_sources_without_end(tmp_path: Path) -> None:
+    assert [f.severity for f in lw.check(windowed(bounded(None)))] == ["note"]
+    found = lw.check(windowed(following(tmp_path)))
+    assert [finding.severity for finding in found] == ["error", "warning"]
+    assert "no window expires" in repr(found)
+    assert not lw.check(windowed(following(tmp_path, watermark=lw.Ascending())))
+    sessions = lw.check(windowed(following(tmp_path), lw.Sessions("1m")))
+    assert [finding.severity for finding in sessions] == ["error", "error"]
+    everything = following(tmp_path, watermark=lw.Ascending())
+    assert lw.check(windowed(everything, lw.GlobalWindow()))[0].severity == "error"
+    repeated = lw.check(
+        windowed(
+            everything, lw.GlobalWindow(), trigger=lw.Repeatedly(lw.AfterCount(9)),
+            accumulation="discarding",
+        )
+    )  # fmt: skip
+    assert [finding.severity for finding in repeated] == ["note"]
+
+
+def test_ids_that_are_never_forgotten(tmp_path: Path) -> None:
+    stream = following(tmp_path).deduplicate(id="id", within="1h")
+    assert "remembers record ids" in repr(lw.check(windowed(stream)))
+
+
+def test_sources_that_wait_for_one_another(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+
+    def both(**options: Any) -> lw.Findings:
+        a, b = (
+            following(tmp_path / name, watermark=lw.Ascending(), **options) for name in ("a", "b")
+        )
+        return lw.check(windowed(a | b))
+
+    assert [finding.where for finding in both()] == ["source 1", "source 2"]
+    assert "idle_after" in both()[0].mend
+    assert not both(idle_after="1m")
+
+
+def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
+    first = windowed(
+        bounded(),
+        trigger=lw.AfterWatermark(early=lw.AfterCount(1)),
+        accumulation="accumulating",
+    )
+    assert not lw.check(first)
+    assert "more than once" in repr(lw.check(first.write_jsonl(tmp_path / "out.jsonl")))
+
+
+def test_only_pipelines_are_checked() -> None:
+    with pytest.raises(lw.InvalidArgument, match="is not a pipeline"):
+        lw.check(bounded())

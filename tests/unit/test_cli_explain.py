@@ -1,0 +1,95 @@
+"""The commands explain, diff and check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lowwater.cli import main
+from lowwater.testing import Scenario
+
+CODE = """
+import lowwater as lw
+
+items = [{"t": "2000-01-01T12:00:05Z", "k": "a", "v": 1}, {"t": "2000-01-01T12:01:05Z", "k": "a",
+          "v": 2}]
+stream = lw.from_iterable(items, time="t", watermark=lw.Ascending()).filter(lw.col("v") < 9)
+one = stream.key_by("k").window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
+two = stream.key_by("k").window(lw.FixedWindows("5m")).aggregate(total=lw.sum("v"))
+never = stream.key_by("k").window(lw.FixedWindows("1m"), trigger=lw.Never()).aggregate(n=lw.count())
+values = lw.from_iterable([1], time=lambda v: v).key_by(lambda v: "a").window(
+    lw.FixedWindows("2m")).aggregate(total=lw.sum("value"))
+"""
+AT = "2000-01-01T12:00:30Z"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.md"
+    made = Scenario(start="12:00").add((5, "12:00:26", "A"), at="12:05").watermark("12:01")
+    path.write_text(made.to_markdown())
+    return path
+
+
+def test_explain_a_window(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}:one", "--key", "a", "--window", AT]) == 0
+    assert "fired ON_TIME #0: 1, as the watermark reached 12:01:05" in capsys.readouterr().out
+    pair = "2000-01-01T12:01:00Z..2000-01-01T12:02:00Z"
+    assert main(["explain", f"{file}:one", "--key", "a", "--window", pair]) == 0
+    assert "fired ON_TIME #0: 2, as the input ended" in capsys.readouterr().out
+
+
+def test_explain_an_element(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}:one", "--element", "{'v': 2}"]) == 0
+    assert "it went into window [12:01:00, 12:02:00)" in capsys.readouterr().out
+
+
+def test_explain_lateness(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}:one"]) == 0
+    assert "suggestion: watermark=BoundedDisorder('0s')" in capsys.readouterr().out
+
+
+def test_explain_a_scenario(file: Path, scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scenario", str(scenario), "--key", "A", "--window", "12:00:30"]
+    assert main(["explain", f"{file}:values", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "it has not fired" in out
+    assert "watermark 12:01:00 < end 12:02:00" in out
+
+
+def test_diff(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", f"{file}:one", f"{file}:one"]) == 0
+    assert "no difference: 2 windows" in capsys.readouterr().out
+    assert main(["diff", f"{file}:one", f"{file}:two"]) == 1
+    assert "2 only in a, 1 only in b" in capsys.readouterr().out
+
+
+def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{file}:one"]) == 0
+    assert "nothing is doubtful" in capsys.readouterr().out
+    assert main(["check", f"{file}:never"]) == 1
+    assert "Never() never fires" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--key", "a"], "a window needs its key"),
+        (["--scenario", "nowhere.md"], "cannot be read"),
+        (["--key", "a", "--window", "soon"], "soon"),
+        (["--stage", "x"], "there is no stage"),
+    ],
+)
+def test_wrong_commands(
+    file: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", f"{file}:one", *arguments]) == 2
+    assert said in capsys.readouterr().err

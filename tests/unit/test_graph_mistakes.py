@@ -1,0 +1,117 @@
+"""What is said when a graph is put together wrongly, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lowwater as lw
+
+ROWS = [{"t": 1, "user": "a", "v": 2}]
+
+
+class Counter:
+    """Counts the records of each key."""
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"seen": record["v"]})
+
+
+def stream(*, typed: bool) -> lw.Stream:
+    """Return a stream of which the columns are known before it runs, or not."""
+    if typed:
+        return lw.from_arrow(pa.Table.from_pylist(ROWS), time="t")
+    return lw.from_iterable(ROWS, time="t")
+
+
+def totals(*, typed: bool, mode: Any = None, trigger: Any = None) -> Any:
+    windows = lw.FixedWindows("1s")
+    options = {} if trigger is None else {"trigger": trigger}
+    keyed = stream(typed=typed).key_by("user")
+    return keyed.window(windows, accumulation=mode, **options).aggregate(total=lw.sum("v"))
+
+
+EACH = lw.Repeatedly(lw.AfterCount(1))
+HOUR = lw.FixedWindows("1h")
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda panes: panes.key_by("usr"), "no column 'usr'.*Did you mean 'user'"),
+        (
+            lambda panes: panes.key_by("user").window(HOUR).aggregate(lw.sum("totl")),
+            "no column 'totl'.*Did you mean 'total'",
+        ),
+        (
+            lambda panes: panes.key_by("user").window(lw.Sessions("gapp")).aggregate(lw.count()),
+            "gapp",
+        ),
+        (lambda panes: panes.to_stream().deduplicate(id="idd", within="1h"), "no column 'idd'"),
+        (
+            lambda panes: panes.with_columns(twice=lw.col("total") * 2).key_by("twise"),
+            "no column 'twise'.*Did you mean 'twice'",
+        ),
+        (lambda panes: panes.filter(lw.col("total") > 1).key_by("usr"), "no column 'usr'"),
+        (lambda panes: panes | panes.named("again").with_columns(x=lw.lit(1)), "one has 'x'"),
+        (lambda panes: panes | "panes", r"other='panes' \(str\) is no stream"),
+        (lambda panes: panes.key_by(), 'key_by\\(all=lw.lit\\("all"\\)\\)'),
+        (lambda panes: panes.to_stream().named("x"), "only a stream straight from its source"),
+        (lambda panes: panes.named(""), "is not a name"),
+        (lambda panes: panes.to_stream().collect(), r"no 'collect'. Group first"),
+        (lambda panes: panes.key_by("user").process(Counter).collect(), "is a class"),
+    ],
+)
+def test_mistakes_behind_a_stage(call: Callable[[Any], Any], message: str, typed: bool) -> None:
+    with pytest.raises(lw.InvalidArgument, match=message):
+        call(totals(typed=typed))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_accumulating_panes_would_count_twice(typed: bool) -> None:
+    """Refused when the chain is built (S-C8)."""
+    panes = totals(typed=typed, mode="accumulating", trigger=EACH)
+    with pytest.raises(lw.InvalidArgument, match="would count it again"):
+        panes.key_by("user").window(HOUR).aggregate(lw.sum("total"))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_differences_that_there_are_not(typed: bool) -> None:
+    """What takes elements back shows differences of counts and sums alone (S-C5)."""
+    keyed = totals(typed=typed, mode="retracting", trigger=EACH).key_by("user")
+    windowed = keyed.window(HOUR, trigger=EACH, accumulation="discarding")
+    windowed.aggregate(lw.sum("total"), lw.count())
+    with pytest.raises(lw.InvalidArgument, match="cannot show only what is new"):
+        windowed.aggregate(lw.max("total"))
+
+
+def test_lateness_must_not_shrink() -> None:
+    """A stage would drop what the one before still shows (S-C7)."""
+    keyed = stream(typed=True).key_by("user")
+    late = keyed.window(
+        lw.FixedWindows("1s"), allowed_lateness="1m", accumulation="retracting"
+    ).aggregate(total=lw.sum("v"))
+    with pytest.raises(lw.InvalidArgument, match=r"'1s' is shorter than .* '1m'"):
+        late.key_by("user").window(HOUR, allowed_lateness="1s", accumulation="retracting")
+
+
+def test_two_of_one_name(tmp_path: Any) -> None:
+    panes = totals(typed=True).named("x")
+    counts = stream(typed=True).key_by("user").process(Counter()).named("x")
+    with pytest.raises(lw.InvalidArgument, match="two parts of the pipeline are called 'x'"):
+        lw.run(panes.write_jsonl(tmp_path / "a"), counts.write_jsonl(tmp_path / "b"))
+
+
+def test_a_process_on_spark() -> None:
+    with pytest.raises(lw.UnsupportedByRunner, match=r"cannot run process\(\)"):
+        stream(typed=True).key_by("user").process(Counter()).to_spark(None)
+
+
+def test_an_output_that_there_is_not() -> None:
+    counts = stream(typed=True).key_by("user").process(Counter())
+    with pytest.raises(lw.InvalidArgument, match=r"no output 'late'\. Known: 'main'"):
+        counts.output("late")
