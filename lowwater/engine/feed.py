@@ -341,9 +341,7 @@ class Feed:
             part = given.part(bundled, cut.start)
             yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
 
-    def _of_several(
-        self, own: Ingest, records: Records
-    ) -> Iterator[Sequence[ErrorRecord] | Piece]:
+    def _of_several(self, own: Ingest, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
         checked = own.admit(records, clock=self._came(records))
         if checked.errors:
             yield checked.errors
