@@ -7,12 +7,13 @@ small elements that come in order. Importing this module also registers strategi
 
 Needs the ``testing`` extra.
 
->>> from hypothesis import given
+>>> from hypothesis import given, settings
 >>> import lowwater as lw
 >>> from lowwater.testing import check_no_loss, strategies as lws
 >>> def sums(stream):
 ...     return stream.key_by("key").window(lw.Sessions("5s")).aggregate(lw.sum("value"))
->>> @given(lws.scenarios(disorder="30s", late=True))
+>>> @settings(deadline=None)
+... @given(lws.scenarios(disorder="30s", late=True))
 ... def test_sums(scenario):
 ...     check_no_loss(sums, scenario)
 >>> test_sums()

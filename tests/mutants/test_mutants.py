@@ -33,10 +33,10 @@ OFTEN = lw.AfterWatermark(early=lw.AfterCount(2), late=lw.AfterCount(1))
 
 
 def totals(windows: Any, mode: Any, **how: Any) -> Callable[[Stream], Pipeline]:
-    how = {"trigger": OFTEN, "allowed_lateness": "6s"} | how
+    fields: dict[str, Any] = {"trigger": OFTEN, "allowed_lateness": "6s"} | how
 
     def build(stream: Stream) -> Pipeline:
-        windowed = stream.key_by("key").window(windows, accumulation=mode, **how)
+        windowed = stream.key_by("key").window(windows, accumulation=mode, **fields)
         return windowed.aggregate(n=lw.count(), total=lw.sum("value"))
 
     return build
