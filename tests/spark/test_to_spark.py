@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import threading
@@ -20,7 +18,7 @@ import lowwater as lw
 from lowwater.engine.spark import METRICS, CarriedTime
 from lowwater.engine.spark.placing import numbers_of_groups, spark_hash
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
-from tests.docs.test_pages import _examples as page_examples
+from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
 START = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
@@ -405,12 +403,12 @@ def test_key_groups_are_spread_evenly(spark: Any) -> None:
         assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
 
 
-def test_the_page_tells_the_truth(spark: Any) -> None:
-    printed = io.StringIO()
-    ((code, shown),) = page_examples("docs/spark.md")
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "docs/spark.md", "exec"), {})
-    assert printed.getvalue() == shown
+@pytest.mark.parametrize("page", pages(spark=True))
+def test_the_pages_tell_the_truth(
+    spark: Any, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page)
 
 
 def test_it_must_be_said_what_combiners_give_and_what_excludes_what(spark: Any) -> None:
