@@ -38,6 +38,7 @@ class Plan:
         aggregates: What panes show, by name.
         watermark: How the watermark is guessed; ``None``: there is none until the input ends.
         deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
+        max_ahead_us: How far beyond the clock an event time may be; ``None``: as far as it likes.
     """
 
     source: Source
@@ -50,6 +51,7 @@ class Plan:
     aggregates: Mapping[str, AggregateSpec]
     watermark: WatermarkEstimator | None
     deduplication: Deduplication | None = None
+    max_ahead_us: int | None = None
 
     @classmethod
     def of(cls, stage: Stage, runner: str) -> Plan:
@@ -84,6 +86,7 @@ class Plan:
             aggregates=work.aggregates,
             watermark=origin.watermark,
             deduplication=stage.deduplication,
+            max_ahead_us=origin.max_ahead_us,
         )
 
     def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:

@@ -27,18 +27,10 @@ def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
     return examples
 
 
-@pytest.mark.parametrize(("code", "shown"), _examples())
-def test_readme_examples_run(code: str, shown: str | None) -> None:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
-    if shown is not None:
-        assert printed.getvalue() == shown
-
-
 def pages(*, spark: bool) -> list[str]:
     """Return the pages with examples: those that need Spark, which tests/spark runs, or not."""
     every = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+    every.append("README.md")
     code = {page: "".join(code for code, _ in _examples(page)) for page in every}
     return [page for page in every if code[page] and ("pyspark" in code[page]) is spark]
 

@@ -11,6 +11,7 @@ import pytest
 
 from lowwater.engine import _emission, _merging, operator
 from lowwater.engine._aggregation import Aggregation
+from lowwater.engine._holds import Holds
 from lowwater.engine._shown import ShownPanes
 from lowwater.engine._window_state import WindowState
 from lowwater.engine.columns import Column
@@ -107,7 +108,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a hold is let go early", "check_order_insensitive")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WindowOperator, "_hold_times", lambda self, rows: np.full(len(rows), END_OF_TIME))
+    patch.setattr(Holds, "lowest", lambda self, low: low)
 
 
 @mutant("the accumulator is not reset in discarding mode", "check_no_loss")

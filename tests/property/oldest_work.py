@@ -68,7 +68,8 @@ class Unshown:
     def __init__(self, windowing: Windowing) -> None:
         self._windowing = windowing
         self._merges = isinstance(windowing.windows, Sessions)
-        self._unshown: dict[Element, int] = {}
+        self._unshown: set[Element] = set()
+        self._came: set[Element] = set()
         self._shows_timely: list[bool] = []
 
     def note(self, step: Any, output: Any, watermark: int, promised: int) -> None:
@@ -84,7 +85,8 @@ class Unshown:
                 for window in windows_of(self._windowing.windows, Instant(time), {}):
                     start, end = int(window.start), int(window.end)
                     if (at, start, end) not in dropped and time >= watermark:
-                        self._unshown[key, start, end, time] = 1
+                        self._unshown.add((key, start, end, time))
+                        self._came.add((key, start, end, time))
         self._shows_timely = []
         if output.panes is not None:
             self._show(output.panes)
@@ -98,10 +100,13 @@ class Unshown:
             return END_OF_TIME
         if rule == "end":
             return min((end - 1 for _, _, end, _ in self._unshown), default=END_OF_TIME)
+        # A pane of all so far is at the latest of all so far, shown before or not (S-H1).
+        among = self._unshown if self._windowing.mode == "discarding" else self._came
         latest: dict[Any, int] = {}
-        for key, start, end, time in self._unshown:
-            latest[key, start, end] = max(time, latest.get((key, start, end), time))
-        return min(latest.values(), default=END_OF_TIME)
+        for *window, time in among:
+            latest[tuple(window)] = max(time, latest.get(tuple(window), time))
+        waiting = {element[:3] for element in self._unshown}
+        return min((latest[window] for window in waiting), default=END_OF_TIME)
 
     def check_kept(self, panes: Any, promised: int) -> None:
         """Check that no pane which brings a timely element to light is late to the next stage.
@@ -131,8 +136,7 @@ class Unshown:
                 )
             ]
             self._shows_timely.append(bool(shown))
-            for element in shown:
-                del self._unshown[element]
+            self._unshown.difference_update(shown)
 
 
 @final

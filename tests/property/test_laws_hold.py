@@ -145,6 +145,7 @@ FIRST = strategies.windowings(
     triggers=st.builds(Repeatedly, strategies.triggers(depth=1)) | st.just(lw.Default()),
     accumulation="retracting",
     allowed_lateness=0,
+    timestamps="end",
 )
 SECOND = strategies.windowings(
     windows=strategies.fixed_windows() | st.just(lw.GlobalWindow()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -225,3 +227,17 @@ def test_a_runner_that_is_wrong_in_one_field_is_found_out(field: str) -> None:
 def test_a_runner_that_forgets_what_is_late_is_found_out() -> None:
     with pytest.raises(AssertionError, match="late records differ"):
         check_runner(lambda scenario, windowing: (embedded(scenario, windowing)[0], []))
+
+
+def test_the_tools_need_no_hypothesis() -> None:
+    """Scenarios, laws and kits work without the extra; strategies alone want it."""
+    code = (
+        "import sys; sys.modules['hypothesis'] = None; import lowwater.testing as t; t.Scenario()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code += "; import lowwater.testing.strategies"
+    failed = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert failed.returncode == 1
+    assert 'pip install "lowwater[testing]"' in failed.stderr
