@@ -20,7 +20,7 @@ from typing import Any, final
 
 from benchmarks.events import events_file
 from benchmarks.peers.job import WINDOWS, right_answer
-from benchmarks.peers.one import PEERS, WARMED, counted
+from benchmarks.peers.one import PEERS, SEEN, WARMED, counted
 
 _ROOT = Path(__file__).parents[2]
 _DATA = _ROOT / "benchmarks" / ".data"
@@ -114,7 +114,7 @@ def _run(
     found = json.loads(done.stdout.splitlines()[-1])
     if "absent" in found:
         raise _LeftOut(f"{found['absent']} is not installed")
-    right = [asdict(_right_answer(file, windows, coarse=peer == "flink")) for file in files]
+    right = [asdict(_right_answer(file, windows, **SEEN.get(peer, {}))) for file in files]
     if found["answers"] != right:
         raise _LeftOut(f"wrong: {found['answers']}, not {right}")
     return {

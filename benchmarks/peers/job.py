@@ -54,28 +54,27 @@ def answer_of(totals: Any) -> Answer:
     return Answer(len(sums), int(sums.sum()), int((sums * sums).sum()))
 
 
-def right_answer(path: Path, windows: str, *, coarse: bool = False) -> Answer:
+def right_answer(path: Path, windows: str, *, unit_us: int = 1, touching: bool = False) -> Answer:
     """Work the answer out all at once, with numpy's sort; O(n log n) in the events of the file.
 
     Args:
         path: The events, see ``benchmarks/events.py``.
         windows: One of ``WINDOWS``.
-        coarse: As Flink's SQL sees it: instants are cut to milliseconds, and sessions that only
-            touch are one. To the microsecond these events hold none that touch, so that the
-            others agree, whether they merge such or not.
+        unit_us: What instants are cut to: some peers keep milliseconds.
+        touching: Whether sessions that only touch are one. To the microsecond these events hold
+            none that touch, so that it matters only together with a coarser unit.
     """
     table = pq.read_table(path)
     keys = table["key"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     at = table["at"].cast("int64").to_numpy()
     values = table["value"].to_numpy()
-    if coarse:
-        at = at // 1_000 * 1_000
+    at = at // unit_us * unit_us
     if windows == "fixed":
         minutes = at // MINUTE_US
         order = np.lexsort((minutes, keys))
         new = (np.diff(keys[order]) != 0) | (np.diff(minutes[order]) != 0)
     else:
         order = np.lexsort((at, keys))
-        new = (np.diff(keys[order]) != 0) | (np.diff(at[order]) >= GAP_US + coarse)
+        new = (np.diff(keys[order]) != 0) | (np.diff(at[order]) >= GAP_US + touching)
     starts = np.flatnonzero(np.concatenate(([True], new)))
     return answer_of(np.add.reduceat(values[order], starts))

@@ -29,6 +29,12 @@ _COUNTED = {
 PEERS = tuple(_COUNTED)
 # Events of the run before: more for those on a Java machine.
 WARMED = {**dict.fromkeys(PEERS, 50_000), "flink": 1_000_000, "spark": 1_000_000}
+# How some see time: Flink's SQL keeps milliseconds and makes one session of two that touch; Beam's
+# windows are encoded in milliseconds.
+SEEN: dict[str, dict[str, int]] = {
+    "flink": {"unit_us": 1_000, "touching": True},
+    "beam": {"unit_us": 1_000},
+}
 
 
 def counted(peer: str, windows: str) -> int:

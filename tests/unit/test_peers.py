@@ -37,18 +37,18 @@ def path(folder: Path) -> Path:
     return events_file(EVENTS, folder)
 
 
-def _element_by_element(path: Path, windows: str, *, coarse: bool) -> Answer:
+def _element_by_element(path: Path, windows: str, *, unit_us: int, touching: bool) -> Answer:
     """The answer again, with nothing but dictionaries."""
     table = pq.read_table(path)
     columns = (table["key"], table["at"].cast("int64"), table["value"])
     of_keys: dict[str, list[tuple[int, int]]] = {}
     for key, at, value in zip(*(column.to_pylist() for column in columns), strict=True):
-        of_keys.setdefault(key, []).append((at // 1_000 * 1_000 if coarse else at, value))
+        of_keys.setdefault(key, []).append((at // unit_us * unit_us, value))
     sums: dict[tuple[str, int], int] = {}
     for key, events in of_keys.items():
         before, session = -2 * GAP_US, 0
         for at, value in sorted(events):
-            session += at - before > GAP_US or (at - before == GAP_US and not coarse)
+            session += at - before > GAP_US or (at - before == GAP_US and not touching)
             before = at
             window = at // MINUTE_US if windows == "fixed" else session
             sums[key, window] = sums.get((key, window), 0) + value
@@ -57,18 +57,19 @@ def _element_by_element(path: Path, windows: str, *, coarse: bool) -> Answer:
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@pytest.mark.parametrize("coarse", [False, True])
-def test_the_right_answer_is_right(path: Path, windows: str, coarse: bool) -> None:
-    right = right_answer(path, windows, coarse=coarse)
-    assert right == _element_by_element(path, windows, coarse=coarse)
+@pytest.mark.parametrize("unit_us", [1, 1_000])
+@pytest.mark.parametrize("touching", [False, True])
+def test_the_right_answer_is_right(path: Path, windows: str, unit_us: int, touching: bool) -> None:
+    right = right_answer(path, windows, unit_us=unit_us, touching=touching)
+    assert right == _element_by_element(path, windows, unit_us=unit_us, touching=touching)
 
 
-def test_sessions_that_touch_are_one_to_flink(tmp_path: Path) -> None:
+def test_sessions_that_touch_are_one_to_some(tmp_path: Path) -> None:
     at = pa.array([0, GAP_US, 2 * GAP_US - 1]).cast(pa.timestamp("us", tz="UTC"))
     path = tmp_path / "three.parquet"
     pq.write_table(pa.table({"at": at, "key": ["a"] * 3, "value": [1, 2, 4]}), path)
     assert right_answer(path, "sessions") == answer_of([1, 6])
-    assert right_answer(path, "sessions", coarse=True) == answer_of([7])
+    assert right_answer(path, "sessions", touching=True) == answer_of([7])
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
