@@ -158,9 +158,9 @@ class _Source:
         extra = dict.fromkeys(name for element in elements for name in element.columns)
         names = dict.fromkeys((*extra, *durations, "value"))
         self._columns = {
-            "time": _column([element.time for element in elements]),
-            "key": _column([element.key for element in elements]),
-            **{name: _column([_read(element, name) for element in elements]) for name in names},
+            "time": column_of([element.time for element in elements]),
+            "key": column_of([element.key for element in elements]),
+            **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
         self._shown = ("value", *extra)  # what a record is: see Element.record
         self._ingest = Ingest(
@@ -223,7 +223,7 @@ def _read(element: Element, name: str) -> Any:
     return element.value if name == "value" else element.columns.get(name)
 
 
-def _column(values: list[Any]) -> Column:
+def column_of(values: list[Any]) -> Column:
     """Return a column of the narrowest kind that holds all the values."""
     given = [value for value in values if value is not None]
     kinds = {type(value) for value in given}

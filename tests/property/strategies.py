@@ -1,8 +1,7 @@
-"""Hypothesis strategies: windowings of every kind, and scenarios full of disorder.
+"""The shipped strategies with what a user could add: windows, triggers and a column of gaps.
 
-Times are whole seconds near one instant, so that things collide: windows share ends, deadlines
-fall on watermarks, sessions touch. Each element's value is its place in the order of arrival, so
-that a pane shows which elements it holds.
+Each element's value is its place in the order of arrival, so that a pane shows which elements it
+holds.
 """
 
 from __future__ import annotations
@@ -12,32 +11,9 @@ from typing import Any
 import hypothesis.strategies as st
 
 from lowwater.engine.windowing import Windowing
-from lowwater.testing import Scenario
-from lowwater.testing._moments import DAY
-from lowwater.time import START_OF_TIME, Instant
-from lowwater.triggers import (
-    AfterAll,
-    AfterAny,
-    AfterCount,
-    AfterEach,
-    AfterProcessingTime,
-    AfterWatermark,
-    Always,
-    CustomTrigger,
-    Default,
-    Never,
-    OrFinally,
-    Repeatedly,
-    Trigger,
-)
-from lowwater.windows import (
-    CustomWindows,
-    FixedWindows,
-    GlobalWindow,
-    Sessions,
-    SlidingWindows,
-    WindowFunction,
-)
+from lowwater.testing import Scenario, strategies
+from lowwater.triggers import CustomTrigger, Trigger
+from lowwater.windows import CustomWindows, WindowFunction
 from tests.property.custom import (
     ClockAlarm,
     ParitySum,
@@ -52,31 +28,26 @@ from tests.property.custom import (
 )
 
 SECOND = 1_000_000
-HORIZON = 40
-KEYS = ("A", "B", "C")
 
 
 def seconds(low: int, high: int) -> st.SearchStrategy[int]:
     """Durations of whole seconds, in microseconds."""
-    return st.integers(low, high).map(lambda n: n * SECOND)
+    return strategies.durations(least=low, most=high)
 
 
 def fixed() -> st.SearchStrategy[WindowFunction]:
     """Fixed windows of a few seconds, with any offset."""
-    return st.builds(FixedWindows, seconds(1, 15), st.just(0) | seconds(-5, 5))
+    return strategies.fixed_windows()
 
 
 def sliding() -> st.SearchStrategy[WindowFunction]:
     """Sliding windows; some with gaps between them."""
-    return st.builds(SlidingWindows, seconds(1, 12), seconds(2, 15), st.just(0) | seconds(0, 5))
+    return strategies.sliding_windows()
 
 
 def sessions() -> st.SearchStrategy[WindowFunction]:
     """Sessions with one gap or a gap per element, merging when they touch or not."""
-    touching = st.booleans()
-    return st.builds(Sessions, seconds(1, 10), merge_touching=touching) | st.builds(
-        Sessions, gap_column=st.just("gap"), merge_touching=touching
-    )
+    return strategies.sessions(gap_column="gap")
 
 
 NOT_MERGING_CUSTOM: st.SearchStrategy[WindowFunction] = st.sampled_from(
@@ -98,7 +69,7 @@ MERGING_CUSTOM: st.SearchStrategy[WindowFunction] = st.sampled_from(
 
 def not_merging() -> st.SearchStrategy[WindowFunction]:
     """Windows that do not merge."""
-    return fixed() | sliding() | st.just(GlobalWindow()) | NOT_MERGING_CUSTOM
+    return strategies.windows(merging=False) | NOT_MERGING_CUSTOM
 
 
 def window_functions() -> st.SearchStrategy[WindowFunction]:
@@ -120,31 +91,9 @@ def custom_triggers() -> st.SearchStrategy[Trigger]:
     )
 
 
-def leaves() -> st.SearchStrategy[Trigger]:
-    """Triggers without parts."""
-    return st.one_of(
-        st.builds(AfterCount, st.integers(1, 4)),
-        st.builds(AfterProcessingTime, seconds(0, 10), st.none() | seconds(1, 7)),
-        st.sampled_from([AfterWatermark(), Never(), Always(), Default()]),
-        custom_triggers(),
-    )
-
-
 def triggers(depth: int = 3) -> st.SearchStrategy[Trigger]:
-    """Triggers of every kind, nested up to ``depth``."""
-    if depth <= 1:
-        return leaves()
-    part = st.deferred(lambda: triggers(depth - 1))
-    several = st.lists(part, min_size=2, max_size=3)
-    return st.one_of(
-        leaves(),
-        st.builds(AfterWatermark, st.none() | part, st.none() | part),
-        several.map(lambda parts: AfterAny(*parts)),
-        several.map(lambda parts: AfterAll(*parts)),
-        several.map(lambda parts: AfterEach(*parts)),
-        st.builds(Repeatedly, part),
-        st.builds(OrFinally, part, part),
-    )
+    """Triggers of every kind, the user's own too, nested up to ``depth``."""
+    return strategies.triggers(depth=depth, leaves=custom_triggers())
 
 
 def windowings(
@@ -153,60 +102,26 @@ def windowings(
     **fixed_fields: Any,
 ) -> st.SearchStrategy[Windowing]:
     """Windowings of every kind, unsafe triggers included; any field may be given."""
-    fields = {
-        "accumulation": st.sampled_from(["discarding", "accumulating", "retracting"]),
-        "allowed_lateness": st.just(0) | seconds(1, 20),
-        "closing": st.sampled_from(["if_new", "always"]),
-        "on_time": st.sampled_from(["always", "if_new"]),
-        "timestamps": st.sampled_from(["end", "earliest", "latest"]),
-        "allow_data_loss": st.just("test"),
-    }
-    fields |= {name: st.just(value) for name, value in fixed_fields.items()}
-    windows = window_functions() if windows is None else windows
-    trigger = triggers() if trigger is None else trigger
-    return st.builds(Windowing, windows=windows, trigger=trigger, **fields)
+    return strategies.windowings(
+        windows=window_functions() if windows is None else windows,
+        triggers=triggers() if trigger is None else trigger,
+        safe=False,
+        **fixed_fields,
+    )
 
 
-@st.composite
 def scenarios(
-    draw: st.DrawFn, *, ends: bool = True, gaps: bool = True, max_steps: int = 14
-) -> Scenario:
-    """Scenarios: bundles of disordered elements between moves of the clock and the watermark.
+    *, ends: bool = True, gaps: bool = True, max_steps: int = 14
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios full of disorder, with late elements.
 
     Args:
-        draw: Given by Hypothesis.
         ends: Whether the input ends at the end.
         gaps: Whether elements have a gap of their own.
         max_steps: How many steps there may be before the end.
     """
-    base = draw(st.sampled_from([int(DAY), -HORIZON // 2 * SECOND]))
-    clock = watermark = 0
-    first_mark = Instant(draw(st.sampled_from([START_OF_TIME, base])))
-    scenario = Scenario(start=Instant(base), watermark=first_mark)
-    arrived = 0
-    for _ in range(draw(st.integers(1, max_steps))):
-        at = None
-        if draw(st.booleans()):
-            clock += draw(st.integers(0, 8))
-            at = Instant(base + clock * SECOND)
-        kind = draw(st.sampled_from(["add", "add", "add", "watermark", "clock"]))
-        if kind == "add":
-            bundle = []
-            for _ in range(draw(st.integers(1, 4))):
-                late_or_early = draw(
-                    st.integers(0, HORIZON) | st.integers(watermark, watermark + 8)
-                )
-                time = Instant(base + late_or_early * SECOND)
-                columns = ({"gap": draw(seconds(1, 9))},) if gaps else ()
-                bundle.append((arrived, time, draw(st.sampled_from(KEYS)), *columns))
-                arrived += 1
-            scenario = scenario.add(*bundle, at=at)
-        elif kind == "watermark":
-            watermark += draw(st.integers(-3, 12))
-            scenario = scenario.watermark(Instant(base + watermark * SECOND), at=at)
-        elif at is not None:
-            scenario = scenario.clock(at)
-    return scenario.end() if ends else scenario
+    columns = {"gap": seconds(1, 9)} if gaps else None
+    return strategies.scenarios(disorder="40s", columns=columns, ends=ends, max_steps=max_steps)
 
 
 @st.composite

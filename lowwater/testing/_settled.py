@@ -1,0 +1,163 @@
+"""The final result of each window: what stands once all panes came and some were taken back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lowwater.engine.graph import Stage, Windowed
+from lowwater.engine.panes import Pane
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument
+from lowwater.pipeline import Pipeline
+from lowwater.testing._broken import window_text
+from lowwater.testing._probe import Probed, probe, windowed_stages
+from lowwater.testing.scenario import Scenario
+from lowwater.triggers import Moment, outlook
+from lowwater.windows import Window
+
+Final: TypeAlias = dict[tuple[Any, Window], tuple[Pane, tuple[int, ...]]]
+"""The last pane of each (key, window), and the numbers of the elements it shows."""
+
+
+def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
+    """Run a scenario and return the final result of each window.
+
+    A discarding stage is run as a retracting one, and so is one whose windows merge: what a window
+    finally holds does not depend on how its panes relate, and retractions tell which windows others
+    have merged into.
+    """
+    windowing = last_windowing(pipeline)
+    own = windowing.mode == "accumulating" and windowing.merging is None
+    run = probe(
+        pipeline,
+        scenario,
+        accumulation=None if own else "retracting",
+        numbered=not pipeline._stage.signed,
+    )
+    return run, standing(run)
+
+
+def standing(run: Probed) -> Final:
+    """Return the panes that stand at the end of a run that is accumulating or retracting.
+
+    One that shows nothing, since all of its window was taken back, does not count.
+    """
+    final: Final = {}
+    for pane, numbers, held in zip(run.panes, run.numbers, run.held, strict=True):
+        if pane.kind == "retract" or not held:
+            final.pop((pane.key, pane.window), None)
+        else:
+            final[pane.key, pane.window] = pane, numbers
+    return final
+
+
+def last_windowing(pipeline: Pipeline) -> Windowing:
+    """Return the windowing of the last stage; a pipeline that ends in panes has one."""
+    work = pipeline._stage.work
+    assert isinstance(work, Windowed)
+    return work.windowing
+
+
+def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
+    """Raise unless no trigger may finish while elements are admitted (S-R3).
+
+    Which elements are dropped as ``closed`` depends on which came first, and with which others.
+    """
+    for stage in windowed_stages(pipeline):
+        windowing = _windowing(stage)
+        late = windowing.lateness_us > 0
+        finishes = outlook(windowing.trigger, late_possible=late).finishes
+        if finishes is Moment.ANYTIME or (finishes is Moment.AT_COMPLETION and late):
+            raise InvalidArgument(
+                f"{windowing.trigger!r} may finish while elements are still admitted, and which of "
+                f"them it drops depends on the order and the bundles they come in",
+                where=law,
+                mend=f"Test it with Repeatedly({windowing.trigger!r}); check_no_loss holds for it "
+                "as it is",
+            )
+
+
+def require_settled_inputs(pipeline: Pipeline, law: str) -> None:
+    """Raise if a stage shows a window several times to the next one and takes nothing back."""
+    for stage in windowed_stages(pipeline)[:-1]:
+        windowing = _windowing(stage)
+        late = windowing.lateness_us > 0
+        times = outlook(windowing.trigger, late_possible=late).times
+        if times > 1 and windowing.mode != "retracting":
+            raise InvalidArgument(
+                f"the next stage counts each pane of a stage that may show a window more than once "
+                f"({windowing.trigger!r}, {windowing.mode}), and how often it does depends on how "
+                "elements arrive",
+                where=law,
+                mend='Use accumulation="retracting" in all stages but the last, or test one stage',
+            )
+
+
+def compare(
+    one: tuple[Probed, Final], other: tuple[Probed, Final], names: tuple[str, str]
+) -> Iterator[str]:
+    """Yield a line for each window whose final result differs between two runs."""
+    (first, left), (second, right) = one, other
+    for key, window in sorted(left.keys() | right.keys(), key=_place):
+        where = f"{key!r} {window_text(window)}"
+        if (key, window) not in left or (key, window) not in right:
+            has, lacks = names if (key, window) in left else names[::-1]
+            pane = (left.get((key, window)) or right[key, window])[0]
+            yield f"{where} is there {has} ({_texts(pane.values)}), but not {lacks}"
+            continue
+        (a, a_numbers), (b, b_numbers) = left[key, window], right[key, window]
+        tied = has_ties(first, a_numbers) or has_ties(second, b_numbers)
+        for name, spec in first.aggregates.items():
+            if tied and spec.name in ("first", "last"):
+                continue  # of equal event times, the order of arrival decides
+            listed = spec.name in ("collect", "collect_set")
+            if not same(a.values[name], b.values[name], listed=listed):
+                yield (
+                    f"{where} {name}={a.values[name]!r} {names[0]}, "
+                    f"but {b.values[name]!r} {names[1]}"
+                )
+
+
+def has_ties(run: Probed, numbers: Sequence[int]) -> bool:
+    """Whether two of some elements have one event time."""
+    times = [run.taken[number].time for number in numbers]
+    return len(set(times)) < len(times)
+
+
+def same(one: Any, other: Any, *, listed: bool = False) -> bool:
+    """Whether two results are equal: floats nearly, as rounding depends on the order of adding.
+
+    Args:
+        one: A result.
+        other: Another.
+        listed: Whether they are lists whose order is that of arrival, which does not matter.
+    """
+    if listed and isinstance(one, Sequence) and isinstance(other, Sequence):
+        one, other = sorted(one, key=repr), sorted(other, key=repr)
+    if isinstance(one, float) or isinstance(other, float):
+        try:
+            near = math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+        except TypeError:
+            return False
+        return near or (one != one and other != other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def _windowing(stage: Stage) -> Windowing:
+    assert stage.windowing is not None
+    return stage.windowing
+
+
+def _place(at: tuple[Any, Window]) -> tuple[int, int, str]:
+    key, window = at
+    return int(window.end), int(window.start), repr(key)
+
+
+def _texts(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())

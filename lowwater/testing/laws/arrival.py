@@ -1,0 +1,207 @@
+"""How elements arrive does not change what finally comes out: their order, their bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lowwater.engine.panes import LateRecord, Pane
+from lowwater.errors import InvalidArgument
+from lowwater.pipeline import Pipeline
+from lowwater.testing._broken import Broken, window_text
+from lowwater.testing._probe import Probed
+from lowwater.testing._settled import (
+    Final,
+    compare,
+    last_windowing,
+    require_nothing_closes,
+    require_settled_inputs,
+    settle,
+)
+from lowwater.testing.orders import (
+    ended,
+    some_bundlings,
+    some_orders,
+    until_all_came,
+    waiting,
+)
+from lowwater.testing.replay import Testable, as_pipeline
+from lowwater.testing.scenario import Scenario
+from lowwater.triggers import AfterWatermark, Default
+from lowwater.windows import Sessions
+
+_ORDER = "check_order_insensitive"
+_BUNDLES = "check_bundle_insensitive"
+
+
+def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
+    """Check that the order of arrival changes no window's final result (S-W7).
+
+    As long as no element is dropped, the windows that exist at the end, and what each finally
+    shows, depend on the elements alone. So each scenario is run with a watermark that waits for
+    what is still to come (:func:`~lowwater.testing.orders.waiting`), and that nothing is dropped
+    then, in any stage, is part of the law (S-H2).
+
+    It says nothing of early panes, of how often a window is shown, or of lists' order; of ``first``
+    and ``last`` only where event times differ. Floats are compared nearly. It does not hold for
+    triggers that may finish while elements come, for windows that end before the elements they are
+    for, nor behind a stage that shows a window several times without taking anything back: those
+    are refused. It is *broken* by a combiner or a merge function that depends on the order, which
+    then is a bug.
+
+    Args:
+        pipeline: A pipeline with one source, or a function that builds one from a stream.
+        scenario: What arrives when.
+        *others: The same elements in other orders, as from
+            :func:`~lowwater.testing.strategies.reorderings`; a few if there are none.
+
+    Raises:
+        AssertionError: The law is broken.
+        InvalidArgument: It does not apply to the pipeline.
+    """
+    built = _applies(pipeline, _ORDER)
+    first = waiting_for(built, scenario)
+    one = settle(built, first)
+    require_nothing_dropped(one[0])
+    for other in others or some_orders(scenario):
+        second = waiting_for(built, other)
+        two = settle(built, second)
+        require_nothing_dropped(two[0])
+        lines = list(compare(one, two, ("in the first order", "in the other")))
+        if lines:
+            raise Broken(
+                "the order of arrival changed final results (S-W7)",
+                lines,
+                call=f"{_ORDER}(pipeline, scenario, other)",
+                scenario=first,
+                other=second,
+                panes=_panes(one[1]),
+            )
+
+
+def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
+    """Check that the cuts between bundles change only how often early panes come (S-O1).
+
+    Final results, and what is dropped and why, must be the same however elements are bundled
+    between two moves of the watermark or the clock; with ``AfterWatermark`` and no allowed
+    lateness, so must be the on-time panes.
+
+    It says nothing of early and late panes: a trigger is judged once per bundle. It does not hold
+    for triggers that may finish while elements come, nor behind a stage that shows a window several
+    times without taking anything back: those are refused.
+
+    Args:
+        pipeline: A pipeline with one source, or a function that builds one from a stream.
+        scenario: What arrives when.
+        *others: The same in other bundles, as from
+            :func:`~lowwater.testing.strategies.bundlings`; a few if there are none.
+
+    Raises:
+        AssertionError: The law is broken.
+        InvalidArgument: It does not apply to the pipeline.
+    """
+    built = _applies(pipeline, _BUNDLES)
+    first = ended(scenario)
+    one = settle(built, first)
+    for other in others or some_bundlings(scenario):
+        second = ended(other)
+        two = settle(built, second)
+        lines = list(compare(one, two, ("in the first bundles", "in the others")))
+        lines += _unlike("dropped", _dropped(one[0]), _dropped(two[0]))
+        if _comes_once_complete(built):
+            lines += _unlike("on time", _on_time(one[0]), _on_time(two[0]))
+        if lines:
+            raise Broken(
+                "the cuts between bundles changed what comes out (S-O1)",
+                lines,
+                call=f"{_BUNDLES}(pipeline, scenario, other)",
+                scenario=first,
+                other=second,
+                panes=_panes(one[1]),
+            )
+
+
+def _applies(pipeline: Testable, law: str) -> Pipeline:
+    built = as_pipeline(pipeline)
+    require_nothing_closes(built, law)
+    require_settled_inputs(built, law)
+    return built
+
+
+def waiting_for(pipeline: Pipeline, scenario: Scenario) -> Scenario:
+    """Return the scenario with a watermark that no element of it is behind, and an end."""
+    windows = last_windowing(pipeline).windows
+    if windows.merge_scope == "key":  # a window may merge with any other to come
+        return ended(until_all_came(scenario))
+    touching = isinstance(windows, Sessions) and windows.merge_touching
+    return ended(waiting(scenario, by=1 if touching else 0))
+
+
+def require_nothing_dropped(run: Probed) -> None:
+    """Raise if anything was dropped from a scenario with a watermark that waits."""
+    for taken in run.taken.values():
+        if any(window.end <= taken.time for window in taken.windows):
+            raise InvalidArgument(
+                f"{run.windowing.windows!r} gives windows that end before the elements they are "
+                "for: whether these are dropped depends on the order of arrival",
+                where=_ORDER,
+                mend="Test windows that contain their elements",
+            )
+    dropped = [one for one in (*run.late, *run.late_before) if one.reason != "unwindowed"]
+    if dropped:
+        raise Broken(
+            "an element was dropped, though the watermark waited for it (S-O3, S-H2); unless "
+            "steps of the pipeline change event times",
+            map(_late_text, dropped),
+            call=f"{_ORDER}(pipeline, scenario)",
+            scenario=run.scenario,
+            panes=run.panes,
+        )
+
+
+def _late_text(late: LateRecord) -> str:
+    window = "no window" if late.window is None else window_text(late.window)
+    return f"{late.key!r} {late.value!r} from {window}: {late.reason}"
+
+
+def _dropped(run: Probed) -> list[str]:
+    return sorted(map(_late_text, (*run.late, *run.late_before)))
+
+
+def _comes_once_complete(pipeline: Pipeline) -> bool:
+    windowing = last_windowing(pipeline)
+    plain = isinstance(windowing.trigger, (AfterWatermark, Default))
+    single = windowing.windows.merge_scope != "key" and windowing.on_time == "always"
+    return plain and single and windowing.lateness_us == 0
+
+
+def _on_time(run: Probed) -> list[str]:
+    listed = {name for name, spec in run.aggregates.items() if spec.name.startswith("collect")}
+    return sorted(
+        f"{pane.key!r} {window_text(pane.window)} {_values(pane, listed)} at {pane.emitted_at}"
+        for pane, held in zip(run.panes, run.held, strict=True)
+        if held and pane.kind == "insert" and pane.timing == "ON_TIME"
+    )
+
+
+def _values(pane: Pane, listed: set[str]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in pane.values.items():
+        if isinstance(value, float):
+            value = float(f"{value:.9g}")  # rounding depends on the order of adding  # noqa: PLW2901
+        shown[name] = sorted(value, key=repr) if name in listed else value
+    return shown
+
+
+def _unlike(what: str, one: list[str], other: list[str]) -> Iterator[str]:
+    left, right = list(one), list(other)
+    for text in one:
+        if text in right:
+            right.remove(text)
+            left.remove(text)
+    yield from (f"{what} in the first bundles alone: {text}" for text in left)
+    yield from (f"{what} in the others alone: {text}" for text in right)
+
+
+def _panes(final: Final) -> list[Pane]:
+    return [pane for pane, _ in final.values()]

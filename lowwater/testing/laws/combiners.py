@@ -1,0 +1,139 @@
+"""Merging accumulators is associative and commutative, and nothing is its identity."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lowwater.engine.aggregates import AggregateSpec, Combiner
+from lowwater.errors import InvalidArgument, describe, user_code
+from lowwater.testing._broken import Broken
+from lowwater.testing._settled import same
+from lowwater.testing.scenario import Scenario
+from lowwater.windows import GlobalWindow, Sessions
+
+Equal = Callable[[Any, Any], bool]
+
+_LAW = "check_merge_associative"
+_GAP_US = 10_000_000
+
+
+def check_merge_associative(
+    combiner: Combiner | AggregateSpec, values: Sequence[Any], *, equal: Equal | None = None
+) -> None:
+    """Check that values may be combined in any order and in any parts.
+
+    For every cut of the values into three parts: merging the parts' accumulators from the left,
+    from the right, in any order, all at once, and with accumulators of nothing between them, gives
+    what adding the values one by one gives. An accumulator goes on being used when its output was
+    extracted, and what was extracted does not change with it.
+
+    This is what lets a window's elements come in any order and sessions merge (S-W7). For an
+    aggregate (``lw.sum()``, ``lw.combine(...)``) the engine does the merging: sessions that grow
+    together in several orders are held against one window that takes all values at once.
+
+    Results that depend on the order of arrival, such as lists, break it unless ``equal`` looks away
+    from that; floats are compared nearly.
+
+    Args:
+        combiner: A combiner, or an aggregate that reads ``value``.
+        values: Values to combine; a few suffice, and a cut is made at each pair of places.
+        equal: Whether two results are equal, instead of ``==``.
+
+    Raises:
+        AssertionError: The law is broken.
+        InvalidArgument: It is neither.
+
+    >>> import lowwater as lw
+    >>> check_merge_associative(lw.sum(), [1, 2, 3])
+    """
+    alike = _alike if equal is None else equal
+    values = list(values)
+    if isinstance(combiner, Combiner) and not isinstance(combiner, type):
+        lines = list(_by_parts(combiner, values, alike))
+    elif callable(getattr(combiner, "bind", None)):
+        lines = list(_by_sessions(combiner, values, alike))  # type: ignore[arg-type]  # it binds
+    else:
+        raise InvalidArgument(
+            f"{describe('combiner', combiner)} is neither a combiner nor an aggregate",
+            where=_LAW,
+            mend="Give an object with create_accumulator, add_input, merge_accumulators and "
+            "extract_output, or lw.sum() and its like",
+        )
+    if lines:
+        head = f"{combiner!r} depends on how values are merged (S-W7)"
+        raise Broken(head, [*lines, f"values={values!r}"], call="")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return same(one, other)
+
+
+def _by_parts(combiner: Combiner, values: list[Any], alike: Equal) -> Iterator[str]:
+    def added(part: list[Any]) -> Any:
+        accumulator = combiner.create_accumulator()
+        for value in part:
+            accumulator = combiner.add_input(accumulator, copy.deepcopy(value))
+        return accumulator
+
+    merge, extract = combiner.merge_accumulators, combiner.extract_output
+    with user_code(f"a method of {combiner!r}"):
+        whole = extract(added(values))
+        yield from _extracts(combiner, added, values, alike)
+        for low in range(len(values) + 1):
+            for high in range(low, len(values) + 1):
+                parts = [values[:low], values[low:high], values[high:]]
+
+                def accumulators(parts: list[list[Any]] = parts) -> list[Any]:
+                    return list(map(added, parts))
+
+                a, b, c = accumulators()
+                ways = {"(a b) c": extract(merge([merge([a, b]), c]))}
+                a, b, c = accumulators()
+                ways["a (b c)"] = extract(merge([a, merge([b, c])]))
+                a, b, c = accumulators()
+                ways["(c a) b"] = extract(merge([merge([c, a]), b]))
+                ways["a b c at once"] = extract(merge(iter(accumulators())))
+                a, b, c = accumulators()
+                empty = combiner.create_accumulator
+                ways["with nothing between"] = extract(merge([empty(), a, empty(), b, c, empty()]))
+                for name, result in ways.items():
+                    if not alike(whole, result):
+                        where = f"a={parts[0]!r}, b={parts[1]!r}, c={parts[2]!r}"
+                        yield f"{name} gives {result!r}, all added {whole!r}: {where}"
+
+
+def _extracts(
+    combiner: Combiner, added: Callable[[list[Any]], Any], values: list[Any], alike: Equal
+) -> Iterator[str]:
+    accumulator = added(values)
+    first = copy.deepcopy(combiner.extract_output(accumulator))
+    second = combiner.extract_output(accumulator)
+    if not alike(first, second):
+        yield f"extract_output changes the accumulator: {first!r}, then {second!r}"
+
+
+def _by_sessions(spec: AggregateSpec, values: list[Any], alike: Equal) -> Iterator[str]:
+    if not values:
+        return
+    start = Scenario().start
+    # Sessions overlap their neighbours' alone: an order of arrival is an order of merging.
+    elements = [(value, start + at * _GAP_US * 3 // 5, "all") for at, value in enumerate(values)]
+    at_once = Scenario().add(*elements).end().run(GlobalWindow(), aggregate=spec)
+    (whole,) = [pane.value for pane in at_once.panes]
+    numbers = list(range(len(values)))
+    orders = {
+        "from the left": numbers,
+        "from the right": numbers[::-1],
+        "every other one first": numbers[::2] + numbers[1::2],
+        "halves": numbers[: len(numbers) // 2][::-1] + numbers[len(numbers) // 2 :],
+    }
+    for name, order in orders.items():
+        scenario = Scenario()
+        for number in order:
+            scenario = scenario.add(elements[number])
+        run = scenario.end().run(Sessions(_GAP_US), aggregate=spec)
+        results = [pane.value for pane in run.panes]
+        if len(results) != 1 or not alike(whole, results[0]):
+            yield f"merged {name}: {results!r}, all added {whole!r}"

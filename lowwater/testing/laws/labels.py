@@ -1,0 +1,142 @@
+"""The labels of panes tell the truth: timing, indices, and that each pane shows something new."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from lowwater.engine.panes import Pane
+from lowwater.testing._broken import Broken, pane_text
+from lowwater.testing._probe import Probed, probe
+from lowwater.testing.orders import ended
+from lowwater.testing.replay import Testable, as_pipeline
+from lowwater.testing.scenario import Scenario
+from lowwater.windows import CustomWindows, Window
+
+_LAW = "check_pane_labels"
+_PHASES = ("EARLY", "ON_TIME", "LATE")
+
+
+def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
+    """Check that the last stage's panes are labelled by the rules (S-P1 to S-P3, S-T3).
+
+    - Watermark and clock at emission never go back; a pane is EARLY just when its watermark is
+      below the end of its window.
+    - Indices of a window count from 0, the first pane says so, and none follows one that says it is
+      the last. Where windows do not merge, the panes come EARLY, then ON_TIME at most once, then
+      LATE, and ``on_time_index`` counts those that are not EARLY.
+    - Of a window's panes that are not EARLY the first is ON_TIME if it is the first to show an
+      element that came before completion; and a window whose elements all came later has no
+      on-time pane (judged in the stage behind the source, where windows do not merge).
+    - A pane shows something new, unless it is the on-time pane (with ``on_time="always"``) or the
+      last one (with ``closing="always"``).
+    - A pane's timestamp lies in its window, for windows that contain their elements.
+
+    It holds for every pipeline that ends in panes. The third and fourth point are left out behind a
+    stage that takes panes back, the fourth for windows of the user's own that merge, too.
+
+    Args:
+        pipeline: A pipeline with one source, or a function that builds one from a stream.
+        scenario: What arrives when.
+
+    Raises:
+        AssertionError: The law is broken.
+    """
+    built = as_pipeline(pipeline)
+    run = probe(built, ended(scenario), numbered=not built._stage.signed)
+    lines = [*_in_time(run), *_counted(run)]
+    if not built._stage.signed:
+        lines += [*_new(run), *_punctual(run)]
+    if lines:
+        raise Broken(
+            "panes are not labelled by the rules (S-P1, S-P2, S-P3)",
+            lines,
+            call=f"{_LAW}(pipeline, scenario)",
+            scenario=run.scenario,
+            panes=run.panes,
+        )
+
+
+def _in_time(run: Probed) -> Iterator[str]:
+    before: Pane | None = None
+    contain = not isinstance(run.windowing.windows, CustomWindows)
+    for pane in run.panes:
+        if before is not None:
+            if pane.watermark < before.watermark:
+                yield f"{pane_text(pane)}: the watermark went back from {before.watermark}"
+            if pane.emitted_at < before.emitted_at:
+                yield f"{pane_text(pane)}: the clock went back from {before.emitted_at}"
+        before = pane
+        if pane.kind == "insert" and (pane.watermark < pane.window.end) != (pane.timing == "EARLY"):
+            yield f"{pane_text(pane)}: the watermark was at {pane.watermark}"
+        if contain and pane.timestamp not in pane.window:
+            yield f"{pane_text(pane)}: its timestamp {pane.timestamp} is not in the window"
+
+
+def _counted(run: Probed) -> Iterator[str]:
+    merging = run.windowing.merging is not None
+    by_window: dict[tuple[Any, Window], list[Pane]] = defaultdict(list)
+    for pane in run.panes:
+        if pane.kind == "insert":
+            by_window[pane.key, pane.window].append(pane)
+    for panes in by_window.values():
+        index = later = 0
+        phase = 0
+        for pane in panes:
+            if merging and pane.index == 0 and not (index and panes[index - 1].is_last):
+                index = 0  # it was merged away meanwhile, and came anew (S-P4)
+            if pane.index != index or pane.is_first != (index == 0):
+                yield f"{pane_text(pane)}: is pane {index} of its window, first={pane.is_first}"
+            index = pane.index + 1
+            if merging:
+                continue
+            if pane is not panes[-1] and pane.is_last:
+                yield f"{pane_text(pane)}: is said to be the last, but another one follows"
+            now = _PHASES.index(pane.timing)
+            if now < phase or (now == phase == 1 and later):
+                yield f"{pane_text(pane)}: comes behind one that was {_PHASES[phase]}"
+            phase = now
+            if pane.on_time_index != (later if now else -1):
+                yield f"{pane_text(pane)}: on_time_index={pane.on_time_index}, not {later}"
+            later += now > 0
+
+
+def _new(run: Probed) -> Iterator[str]:
+    windowing = run.windowing
+    merges = windowing.merging is not None
+    if merges and isinstance(windowing.windows, CustomWindows):
+        return
+    shown: dict[Any, set[int]] = defaultdict(set)
+    for pane, numbers in run.shown():
+        if pane.kind == "retract":
+            continue
+        so_far = shown[pane.key if merges else (pane.key, pane.window)]
+        marks_time = pane.timing == "ON_TIME" and windowing.on_time == "always"
+        marks_end = pane.is_last and windowing.closing == "always"
+        if set(numbers) <= so_far and not marks_time and not marks_end:
+            yield f"{pane_text(pane)}: shows nothing new"
+        so_far |= set(numbers)
+
+
+def _punctual(run: Probed) -> Iterator[str]:
+    if run.windowing.merging is not None:
+        return
+    shown: dict[tuple[Any, Window], set[int]] = defaultdict(set)
+    later: set[tuple[Any, Window]] = set()
+    for pane, numbers in run.shown():
+        if pane.kind == "retract":
+            continue
+        at = pane.key, pane.window
+        new = set(numbers) - shown[at]
+        shown[at] |= new
+        came = {number: run.taken[number].watermark for number in shown[at]}
+        if None in came.values():
+            return
+        timely = {n for n, mark in came.items() if mark is not None and mark < pane.window.end}
+        if pane.timing == "ON_TIME" and not timely:
+            yield f"{pane_text(pane)}: all its elements came when its window was complete"
+        if pane.timing == "LATE" and at not in later and new & timely:
+            yield f"{pane_text(pane)}: is the first to show what came before completion"
+        if pane.timing != "EARLY":
+            later.add(at)

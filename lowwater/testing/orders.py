@@ -1,0 +1,177 @@
+"""One input in other orders, other bundles, or with a watermark that waits: scenarios from others.
+
+These are what the laws of :mod:`lowwater.testing.laws` compare a scenario with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lowwater.errors import InvalidArgument
+from lowwater.testing.scenario import (
+    Add,
+    Element,
+    End,
+    Scenario,
+    Step,
+    WatermarkMove,
+)
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
+
+
+def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
+    """Return the scenario with a watermark that waits for all that is still to come.
+
+    Each move of the watermark goes at most to the earliest event time that comes later, so that no
+    element is late (S-T3). Nothing else changes.
+
+    Args:
+        scenario: The scenario.
+        by: How much earlier than that it waits, in microseconds: 1 where windows that only touch
+            merge.
+
+    >>> waiting(Scenario().watermark("12:05").add((1, "12:00", "A")))
+    Scenario(start='00:00:00').watermark('12:00:00').add((1, '12:00:00', 'A'))
+    """
+    earliest = END_OF_TIME
+    limits: list[int] = []
+    for step in reversed(scenario.steps):
+        limits.append(earliest)
+        if isinstance(step, Add):
+            times = [int(e.time) for e in step.elements if isinstance(e.time, Instant)]
+            earliest = min([earliest, *(saturating_add(at, -by) for at in times)])
+    start = min(scenario.watermark_at_start, earliest)
+    steps = [
+        WatermarkMove(Instant(min(step.to, limit)), step.at)
+        if isinstance(step, WatermarkMove)
+        else step
+        for step, limit in zip(scenario.steps, reversed(limits), strict=True)
+    ]
+    return _with_steps(scenario, steps, watermark=Instant(start))
+
+
+def until_all_came(scenario: Scenario) -> Scenario:
+    """Return the scenario with a watermark that does not move before the last element came."""
+    last = max((n for n, step in enumerate(scenario.steps) if isinstance(step, Add)), default=-1)
+    steps = [
+        WatermarkMove(Instant(START_OF_TIME), step.at)
+        if isinstance(step, WatermarkMove) and number < last
+        else step
+        for number, step in enumerate(scenario.steps)
+    ]
+    return _with_steps(scenario, steps, watermark=Instant(START_OF_TIME))
+
+
+def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
+    """Return the scenario with its elements in another order, in bundles of the same sizes.
+
+    Args:
+        scenario: The scenario.
+        order: Which element comes at each place: a permutation of their numbers.
+
+    Raises:
+        InvalidArgument: It is no permutation.
+
+    >>> reordered(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1, 0])
+    Scenario(start='00:00:00').add((2, '12:01:00', 'A'), (1, '12:00:00', 'A'))
+    """
+    elements = scenario.elements
+    if sorted(order) != list(range(len(elements))):
+        raise InvalidArgument(
+            f"order= is no permutation of the numbers of {len(elements)} elements",
+            mend=f"Give each of 0 to {len(elements) - 1} once",
+        )
+    coming = iter([elements[number] for number in order])
+    steps = [
+        Add(tuple(next(coming) for _ in step.elements), step.at) if isinstance(step, Add) else step
+        for step in scenario.steps
+    ]
+    return _with_steps(scenario, steps)
+
+
+def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
+    """Return the scenario with its elements in the same order, cut into other bundles.
+
+    Between two moves of the watermark or the clock, elements are cut anew.
+
+    Args:
+        scenario: The scenario.
+        sizes: How large the bundles are, over and over; each at least 1.
+
+    >>> rebundled(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1])
+    Scenario(start='00:00:00').add((1, '12:00:00', 'A')).add((2, '12:01:00', 'A'))
+    """
+    if not sizes or min(sizes) < 1:
+        raise InvalidArgument(
+            f"sizes={list(sizes)!r} are no sizes of bundles", mend="Give numbers of at least 1"
+        )
+    steps: list[Step] = []
+    turn = 0
+    for run in _runs(scenario.steps):
+        if not isinstance(run, list):
+            steps.append(run)
+            continue
+        elements = [element for add in run for element in add.elements]
+        at = run[0].at
+        while elements:
+            size = sizes[turn % len(sizes)]
+            steps.append(Add(tuple(elements[:size]), at))
+            elements, at, turn = elements[size:], None, turn + 1
+    return _with_steps(scenario, steps)
+
+
+def ended(scenario: Scenario) -> Scenario:
+    """Return the scenario with the end of its input, if it has none."""
+    if scenario.steps and isinstance(scenario.steps[-1], End):
+        return scenario
+    return scenario.end()
+
+
+def some_orders(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield a few other orders: backwards, by event time, its reverse, every other one first."""
+    elements = scenario.elements
+    numbers = list(range(len(elements)))
+    by_time = sorted(numbers, key=lambda n: _sortable(elements[n]))
+    for order in (numbers[::-1], by_time, by_time[::-1], numbers[1::2] + numbers[::2]):
+        if order != numbers:
+            yield reordered(scenario, order)
+
+
+def some_bundlings(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield a few other bundlings: elements one by one, in twos, and all that can be together."""
+    for sizes in ([1], [2], [1, 3], [max(1, len(scenario.elements))]):
+        other = rebundled(scenario, sizes)
+        if other != scenario:
+            yield other
+
+
+def _runs(steps: Sequence[Step]) -> Iterator[list[Add] | Step]:
+    """Yield the bundles that come at one clock and watermark together, the other steps alone."""
+    run: list[Add] = []
+    for step in steps:
+        if isinstance(step, Add):
+            if run and step.at is not None:
+                yield run
+                run = []
+            run.append(step)
+            continue
+        if run:
+            yield run
+            run = []
+        yield step
+    if run:
+        yield run
+
+
+def _sortable(element: Element) -> int:
+    return int(element.time) if isinstance(element.time, Instant) else END_OF_TIME
+
+
+def _with_steps(
+    scenario: Scenario, steps: Sequence[Step], *, watermark: Instant | None = None
+) -> Scenario:
+    at = scenario.watermark_at_start if watermark is None else watermark
+    made = Scenario(start=scenario.start, watermark=at)
+    for step in steps:
+        made = made._with(step)
+    return made

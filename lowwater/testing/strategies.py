@@ -1,0 +1,385 @@
+"""Hypothesis strategies: windowings of every kind, and scenarios full of disorder.
+
+Times are a few whole units (seconds, unless told otherwise) near one instant, so that things
+collide: windows share ends, deadlines fall on watermarks, sessions touch. All shrink towards few,
+small elements that come in order. Importing this module also registers strategies for
+:func:`hypothesis.strategies.from_type`: of scenarios, windowings, windows, triggers and instants.
+
+Needs the ``testing`` extra.
+
+>>> from hypothesis import given
+>>> import lowwater as lw
+>>> from lowwater.testing import check_no_loss, strategies as lws
+>>> def sums(stream):
+...     return stream.key_by("key").window(lw.Sessions("5s")).aggregate(lw.sum("value"))
+>>> @given(lws.scenarios(disorder="30s", late=True))
+... def test_sums(scenario):
+...     check_no_loss(sums, scenario)
+>>> test_sums()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner
+from lowwater.testing._moments import MomentLike, moment
+from lowwater.testing.orders import rebundled, reordered
+from lowwater.testing.scenario import Scenario
+from lowwater.time import START_OF_TIME, DurationLike, Instant
+from lowwater.triggers import (
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterEach,
+    AfterProcessingTime,
+    AfterWatermark,
+    Always,
+    CustomTrigger,
+    Default,
+    Never,
+    OrFinally,
+    Repeatedly,
+    Trigger,
+    TriggerContext,
+)
+from lowwater.windows import (
+    CalendarWindows,
+    FixedWindows,
+    GlobalWindow,
+    Sessions,
+    SlidingWindows,
+    Window,
+    WindowFunction,
+)
+from lowwater.windows._base import positive_duration
+
+try:
+    import hypothesis.strategies as st
+except ImportError:
+    raise UnsupportedByRunner(
+        "lowwater.testing.strategies needs Hypothesis",
+        mend='Install it: pip install "lowwater[testing]"',
+    ) from None
+
+_SPAN = 40
+_REASON = "drawn by lowwater.testing"
+
+
+def durations(
+    *, least: int = 1, most: int = 15, unit: DurationLike = "1s"
+) -> st.SearchStrategy[int]:
+    """Return durations of ``least`` to ``most`` whole units, both included, in microseconds."""
+    micros = positive_duration(unit, "unit")
+    return st.integers(least, most).map(lambda number: number * micros)
+
+
+def timestamps(
+    *, start: MomentLike = "00:00:00", units: int = _SPAN, unit: DurationLike = "1s"
+) -> st.SearchStrategy[Instant]:
+    """Return instants of whole units, from ``start`` up to ``units`` of them later, both included.
+
+    They shrink towards ``start``.
+    """
+    base, micros = int(moment(start, name="start")), positive_duration(unit, "unit")
+    return st.integers(0, units).map(lambda number: Instant(base + number * micros))
+
+
+def windows(
+    *,
+    merging: bool | None = None,
+    gap_column: str | None = None,
+    unit: DurationLike = "1s",
+) -> st.SearchStrategy[WindowFunction]:
+    """Return window functions: fixed, sliding (some with gaps between them), global, sessions.
+
+    Args:
+        merging: Whether windows merge; either, if left out.
+        gap_column: A column of gaps, for sessions with a gap per element; none have it if left out.
+        unit: What sizes, periods, offsets and gaps are a few of.
+    """
+    plain = st.one_of(fixed_windows(unit=unit), sliding_windows(unit=unit), st.just(GlobalWindow()))
+    joined = sessions(gap_column=gap_column, unit=unit)
+    if merging is None:
+        return plain | joined
+    return joined if merging else plain
+
+
+def fixed_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFunction]:
+    """Return fixed windows of a few units, with any offset."""
+    offset = st.just(0) | durations(least=-5, most=5, unit=unit)
+    return st.builds(FixedWindows, durations(unit=unit), offset)
+
+
+def sliding_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFunction]:
+    """Return sliding windows; some with gaps between them."""
+    size, period = durations(most=12, unit=unit), durations(least=2, unit=unit)
+    return st.builds(
+        SlidingWindows, size, period, st.just(0) | durations(least=0, most=5, unit=unit)
+    )
+
+
+def sessions(
+    *, gap_column: str | None = None, unit: DurationLike = "1s"
+) -> st.SearchStrategy[WindowFunction]:
+    """Return sessions, merging when they touch or not."""
+    touching = st.booleans()
+    one_gap = st.builds(Sessions, durations(most=10, unit=unit), merge_touching=touching)
+    if gap_column is None:
+        return one_gap
+    return one_gap | st.builds(Sessions, gap_column=st.just(gap_column), merge_touching=touching)
+
+
+def triggers(
+    *,
+    depth: int = 2,
+    leaves: st.SearchStrategy[Trigger] | None = None,
+    unit: DurationLike = "1s",
+) -> st.SearchStrategy[Trigger]:
+    """Return triggers of every kind but the user's own, nested up to ``depth``.
+
+    Args:
+        depth: How deep; 1 for triggers without parts.
+        leaves: More triggers without parts, such as a ``CustomTrigger`` of the user's.
+        unit: What delays and alignments are a few of.
+    """
+    single = st.one_of(
+        st.sampled_from([Default(), AfterWatermark(), Always(), Never()]),
+        *_single(unit).values(),
+        *([] if leaves is None else [leaves]),
+    )
+    if depth <= 1:
+        return single
+    part = st.deferred(lambda: triggers(depth=depth - 1, leaves=leaves, unit=unit))
+    return st.one_of(single, *_composite(part).values())
+
+
+def windowings(
+    *,
+    windows: st.SearchStrategy[WindowFunction] | None = None,
+    triggers: st.SearchStrategy[Trigger] | None = None,
+    safe: bool = True,
+    unit: DurationLike = "1s",
+    **fields: Any,
+) -> st.SearchStrategy[Windowing]:
+    """Return windowings of every kind.
+
+    Args:
+        windows: The window functions; :func:`windows` if left out.
+        triggers: The triggers; :func:`triggers` if left out.
+        safe: Whether none may lose data (S-R3); one that could is wrapped in ``Repeatedly``.
+        unit: What sizes, delays and lateness are a few of.
+        **fields: Fields of :class:`Windowing` to fix, as in ``accumulation="retracting"``.
+    """
+    for name in fields:
+        if name not in Windowing.__dataclass_fields__ or name in ("windows", "trigger"):
+            raise InvalidArgument(
+                f"windowings() has no {name}=",
+                mend="Fix fields of Windowing; for windows and triggers give strategies",
+            )
+    drawn: dict[str, st.SearchStrategy[Any]] = {
+        "windows": _windows(unit) if windows is None else windows,
+        "trigger": _triggers(unit) if triggers is None else triggers,
+        "accumulation": st.sampled_from(["discarding", "accumulating", "retracting"]),
+        "allowed_lateness": st.just(0) | durations(most=20, unit=unit),
+        "closing": st.sampled_from(["if_new", "always"]),
+        "on_time": st.sampled_from(["always", "if_new"]),
+        "timestamps": st.sampled_from(["end", "earliest", "latest"]),
+        "allow_data_loss": st.none() if safe else st.just(_REASON),
+    }
+    return st.fixed_dictionaries(drawn | {n: st.just(v) for n, v in fields.items()}).map(_windowing)
+
+
+def scenarios(
+    *,
+    disorder: DurationLike = "20s",
+    late: bool = True,
+    keys: Sequence[Any] = ("A", "B", "C"),
+    values: st.SearchStrategy[Any] | None = None,
+    columns: Mapping[str, st.SearchStrategy[Any]] | None = None,
+    start: MomentLike | None = None,
+    unit: DurationLike = "1s",
+    max_steps: int = 14,
+    ends: bool = True,
+) -> st.SearchStrategy[Scenario]:
+    """Return scenarios: bundles of elements between moves of the clock and the watermark.
+
+    They shrink towards one bundle of one element, elements in order of event time, and no moves.
+
+    Args:
+        disorder: How far behind the latest event time an element may come, about.
+        late: Whether elements may come behind the watermark, and whether the watermark may be said
+            to go back (which changes nothing, S-T3).
+        keys: The keys.
+        values: The values; left out, each element's number in order of arrival, by which a pane
+            tells which elements it shows.
+        columns: More columns, such as ``{"gap": durations(most=9)}``. A mapping drawn from
+            ``values`` makes a column per field, too.
+        start: Where event time begins; left out, midnight or a little before 1970.
+        unit: What times are whole numbers of; choose it so that a few make a window.
+        max_steps: How many steps there may be before the end.
+        ends: Whether the input ends.
+    """
+    micros = positive_duration(unit, "unit")
+    behind = max(0, _of_units(disorder, micros))
+    begin = [int(moment("00:00:00")), -20 * micros] if start is None else [int(moment(start))]
+    return _scenarios(
+        begin, micros, behind, late, tuple(keys), values, dict(columns or {}), max_steps, ends
+    )
+
+
+def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
+    """Return the scenario with its elements in any order; it shrinks towards the given one."""
+    numbers = list(range(len(scenario.elements)))
+    return st.permutations(numbers).map(lambda order: reordered(scenario, order))
+
+
+def bundlings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
+    """Return the scenario with its elements in other bundles; it shrinks towards bundles of one."""
+    most = max(1, min(6, len(scenario.elements)))
+    sizes = st.lists(st.integers(1, most), min_size=1, max_size=6)
+    return sizes.map(lambda some: rebundled(scenario, some))
+
+
+@st.composite
+def _scenarios(
+    draw: st.DrawFn,
+    begin: list[int],
+    micros: int,
+    disorder: int,
+    late: bool,
+    keys: tuple[Any, ...],
+    values: st.SearchStrategy[Any] | None,
+    columns: Mapping[str, st.SearchStrategy[Any]],
+    max_steps: int,
+    ends: bool,
+) -> Scenario:
+    base = draw(st.sampled_from(begin))
+    clock = watermark = latest = arrived = 0
+    first_mark = draw(st.sampled_from([START_OF_TIME, base])) if late else START_OF_TIME
+    scenario = Scenario(start=Instant(base), watermark=Instant(first_mark))
+    for _ in range(draw(st.integers(1, max_steps))):
+        at = None
+        if draw(st.booleans()):
+            clock += draw(st.integers(0, 8))
+            at = Instant(base + clock * micros)
+        kind = draw(st.sampled_from(["add", "add", "add", "watermark", "clock"]))
+        if kind == "add":
+            bundle = []
+            for _ in range(draw(st.integers(1, 4))):
+                latest += draw(st.integers(0, 6))
+                second = latest - draw(st.integers(0, disorder))
+                if not late:
+                    second = max(second, watermark)
+                elif draw(st.integers(0, 2)) == 2:  # where things collide: at the watermark
+                    second = watermark + draw(st.integers(0, 8))
+                latest = max(latest, second)
+                time = Instant(base + second * micros)
+                value = arrived if values is None else draw(values)
+                more = {name: draw(column) for name, column in columns.items()}
+                bundle.append((value, time, draw(st.sampled_from(keys)), more))
+                arrived += 1
+            scenario = scenario.add(*bundle, at=at)
+        elif kind == "watermark":
+            watermark += draw(st.integers(-3 if late else 0, 12))
+            latest = max(latest, watermark)
+            scenario = scenario.watermark(Instant(base + watermark * micros), at=at)
+        elif at is not None:
+            scenario = scenario.clock(at)
+    return scenario.end() if ends else scenario
+
+
+def _windowing(fields: dict[str, Any]) -> Windowing:
+    try:
+        return Windowing(**fields)
+    except UnsafeTrigger:
+        return Windowing(**(fields | {"trigger": Repeatedly(fields["trigger"])}))
+
+
+def _single(unit: DurationLike) -> dict[type[Any], st.SearchStrategy[Any]]:
+    return {
+        AfterCount: st.builds(AfterCount, st.integers(1, 4)),
+        AfterProcessingTime: st.builds(
+            AfterProcessingTime,
+            durations(least=0, most=10, unit=unit),
+            st.none() | durations(most=7, unit=unit),
+        ),
+    }
+
+
+def _composite(
+    part: st.SearchStrategy[Trigger],
+) -> dict[type[Any], st.SearchStrategy[Any]]:
+    several = st.lists(part, min_size=2, max_size=3)
+    return {
+        AfterWatermark: st.builds(AfterWatermark, st.none() | part, st.none() | part),
+        Repeatedly: st.builds(Repeatedly, part),
+        AfterAny: several.map(lambda parts: AfterAny(*parts)),
+        AfterAll: several.map(lambda parts: AfterAll(*parts)),
+        AfterEach: several.map(lambda parts: AfterEach(*parts)),
+        OrFinally: st.builds(OrFinally, part, part),
+    }
+
+
+def _windows(unit: DurationLike) -> st.SearchStrategy[WindowFunction]:
+    return windows(unit=unit)
+
+
+def _triggers(unit: DurationLike) -> st.SearchStrategy[Trigger]:
+    return triggers(unit=unit)
+
+
+def _of_units(length: DurationLike, micros: int) -> int:
+    return positive_duration(length, "disorder") // micros if length != 0 else 0
+
+
+def _window(start: Instant, size: int) -> Window:
+    return Window(start, Instant(start + size))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _EveryNth:
+    """A trigger's logic such as a user may write: ready once so many elements came."""
+
+    number: int
+
+    def on_element(self, context: TriggerContext, at: int) -> None:
+        context.state = (context.state or 0) + 1
+
+    def ready(self, context: TriggerContext) -> bool:
+        return (context.state or 0) >= self.number
+
+    def on_fire(self, context: TriggerContext) -> bool:
+        context.state = 0
+        return False
+
+    def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
+        context.state = sum(state or 0 for state in states)
+
+
+def _register() -> None:
+    """Have ``from_type`` know the values of the model."""
+    made: dict[type[Any], st.SearchStrategy[Any]] = {
+        Instant: timestamps(),
+        Window: st.builds(_window, timestamps(), durations()),
+        FixedWindows: fixed_windows(),
+        SlidingWindows: sliding_windows(),
+        Sessions: sessions(),
+        CalendarWindows: st.sampled_from(
+            [CalendarWindows(days=1), CalendarWindows(weeks=1), CalendarWindows(months=1)]
+        ),
+        WindowFunction: windows(),
+        Windowing: windowings(),
+        Scenario: scenarios(),
+    }
+    made |= {**_single("1s"), **_composite(triggers(depth=1))}
+    made[CustomTrigger] = st.builds(CustomTrigger, st.builds(_EveryNth, st.integers(1, 4)))
+    for kind, strategy in made.items():
+        st.register_type_strategy(kind, strategy)
+
+
+_register()
