@@ -14,7 +14,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format bench nightly crash fuzz clean
+.PHONY: help demo demo-spark test check format bench notebooks nightly crash fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ format: $(DEV) ## format the code and mend what lint can
 
 bench: $(DEV) ## measure speed
 	$(PY) -m benchmarks $(ARGS)
+
+notebooks: $(DEV) ## execute the notebooks and write their outputs
+	$(PY) -m notebooks.execute $(ARGS)
 
 nightly: $(DEV) ## run the property tests with many examples
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
