@@ -6,6 +6,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 CORE   := $(VENV)/.stamp-core
 SPARK  := $(VENV)/.stamp-spark
 DEV    := $(VENV)/.stamp-dev
+DOCS   := $(VENV)/.stamp-docs
 # Tests run in this many processes; `make test WORKERS=0` runs them in one.
 WORKERS ?= 2
 # Further arguments: `make test ARGS="tests/unit -k calendar"`.
@@ -14,7 +15,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format bench notebooks nightly crash fuzz clean
+.PHONY: help demo demo-spark test check format bench notebooks docs nightly crash fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -42,6 +43,10 @@ bench: $(DEV) ## measure speed
 
 notebooks: $(DEV) ## execute the notebooks and write their outputs
 	$(PY) -m notebooks.execute $(ARGS)
+
+docs: $(DOCS) ## build the site into build/site; works offline once installed
+	$(PY) -m docs.tools.capabilities
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 nightly: $(DEV) ## run the property tests with many examples
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
@@ -75,3 +80,7 @@ $(SPARK): pyproject.toml | $(PY)
 $(DEV): pyproject.toml | $(PY)
 	$(PIP) install -e '.[dev]'
 	@touch $(CORE) $(SPARK) $@
+
+$(DOCS): pyproject.toml | $(PY)
+	$(PIP) install -e '.[docs]'
+	@touch $(CORE) $@

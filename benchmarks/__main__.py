@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from benchmarks import durability, memory_limit, process
+from benchmarks import durability, graphs, memory_limit, process
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
 
@@ -126,6 +126,32 @@ def _process(args: argparse.Namespace) -> None:
         print(f"| {found.case} | {found.per_second:,.0f} | {found.emitted:,} | {found.target} |")
 
 
+def _graphs(args: argparse.Namespace) -> None:
+    print(
+        "| stage boundary | records over it | of the stage before it | of the one behind it "
+        "| target |"
+    )
+    print("|---|---|---|---|---|")
+    for found in graphs.boundaries(args.events, args.rounds, _DATA):
+        print(
+            f"| {found.case} | {found.crossing:,} of {found.events:,} | {found.of_before:.1%} "
+            f"| {found.of_behind:.1%} | ≤ {graphs.BOUNDARY_TARGET:.0%} |",
+            flush=True,
+        )
+    print("\n| partitions of a source | events/s | against one | target |")
+    print("|---|---|---|---|")
+    for partitions, speed, cost in graphs.partitions(args.events, args.rounds, _DATA):
+        print(
+            f"| {partitions:,} | {speed / 1e6:.2f} M | {cost:+.1%} "
+            f"| ≤ {graphs.PARTITIONS_TARGET:.0%} |",
+            flush=True,
+        )
+    print("\n| stage | its watermark behind the newest event, s: mean | most | panes |")
+    print("|---|---|---|---|")
+    for lag in graphs.lags(args.events, _DATA):
+        print(f"| {lag.stage} | {lag.mean:.1f} | {lag.most:.1f} | {lag.panes:,} |", flush=True)
+
+
 _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": _speed,
     "open": _open_windows,
@@ -134,6 +160,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "commits": _commits,
     "memory": _memory,
     "process": _process,
+    "graphs": _graphs,
 }
 
 

@@ -116,6 +116,8 @@ if TYPE_CHECKING:
     from lowwater.triggers import Trigger as Trigger
     from lowwater.triggers import TriggerContext as TriggerContext
     from lowwater.triggers import TriggerLogic as TriggerLogic
+    from lowwater.viz import Diagram as Diagram
+    from lowwater.viz import GraphDiagram as GraphDiagram
     from lowwater.watermark import Ascending as Ascending
     from lowwater.watermark import BoundedDisorder as BoundedDisorder
     from lowwater.watermark import External as External
@@ -172,6 +174,7 @@ _PLACES = {
         "Ascending BoundedDisorder External FinishedFiles ManualWatermark PerPartition Punctuated "
         "Quantile StageWatermark WatermarkEstimator"
     ),
+    "lowwater.viz": "Diagram GraphDiagram",
     "lowwater.windows": (
         "CalendarWindows CustomWindows FixedWindows GlobalWindow Sessions SlidingWindows Window"
     ),

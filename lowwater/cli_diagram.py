@@ -31,6 +31,9 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--stage", help="the stage; the last one unless given")
     parser.add_argument("--column", help="which aggregate panes show; the first unless given")
+    parser.add_argument(
+        "--between", metavar="START..END", help="the event times to show; all unless given"
+    )
     parser.add_argument("--theme", choices=("auto", "light", "dark"), default="auto")
     parser.add_argument(
         "--graph", action="store_true", help="draw the graph of stages and their watermarks instead"
@@ -55,9 +58,21 @@ def run_command(options: argparse.Namespace) -> int:
             graph.save(options.output)
         return 0
     keys = None if options.key is None else [literal(key) for key in options.key]
-    diagram = result.diagram(key=keys, stage=options.stage, column=options.column)
+    between = None if options.between is None else _pair(options.between)
+    diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)
     if options.output is None:
         print(diagram, end="")
     else:
         diagram.with_theme(options.theme).save(options.output)
     return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    start, dots, end = text.partition("..")
+    if not dots:
+        raise InvalidArgument(
+            f"{text!r} is no stretch of time",
+            where="--between",
+            mend="Write START..END, as in 2000-01-01T12:00:00Z..2000-01-01T12:10:00Z",
+        )
+    return start, end

@@ -174,29 +174,35 @@ class Feed:
         self.ended = False
         self.due_at = 0.0
         self._heard_at: int | None = None
+        self._silent_at: int | None = None
+        self._asked_at = START_OF_TIME
         self._came_at: int | None = None
         self._away = False
         self._learned = self._learn()
 
-    def watermark(self, clock: int) -> int:
-        """Return how far event time is known to be complete, by what this source has given."""
+    def watermark(self) -> int:
+        """Return how far event time is known to be complete, by what this source has given.
+
+        Its clock is that of its last answer: while others are read, nobody listens to it.
+        """
         if self.ended:
             return END_OF_TIME
         if self._estimator is None:
             return START_OF_TIME
-        if self._away and clock > START_OF_TIME:
+        if self._away and self._asked_at > START_OF_TIME:
             self._away = False
-            excuse_silence(self._estimator, clock)
-        return self._estimator.current(clock)
+            excuse_silence(self._estimator, self._asked_at)
+        return self._estimator.current(self._asked_at)
 
-    def is_idle(self, clock: int) -> bool:
-        """Whether the others wait no more for this source, which has given nothing for so long."""
+    def is_idle(self) -> bool:
+        """Whether the others wait no more for this source, which has given nothing for so long.
+
+        That it has nothing is known when it is asked, and not while only others are.
+        """
         after = self.read.idle_after_us
-        if after is None or self.ended:
+        if after is None or self.ended or self._heard_at is None or self._silent_at is None:
             return False
-        if self._heard_at is None:  # a run that begins, or goes on, listens from now on
-            self._heard_at = clock
-        return clock - self._heard_at >= after
+        return self._silent_at - self._heard_at >= after
 
     @property
     def heard_at(self) -> int | None:
@@ -211,7 +217,7 @@ class Feed:
         silent = ""
         if since is not None and since < clock:
             silent = f"silent since {format_instant(since)}"
-            if self.is_idle(clock):
+            if self.is_idle():
                 silent = f"idle since {format_instant(since)}, and so are the others"
         return holder_of(self._estimator) or silent or "its latest elements"
 
@@ -239,7 +245,8 @@ class Feed:
 
     def observe(self, piece: Piece, clock: int) -> None:
         """Have the watermark's estimator see a bundle."""
-        self._heard_at = clock
+        self._heard_at = self._asked_at = clock
+        self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(piece.batch.bundle(piece.times, piece.start, clock))
 
@@ -263,6 +270,7 @@ class Feed:
             "learned": self._learned if self.bundles_done else self._learn(),
             "estimator": None if self._estimator is None else self._estimator.remember(),
             "ended": self.ended,
+            "heard": [self._heard_at, self._silent_at],
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -277,6 +285,8 @@ class Feed:
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
             self._away = isinstance(self._clock, WallClock)
+        if not isinstance(self._clock, WallClock):  # which went on while nobody listened
+            self._heard_at, self._silent_at = known.get("heard", (None, None))
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
@@ -355,8 +365,16 @@ class Feed:
             times = checked.bundle.times[cut.start : cut.stop]
             yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
 
-    def rest(self, seconds: float) -> None:
-        """Note that the source will not look for more so soon; others are read meanwhile."""
+    def rest(self, seconds: float, clock: int) -> None:
+        """Note that there was nothing, and when the source will look again.
+
+        Others are read meanwhile. A run that begins, or goes on, listens from now on.
+        """
+        self._asked_at = max(self._asked_at, clock)
+        if clock > START_OF_TIME:
+            self._silent_at = clock
+            if self._heard_at is None:
+                self._heard_at = clock
         self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 

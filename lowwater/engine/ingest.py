@@ -59,6 +59,7 @@ class Ingest:
         ids: Names of the columns of record ids, which must not be null either.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds; those further
             ahead are unusable and do not move the watermark. ``None``: any distance.
+        sound_keys: Key columns that are known to hold nothing but what can be a key.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Ingest:
         timezone: str | None = None,
         ids: tuple[str, ...] = (),
         max_ahead_us: int | None = None,
+        sound_keys: tuple[str, ...] = (),
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -86,6 +88,7 @@ class Ingest:
         self._timezone = timezone
         self._max_ahead = max_ahead_us
         self._gates = {name: ValueGate(name, need) for name, need in needs.items()}
+        self._sound_keys = frozenset(sound_keys)
         self._seen = 0
 
     def remember(self) -> dict[str, Any]:
@@ -123,7 +126,7 @@ class Ingest:
         """
         problems = Problems()
         times = event_times(self._column(records, self._time), self._time, self._timezone, problems)
-        keys = tuple(check_key(self._column(records, k), k, problems) for k in self._keys)
+        keys = tuple(self._key(records, name, problems) for name in self._keys)
         ids = tuple(check_key(self._column(records, k), k, problems, "id") for k in self._ids)
         values = {
             name: gate.admit(self._column(records, name), problems)
@@ -140,6 +143,10 @@ class Ingest:
         if self._raise:
             self._stop(records, problems, first, where)
         return self._sift(records, Bundle(times, keys, values), ids, problems, where)
+
+    def _key(self, records: Records, name: str, problems: Problems) -> Column:
+        column = self._column(records, name)
+        return column if name in self._sound_keys else check_key(column, name, problems)
 
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)

@@ -12,7 +12,7 @@ from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.ingest import Ingest, OnError
 from lowwater.engine.sources import Source
-from lowwater.engine.stateless import Step
+from lowwater.engine.stateless import Filter, Step
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import UnsupportedByRunner
 from lowwater.watermark import WatermarkEstimator
@@ -38,6 +38,7 @@ class Plan:
         aggregates: What panes show, by name.
         watermark: How the watermark is guessed; ``None``: there is none until the input ends.
         deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
+        max_ahead_us: How far beyond the clock an event time may be; ``None``: as far as it likes.
     """
 
     source: Source
@@ -50,6 +51,7 @@ class Plan:
     aggregates: Mapping[str, AggregateSpec]
     watermark: WatermarkEstimator | None
     deduplication: Deduplication | None = None
+    max_ahead_us: int | None = None
 
     @classmethod
     def of(cls, stage: Stage, runner: str) -> Plan:
@@ -84,6 +86,7 @@ class Plan:
             aggregates=work.aggregates,
             watermark=origin.watermark,
             deduplication=stage.deduplication,
+            max_ahead_us=origin.max_ahead_us,
         )
 
     def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
@@ -105,8 +108,16 @@ def gate_of(flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | Non
     """
     return _gate(
         flow.time, flow.timezone, stage.keys, stage.work, stage.deduplication, on_error,
-        max_ahead_us,
+        max_ahead_us, _sound_keys(flow),
     )  # fmt: skip
+
+
+def _sound_keys(flow: Flow) -> tuple[str, ...]:
+    """Return columns that were keys before, and that no step has touched: they can be keys."""
+    origin = flow.origin
+    if not isinstance(origin, Stage) or not isinstance(origin.work, Windowed):
+        return ()
+    return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
 
 
 def _gate(
@@ -117,6 +128,7 @@ def _gate(
     deduplication: Deduplication | None,
     on_error: OnError,
     max_ahead_us: int | None,
+    sound_keys: tuple[str, ...] = (),
 ) -> Ingest:
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
@@ -129,6 +141,7 @@ def _gate(
         timezone=timezone,
         ids=() if deduplication is None else deduplication.columns,
         max_ahead_us=max_ahead_us,
+        sound_keys=sound_keys,
     )
 
 

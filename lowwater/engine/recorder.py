@@ -235,7 +235,7 @@ class Recorder:
         heard = feed.heard_at
         stands = TracedSource(
             Instant(clock),
-            Instant(feed.watermark(clock)),
+            Instant(feed.watermark()),
             idle,
             "the input has ended" if feed.ended else feed.holder(clock),
             None if heard is None else Instant(heard),

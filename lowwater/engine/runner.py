@@ -148,6 +148,10 @@ class LocalRun:
             run.save(batch)
         return {
             "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
+            "between": {
+                self.graph.name_of(stage): [gate.ingest.remember() for gate in gates]
+                for stage, gates in zip(self.graph.stages, self._between, strict=True)
+            },
             "metrics": self.metrics.remember(),
             "ended": self._ended,
         }
@@ -165,6 +169,10 @@ class LocalRun:
             return
         for feed in self._feeds:
             feed.resume(known["feeds"][self.graph.name_of(feed.read)])
+        for stage, gates in zip(self.graph.stages, self._between, strict=True):
+            told = known["between"][self.graph.name_of(stage)]
+            for gate, learned in zip(gates, told, strict=True):
+                gate.ingest.resume(learned)
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
 
@@ -242,20 +250,21 @@ class LocalRun:
         left = [feed for feed in self._feeds if not feed.ended]
         if len(left) < 2:
             return left[0] if left else None
-        clock = self._clock
-        at = [None if feed.is_idle(clock) else feed.watermark(clock) for feed in left]
+        if (begun := next((feed for feed in left if feed.bundles_done), None)) is not None:
+            return begun  # a run before this one was stopped in the midst of its batch
+        at = [None if feed.is_idle() else feed.watermark() for feed in left]
         may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
         ready = [place for place in may if left[place].due_at <= now]
         if not ready:
             return left[min(may, key=lambda place: left[place].due_at)]
-        return left[min(ready, key=lambda place: left[place].watermark(clock))]
+        return left[min(ready, key=lambda place: left[place].watermark())]
 
     def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            feed.rest(records.rest_seconds)
-            self._now = feed.idle()
+            self._move_clock(feed.idle())
+            feed.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._look()
         resumed = feed.bundles_done
@@ -276,10 +285,10 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._now = feed.now(piece)
+            self._move_clock(feed.now(piece))
             for part in piece.parts:
                 self._stages[part.stage].hand(part)
-            feed.observe(piece, self._now)
+            feed.observe(piece, self._clock)
             feed.taken += len(piece.times)
             if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
                 feed.bundles_done = done
@@ -323,12 +332,16 @@ class LocalRun:
 
     def _source_watermark(self, feed: Feed) -> int:
         """Return a source's watermark; an idle one keeps up with those that are not."""
-        clock = self._clock
-        at = feed.watermark(clock)
-        if not feed.is_idle(clock):
+        at = feed.watermark()
+        if not feed.is_idle():
             return at
-        others = [one for one in self._feeds if not (one.ended or one.is_idle(clock))]
-        return max(at, min((one.watermark(clock) for one in others), default=at))
+        others = [one for one in self._feeds if not (one.ended or one.is_idle())]
+        return max(at, min((one.watermark() for one in others), default=at))
+
+    def _move_clock(self, now: int | None) -> None:
+        """Move the clock forward; with ``None``, or to an earlier instant, it stays (S-T4)."""
+        if now is not None:
+            self._now = max(now, self._clock)
 
     @property
     def _clock(self) -> int:
@@ -343,7 +356,10 @@ class LocalRun:
                     continue
                 if given.admitted.errors:
                     yield self._dead_letters(given.admitted.errors)
-                for part in given.parts(self._bundle_size):
+                # A pane and the one it takes back come together: what is shown in between, the
+                # next stage would show without either (S-C5).
+                size = len(given.admitted.bundle) or 1 if gate.signed else self._bundle_size
+                for part in given.parts(size):
                     self._stages[gate.stage].hand(part)
 
     def _is_advancing(self) -> bool:
@@ -383,7 +399,7 @@ class LocalRun:
         """Record where sources and stages stand after a turn."""
         clock = self._clock
         for feed in self._feeds:
-            recorder.stood(feed, clock, idle=not feed.ended and feed.is_idle(clock))
+            recorder.stood(feed, clock, idle=feed.is_idle())
         held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:
             operator = run.operator

@@ -127,10 +127,29 @@ def check_adds_up(flows: tuple[Flow, ...]) -> None:
             _check_counted_once(windowing)
 
 
+def check_taken_back_in_time(flows: tuple[Flow, ...]) -> None:
+    """Raise if panes may be taken back when a window of the next stage is gone (S-C7)."""
+    for flow in flows:
+        windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
+        if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
+            continue
+        if _shows_again(windowing):
+            raise InvalidArgument(
+                f"the stage before takes panes back, and its timestamps={windowing.timestamps!r}: "
+                "a pane stops holding the watermark once it is shown, and would be taken back "
+                "when the window it fell into here is gone",
+                where="window",
+                mend='Use timestamps="end" there, or accumulation="discarding"',
+            )
+
+
+def _shows_again(windowing: Windowing) -> bool:
+    """Whether a window may be shown more than once."""
+    return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
+
+
 def _check_counted_once(windowing: Windowing) -> None:
-    if windowing.mode != "accumulating":
-        return
-    if outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times <= 1:
+    if windowing.mode != "accumulating" or not _shows_again(windowing):
         return
     raise InvalidArgument(
         "the stage before shows accumulating panes, and may show a window more than once: each "

@@ -43,6 +43,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 }
 _RUN_FIELDS: dict[str, tuple[type, ...]] = {
     "feeds": (dict,),
+    "between": (dict,),
     "metrics": (dict,),
     "ended": (bool,),
 }

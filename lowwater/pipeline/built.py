@@ -14,7 +14,7 @@ from lowwater.engine.graph import Graph, Stage, Windowed
 from lowwater.engine.pane_table import empty_panes
 from lowwater.engine.plan import Plan
 from lowwater.engine.stateless import BatchFunction, RecordFunction
-from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink
@@ -146,17 +146,14 @@ class Pipeline:
             UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
         """
         try:
-            from lowwater.engine.spark.query import SparkOptions, panes_on_spark
+            from lowwater.engine.spark.options import options_of
+            from lowwater.engine.spark.query import panes_on_spark
         except ImportError as error:
             raise UnsupportedByRunner(
                 f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
             ) from error
-        known = SparkOptions.__dataclass_fields__
-        for name in options:
-            if name not in known:
-                raise InvalidArgument(f"there is no option {name!r}", mend=nearest(name, known))
         plan = Plan.of(self._stage, "to_spark")
-        return panes_on_spark(spark, plan, SparkOptions(**options), self._clock)
+        return panes_on_spark(spark, plan, options_of(options), self._clock)
 
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
         """Go on with the panes as records: see :meth:`Stream.filter`."""

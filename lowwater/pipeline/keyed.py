@@ -19,6 +19,7 @@ from lowwater.pipeline._checks import (
     STEPS,
     check_adds_up,
     check_lateness,
+    check_taken_back_in_time,
     checked_aggregate,
     inherited_lateness,
     no_records,
@@ -103,6 +104,7 @@ class KeyedStream:
 
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
+        check_taken_back_in_time(self._stream._flows)
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline.built import Pipeline
     from lowwater.pipeline.keyed import KeyedStream
     from lowwater.pipeline.streams import Key, Stream
+    from lowwater.viz import GraphDiagram
 
 
 @final
@@ -136,6 +137,12 @@ class Processed:
     def to_mermaid(self) -> str:
         """Return the graph of stages as Mermaid text."""
         return mermaid_graph(Graph.of([self._stage]))
+
+    def graph(self) -> GraphDiagram:
+        """Return the graph of stages as a picture."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(Graph.of([self._stage]))
 
     def run(self, **options: Unpack[RunOptions]) -> Iterator[Element]:
         """Run, and give what is emitted to this output one by one as it comes."""

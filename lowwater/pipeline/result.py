@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
     from lowwater.viz import Diagram, GraphDiagram
+    from lowwater.viz.compose import Between
 
 
 @final
@@ -130,7 +131,12 @@ class Result:
         return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
 
     def diagram(
-        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
     ) -> Diagram:
         """Return the picture of event time by processing time; needs ``trace=True``.
 
@@ -138,10 +144,11 @@ class Result:
             key: The key to show, or a list of keys; the busiest six unless given.
             stage: The name of the stage; the last one unless given.
             column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
         """
         from lowwater.viz import Diagram
 
-        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks at the end."""

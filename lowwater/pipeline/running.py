@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
     from lowwater.viz import Diagram, GraphDiagram
+    from lowwater.viz.compose import Between
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -212,7 +213,12 @@ class Panes(Iterator[Pane]):
         return to_frame(self.trace)
 
     def diagram(
-        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
     ) -> Diagram:
         """Return the picture of event time by processing time; needs ``trace=True``.
 
@@ -220,10 +226,11 @@ class Panes(Iterator[Pane]):
             key: The key to show, or a list of keys; the busiest six unless given.
             stage: The name of the stage; the last one unless given.
             column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
         """
         from lowwater.viz import Diagram
 
-        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks now."""
@@ -263,7 +270,12 @@ class PaneBatches(Iterator[PaneBatch]):
         return self._outcomes.trace()
 
     def diagram(
-        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
     ) -> Diagram:
         """Return the picture of event time by processing time; needs ``trace=True``.
 
@@ -271,10 +283,11 @@ class PaneBatches(Iterator[PaneBatch]):
             key: The key to show, or a list of keys; the busiest six unless given.
             stage: The name of the stage; the last one unless given.
             column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
         """
         from lowwater.viz import Diagram
 
-        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks now."""

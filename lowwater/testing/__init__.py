@@ -18,5 +18,9 @@ from lowwater.testing.orders import rebundled as rebundled
 from lowwater.testing.orders import reordered as reordered
 from lowwater.testing.orders import waiting as waiting
 from lowwater.testing.replay import replay as replay
+from lowwater.testing.runner_kit import check_runner as check_runner
+from lowwater.testing.runner_kit import runner_cases as runner_cases
 from lowwater.testing.scenario import Scenario as Scenario
 from lowwater.testing.scenario import ScenarioRun as ScenarioRun
+from lowwater.testing.trigger_kit import check_trigger as check_trigger
+from lowwater.testing.window_kit import check_window_function as check_window_function

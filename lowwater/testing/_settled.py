@@ -79,22 +79,6 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
             )
 
 
-def require_settled_inputs(pipeline: Pipeline, law: str) -> None:
-    """Raise if a stage shows a window several times to the next one and takes nothing back."""
-    for stage in windowed_stages(pipeline)[:-1]:
-        windowing = _windowing(stage)
-        late = windowing.lateness_us > 0
-        times = outlook(windowing.trigger, late_possible=late).times
-        if times > 1 and windowing.mode != "retracting":
-            raise InvalidArgument(
-                f"the next stage counts each pane of a stage that may show a window more than once "
-                f"({windowing.trigger!r}, {windowing.mode}), and how often it does depends on how "
-                "elements arrive",
-                where=law,
-                mend='Use accumulation="retracting" in all stages but the last, or test one stage',
-            )
-
-
 def compare(
     one: tuple[Probed, Final], other: tuple[Probed, Final], names: tuple[str, str]
 ) -> Iterator[str]:

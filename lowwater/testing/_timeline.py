@@ -18,12 +18,12 @@ def timeline(scenario: Scenario, panes: Sequence[Pane] = ()) -> str:
     Elements are ``o`` at their event times, or their number where several are at one place; the
     watermark is ``|``; what is below it is dotted. Panes are ``[===)`` over their windows.
 
-    >>> scenario = Scenario().add((5, "12:00:26", "A")).watermark("12:01:00")
+    >>> scenario = Scenario().add((5, "12:00:26", "A")).watermark("12:00:50")
     >>> print(timeline(scenario.add((7, "12:00:40", "A"))))
-    12:00:26                                12:01:00
+    12:00:26                                12:00:50
     o                                                add 5@A
-    ...............................................| watermark 12:01:00
-    ...................o...........................| add 7@A late
+    ...............................................| watermark 12:00:50
+    ...........................o...................| add 7@A late
     """
     points = _points(scenario)
     if not points:

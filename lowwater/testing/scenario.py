@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
     from lowwater.viz import Diagram
+    from lowwater.viz.compose import Between
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
 """``(value, event time, key)``, and perhaps a mapping of more columns."""
@@ -322,7 +323,12 @@ class ScenarioRun:
         return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
 
     def diagram(
-        self, *, key: Any = None, stage: str | None = None, column: str | None = None
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
     ) -> Diagram:
         """Return the picture of event time by processing time; needs ``run(trace=True)``.
 
@@ -330,10 +336,11 @@ class ScenarioRun:
             key: The key to show, or a list of keys; the busiest six unless given.
             stage: The name of the stage; the last one unless given.
             column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
         """
         from lowwater.viz import Diagram
 
-        return Diagram.of(self.trace, key=key, stage=stage, column=column)
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the trace as a tidy pandas DataFrame; needs ``run(trace=True)``.

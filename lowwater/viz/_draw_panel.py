@@ -16,14 +16,15 @@ _STYLES = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late", "OPEN": "open"
 _MOST_LARGE = 60
 """Above so many elements in a panel each is a dot without its value."""
 _MOST_LABELS = 150
-_FEW_BOXES = 24
-"""Above so many panes in a panel labels stay inside their boxes, and retractions have none."""
+_PER_BOX = 28.0
+"""With fewer pixels of width for each pane labels stay in their boxes; retractions have none."""
 _RADIUS = 9.0
 _VALUE, _TIMING = 13.0, 9.5
 _LINE = 1.5
 _SLACK = 3.0
-_FORM_COST = 50.0
-"""What it costs to write a label on two lines; and twice that, to leave its timing out."""
+_NARROWEST_BRACKET = 8.0
+_FORM_COSTS = (0.0, 50.0, 170.0)
+"""What it costs to write a label on one line, on two lines, and without its timing."""
 
 
 @final
@@ -49,7 +50,7 @@ class PanelDrawing:
         self._scene, self._panel, self._area = scene, panel, area
         self._across, self._up = across, up
         self._room = Room(Area(area.left + 1, area.top + 1, area.right - 1, area.bottom - 1))
-        self._few = len(panel.boxes) <= _FEW_BOXES
+        self._few = len(panel.boxes) * _PER_BOX <= area.right - area.left
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes, the hindmost first."""
@@ -136,6 +137,8 @@ class PanelDrawing:
             y = self._up(bracket.y)
             since = self._scene.y.clip(bracket.y)
             left, right = self._across(bracket.left), self._across(bracket.right)
+            if right - left < _NARROWEST_BRACKET:
+                continue
             points = ((left, y + 5), (left, y - 2), (right, y - 2), (right, y + 5))
             yield Path(points, "bracket", since=since, title=bracket.title)
             for at, (start, end) in enumerate(bracket.parts):
@@ -153,13 +156,20 @@ class PanelDrawing:
 
     def _marks(self) -> Iterator[Shape]:
         large = len(self._panel.marks) <= _MOST_LARGE and not self._panel.cells
+        placed: list[list[float]] = []  # of each large one: left, right, middle; dots beside it
         for mark in self._panel.marks:
             x, y = self._across(mark.x), self._up(mark.y)
             area = mark_area(mark, x, y, _RADIUS)
             if large and self._room.is_free(area):
                 self._room.take(area)
+                placed.append([area.left, area.right, y])
                 yield from mark_shapes(mark, x, y, _RADIUS, mark.y)
             else:
+                for sign in placed:
+                    # Where a value is written already, the dot stands beside it.
+                    if sign[0] < x + 3 and x - 3 < sign[1] and abs(sign[2] - y) < _RADIUS:
+                        x = sign[1] + 3
+                        sign[1] += 7
                 self._room.take(Area(x - 4, y - 4, x + 4, y + 4))
                 yield from dot_shapes(mark, x, y, mark.y)
             yield from self._beyond(mark, x, y)
@@ -181,7 +191,7 @@ class PanelDrawing:
         value, timing = text_width(box.value, _VALUE) * BOLD, text_width(box.label, _TIMING)
         sizes = [(value + 5 + timing, 15.0), (max(value, timing), 26.0), (value, 13.0)]
         found = [
-            (cost + _FORM_COST * form, place, form)
+            (cost + _FORM_COSTS[form], place, form)
             for form, (wide, high) in enumerate(sizes)
             for cost, place in _places(area, wide, high, outside=self._few)
         ]
@@ -204,7 +214,11 @@ class PanelDrawing:
         y = self._up(retraction.y)
         area = Area(self._across(retraction.left), y, self._across(retraction.right), y + 22)
         wide = text_width(retraction.value, 11.5) * BOLD
-        found = list(_places(area, wide, 14, outside=True))
+        # Above its line it would be read as the next firing's.
+        found = [
+            (cost + (300 if place.top < y else 0), place)
+            for cost, place in _places(area, wide, 14, outside=True)
+        ]
         chosen = self._room.place(found)
         if chosen is not None:
             _, place = found[chosen]

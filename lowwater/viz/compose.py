@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from lowwater.engine.trace import StageTrace
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    InstantLike,
+    format_duration,
+    instant,
+)
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import move_title
+from lowwater.windows import Window
+
+Between: TypeAlias = tuple[InstantLike, InstantLike]
 
 MOST_KEYS = 6
 """How many keys are shown unless the caller names them."""
@@ -23,7 +33,11 @@ _AIR = 30
 
 
 def compose(
-    trace: StageTrace, *, keys: Sequence[Any] | None = None, column: str | None = None
+    trace: StageTrace,
+    *,
+    keys: Sequence[Any] | None = None,
+    column: str | None = None,
+    between: Between | None = None,
 ) -> Scene:
     """Return the scene of a stage. O(n log n) in elements and panes.
 
@@ -31,15 +45,20 @@ def compose(
         trace: What the stage was given and what it did.
         keys: Which keys to show, in order; unless given the busiest, in order of appearance.
         column: Which aggregate panes show; unless given the first.
+        between: First event time shown, and the first that is not; all unless given.
 
     Raises:
-        InvalidArgument: There is no such aggregate, or nothing is known of a key.
+        InvalidArgument: There is no such aggregate, nothing is known of a key, or ``between`` is
+            no stretch of time.
     """
+    stretch = None if between is None else _stretch(between)
+    trace = trace if stretch is None else _within(trace, stretch)
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
     chosen, left_out = _keys(trace, keys)
     moments = Moments.of(trace)
-    x, y = _x_span(trace), _y_span(moments)
+    x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
+    y = _y_span(moments)
     watermark = tuple(_watermark(trace, moments.moves))
     panels: list[Panel] = []
     for key in chosen:
@@ -85,6 +104,39 @@ def _keys(trace: StageTrace, keys: Sequence[Any] | None) -> tuple[list[Hashable]
                 mend=f"Known: {known}",
             )
     return list(dict.fromkeys(map(hashable, keys))), 0
+
+
+def _stretch(between: Between) -> Span:
+    if not isinstance(between, (tuple, list)) or len(between) != 2:
+        raise InvalidArgument(
+            f"{describe('between', between)} is not a pair of instants",
+            where="diagram(between=)",
+            mend='Write, say, between=("2000-01-01T12:00:00Z", "2000-01-01T12:10:00Z")',
+        )
+    low, high = (instant(at, name="between") for at in between)
+    if low >= high:
+        raise InvalidArgument(
+            f"between ends at {high}, not after it begins at {low}",
+            where="diagram(between=)",
+            mend="Give the earlier instant first",
+        )
+    return Span(low, high)
+
+
+def _within(trace: StageTrace, stretch: Span) -> StageTrace:
+    """Return what belongs to a stretch of event time: elements in it, windows that touch it."""
+
+    def touches(window: Window) -> bool:
+        return window.start < stretch.high and window.end > stretch.low
+
+    shown = [at for at, pane in enumerate(trace.panes) if touches(pane.window)]
+    return replace(
+        trace,
+        elements=tuple(e for e in trace.elements if stretch.low <= e.time < stretch.high),
+        merges=tuple(merge for merge in trace.merges if touches(merge.into)),
+        panes=tuple(trace.panes[at] for at in shown),
+        pane_orders=tuple(trace.pane_orders[at] for at in shown),
+    )
 
 
 def _x_span(trace: StageTrace) -> Span:

@@ -9,7 +9,7 @@ from typing import Any, final
 from lowwater.engine.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.viz.compose import compose
+from lowwater.viz.compose import Between, compose
 from lowwater.viz.layout import lay_out
 from lowwater.viz.palette import Theme
 from lowwater.viz.saving import save_picture
@@ -47,19 +47,27 @@ class Diagram:
             )
 
     @classmethod
-    def of_stage(cls, trace: StageTrace, *, key: Any = None, column: str | None = None) -> Diagram:
+    def of_stage(
+        cls,
+        trace: StageTrace,
+        *,
+        key: Any = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
         """Return the diagram of one stage.
 
         Args:
             trace: What was recorded of the stage.
             key: The key to show, or a list of keys; the busiest six unless given.
             column: Which aggregate panes show; the first unless given.
+            between: First event time shown, and the first that is not; all unless given.
 
         Raises:
             InvalidArgument: There is no such key or aggregate.
         """
         keys = None if key is None else key if isinstance(key, list) else [key]
-        return cls(compose(trace, keys=keys, column=column))
+        return cls(compose(trace, keys=keys, column=column, between=between))
 
     @classmethod
     def of(
@@ -69,9 +77,10 @@ class Diagram:
         key: Any = None,
         stage: str | None = None,
         column: str | None = None,
+        between: Between | None = None,
     ) -> Diagram:
         """Return the diagram of a stage of a run; of the last unless named."""
-        return cls.of_stage(trace.stage(stage), key=key, column=column)
+        return cls.of_stage(trace.stage(stage), key=key, column=column, between=between)
 
     def with_theme(self, theme: Theme) -> Diagram:
         """Return the same diagram for light or dark paper, whatever the reader's system says."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import final
 
-from lowwater.engine.graph import Graph, Stage
-from lowwater.engine.metrics import Metrics, StageMetrics
+from lowwater.engine.graph import Graph
+from lowwater.engine.metrics import Metrics
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.pipeline.explain import summary_texts
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
@@ -68,14 +68,15 @@ class GraphDiagram:
             graph: Sources and stages.
             metrics: Those of a run, for the watermarks; ``None`` for a pipeline that has not run.
         """
-        parts = (*graph.reads, *graph.stages)
-        number = {id(part): at for at, part in enumerate(parts)}
-        nodes = [Node(graph.name_of(r), (repr(r.source),), (), True) for r in graph.reads]
+        number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
+        nodes = [
+            _node(graph.name_of(read), (repr(read.source),), metrics, is_source=True)
+            for read in graph.reads
+        ]
         edges: list[tuple[int, int, str]] = []
         for stage in graph.stages:
-            name = graph.name_of(stage)
-            known = None if metrics is None else metrics.stages.get(name)
-            nodes.append(_stage_node(name, stage, known))
+            lines = tuple(summary_texts(stage))
+            nodes.append(_node(graph.name_of(stage), lines, metrics, is_source=False))
             by = f"by {', '.join(stage.key_names)}"
             edges += [(number[id(flow.origin)], number[id(stage)], by) for flow in stage.inputs]
         return cls(tuple(nodes), tuple(dict.fromkeys(edges)))
@@ -124,14 +125,21 @@ def watermark_text(watermark: int) -> str:
     return ends.get(watermark) or format_instant(watermark)
 
 
-def _stage_node(name: str, stage: Stage, metrics: StageMetrics | None) -> Node:
+def _node(name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool) -> Node:
     marks: list[str] = []
-    if metrics is not None:
-        marks.append(f"watermark in: {watermark_text(metrics.watermark)}")
-        marks.append(f"watermark out: {watermark_text(metrics.output_watermark)}")
-        if metrics.open_windows:
-            marks.append(f"open windows: {metrics.open_windows:,}")
-    return Node(name, tuple(summary_texts(stage)), tuple(marks), False)
+    for known in () if metrics is None else metrics.watermarks():
+        if known.stage != name:
+            continue
+        if known.input != known.output:
+            marks.append(f"watermark in: {watermark_text(known.input)}")
+        out = "watermark" if is_source or known.input == known.output else "watermark out"
+        marks.append(f"{out}: {watermark_text(known.output)}")
+        if known.held_by is not None and known.output != END_OF_TIME:
+            marks.append(f"held by {known.held_by}")
+    stage = None if metrics is None else metrics.stages.get(name)
+    if stage is not None and stage.open_windows:
+        marks.append(f"open windows: {stage.open_windows:,}")
+    return Node(name, lines, tuple(marks), is_source)
 
 
 def _lay_out(diagram: GraphDiagram) -> Picture:
@@ -203,4 +211,7 @@ def _arrow(way: list[Area], by: str) -> Iterator[Shape]:
     tip = ((end[0] - 5, end[1] - 9), end, (end[0] + 5, end[1] - 9))
     yield Line(tip, "arrow-head", True)
     (a, b), (c, d) = list(pairwise((*points, end)))[-1]
-    yield Label((a + c) / 2 + 8, (b + d) / 2 + 3, fitted(by, 200, 10), "quiet", 10)
+    # Below a slanting line there is room on the side it comes from.
+    side = -1 if a < c - 1 else 1
+    x, y = (a + c) / 2 + 8 * side, (b + d) / 2 + (10 if abs(a - c) > 1 else 3)
+    yield Label(x, y, fitted(by, 200, 10), "quiet", 10, "end" if side < 0 else "start")

@@ -31,6 +31,7 @@ _MEANS = {
 }
 _LEAST_WIDTH, _LEAST_PLOT = 60, 30
 _DENSE = ".:*#"
+_SPARSE = 3
 _Happening = Mark | Box | Retraction | Bracket | Cell | WatermarkStep
 
 
@@ -76,6 +77,8 @@ class _Timeline:
             for edge in (box.left, box.right)
             if edge in scene.x
         }
+        if len(self._edges) > self._columns // _SPARSE:
+            self._edges = set()  # they would be a wall, not marks on a scale
 
     def lines(self) -> Iterator[str]:
         scene = self._scene

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+LANGUAGES = {"python", "text", "sh", "mermaid"}  # of which Python runs
 RULE = re.compile(r"\*\*(S-[A-Z]\d+)\*\*")
 
 
@@ -26,29 +27,42 @@ def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
     return examples
 
 
-@pytest.mark.parametrize(("code", "shown"), _examples())
-def test_readme_examples_run(code: str, shown: str | None) -> None:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
-    if shown is not None:
-        assert printed.getvalue() == shown
+def pages(*, spark: bool) -> list[str]:
+    """Return the pages with examples: those that need Spark, which tests/spark runs, or not."""
+    every = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+    every.append("README.md")
+    code = {page: "".join(code for code, _ in _examples(page)) for page in every}
+    return [page for page in every if code[page] and ("pyspark" in code[page]) is spark]
 
 
-@pytest.mark.parametrize("page", ["docs/durable.md", "docs/process.md", "docs/watermarks.md"])
+def run_page(page: str) -> None:
+    """Run the examples of a page one after the other, and compare what they print."""
+    names: dict[str, object] = {"__name__": "page"}
+    for code, shown in _examples(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), names)
+        assert printed.getvalue() == (shown or ""), code
+
+
+@pytest.mark.parametrize("page", pages(spark=False))
 def test_the_examples_of_a_page_run_one_after_the_other(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    examples = _examples(page)
-    assert any(shown is not None for _, shown in examples)
-    for code, shown in examples:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, page, "exec"), names)
-        if shown is not None:
-            assert printed.getvalue() == shown
+    run_page(page)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_no_block_of_code_is_left_out(path: Path) -> None:
+    text = path.read_text()
+    assert {language for language, _ in BLOCK.findall(text)} <= LANGUAGES
+    assert text.count("```") == 2 * len(BLOCK.findall(text)), "a block without a plain language"
+
+
+def test_there_are_pages_of_each_kind() -> None:
+    assert "docs/tutorial.md" in pages(spark=False)
+    assert "docs/spark.md" in pages(spark=True)
 
 
 def test_readme_has_examples() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowwater.engine import _emission, operator
+from lowwater.engine import _emission, _merging, operator
 from lowwater.engine._aggregation import Aggregation
+from lowwater.engine._holds import Holds
 from lowwater.engine._shown import ShownPanes
 from lowwater.engine._window_state import WindowState
 from lowwater.engine.columns import Column
@@ -107,7 +108,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a hold is let go early", "check_order_insensitive")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WindowOperator, "_hold_times", lambda self, rows: np.full(len(rows), END_OF_TIME))
+    patch.setattr(Holds, "lowest", lambda self, low: low)
 
 
 @mutant("the accumulator is not reset in discarding mode", "check_no_loss")
@@ -196,7 +197,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("elements are fed to the window of the next one's key", "check_batch_equal")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = operator.place_plain
+    right = _merging.place_plain
 
     def place(state: Any, keys: Any, start: Any, end: Any) -> Any:
         return right(state, np.roll(keys, 1), start, end)

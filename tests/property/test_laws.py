@@ -1,4 +1,8 @@
-"""Laws of panes that need no second engine; the oracle keeps them too."""
+"""Laws of panes that need no second engine; the oracle keeps them too.
+
+Where a shipped law states the same, the engine is held to that one, in ``test_laws_hold.py``, and
+here it is the oracle alone.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,15 @@ from lowwater.time import Instant
 from lowwater.triggers import AfterWatermark, Repeatedly
 from lowwater.windows import CustomWindows, Sessions
 from tests.property import strategies as own
-from tests.property.runs import BOTH, Run, plain, shown
+from tests.property.runs import BOTH, Run, by_oracle, plain, shown
 
 Case = tuple[Windowing, Scenario]
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 both = pytest.mark.parametrize("run", BOTH)
+oracle_alone = pytest.mark.parametrize("run", [by_oracle])
 
 
-@both
+@oracle_alone
 @given(case=own.cases(own.windowings(accumulation="discarding")))
 @EXAMPLES
 def test_discarding_panes_and_late_records_partition_the_input(run: Run, case: Case) -> None:
@@ -69,7 +74,7 @@ def test_accumulating_is_the_union_of_discarding(run: Run, case: Case) -> None:
         assert total.value == so_far[new.key, new.window]
 
 
-@both
+@oracle_alone
 @given(case=own.cases())
 @EXAMPLES
 def test_retractions_telescope(run: Run, case: Case) -> None:
@@ -93,7 +98,7 @@ def test_retractions_telescope(run: Run, case: Case) -> None:
     assert next(firings, None) is None
 
 
-@both
+@oracle_alone
 @given(case=own.cases(own.windowings(own.not_merging(), accumulation="accumulating")))
 @EXAMPLES
 def test_labels(run: Run, case: Case) -> None:
@@ -173,7 +178,7 @@ def _perfect(draw: st.DrawFn, windowing: Windowing, elements: Any) -> Scenario:
     return scenario.end()
 
 
-@both
+@oracle_alone
 @given(case=arrivals())
 @EXAMPLES
 def test_on_time_panes_do_not_depend_on_the_order_of_arrival(run: Run, case: Any) -> None:
@@ -202,7 +207,7 @@ def _split(scenario: Scenario) -> Scenario:
     return split
 
 
-@both
+@oracle_alone
 @given(
     case=own.cases(
         own.windowings(

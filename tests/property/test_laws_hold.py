@@ -53,7 +53,7 @@ def built_in() -> Any:
 
 
 @st.composite
-def cases(draw: st.DrawFn, windowings: Any, **how: Any) -> tuple[Build, Scenario]:
+def cases(draw: st.DrawFn, /, windowings: Any, **how: Any) -> tuple[Build, Scenario]:
     windowing = draw(windowings)
     columns = {"gap": strategies.durations(most=9)} if windowing.windows.columns else None
     return build(windowing), draw(strategies.scenarios(columns=columns, **how))
@@ -145,6 +145,7 @@ FIRST = strategies.windowings(
     triggers=st.builds(Repeatedly, strategies.triggers(depth=1)) | st.just(lw.Default()),
     accumulation="retracting",
     allowed_lateness=0,
+    timestamps="end",
 )
 SECOND = strategies.windowings(
     windows=strategies.fixed_windows() | st.just(lw.GlobalWindow()),

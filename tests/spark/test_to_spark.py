@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import threading
@@ -20,7 +18,7 @@ import lowwater as lw
 from lowwater.engine.spark import METRICS, CarriedTime
 from lowwater.engine.spark.placing import numbers_of_groups, spark_hash
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
-from tests.docs.test_pages import _examples as page_examples
+from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
 START = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
@@ -394,32 +392,6 @@ def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> 
     assert {row["timing"] for row in rows} == {"EARLY"}
 
 
-def pipelines(spark: Any) -> dict[str, Callable[[], Any]]:
-    frame = spark.createDataFrame(table(5))
-    begun = lw.from_spark(frame, time="at", watermark="1s")
-
-    def counted(stream: lw.Stream, key: Any = "key", **options: Any) -> Any:
-        windowed = stream.key_by(key).window(lw.FixedWindows("1m"))
-        return windowed.aggregate(n=lw.count()).to_spark(spark, **options)
-
-    return {
-        "deduplicate": lambda: counted(begun.deduplicate(id="key", within="1m")),
-        "map makes columns": lambda: counted(begun.map(lambda record: record)),
-        "made by a Python function|key_by": lambda: counted(begun, lambda record: 1),
-        "External": lambda: counted(lw.from_spark(frame, time="at", watermark=lw.External())),
-        "type of 'reach'": lambda: (
-            begun.key_by("key")
-            .window(lw.FixedWindows("1m"))
-            .aggregate(reach=lw.combine(Range(), "value"))
-            .to_spark(spark)
-        ),
-        "no option": lambda: counted(begun, key_group=3),
-        "key_groups": lambda: counted(begun, key_groups=0),
-        "is no aggregate": lambda: counted(begun, types={"m": "int"}),
-        "exclude each other": lambda: counted(begun, drain=True, timers="clock"),
-    }
-
-
 def test_key_groups_are_spread_evenly(spark: Any) -> None:
     """The numbers that stand for them hash as Spark hashes them."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -431,17 +403,55 @@ def test_key_groups_are_spread_evenly(spark: Any) -> None:
         assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
 
 
-def test_the_page_tells_the_truth(spark: Any) -> None:
-    printed = io.StringIO()
-    ((code, shown),) = page_examples("docs/spark.md")
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "docs/spark.md", "exec"), {})
-    assert printed.getvalue() == shown
+@pytest.mark.parametrize("page", pages(spark=True))
+def test_the_pages_tell_the_truth(
+    spark: Any, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page)
 
 
-@pytest.mark.parametrize("at", range(9))
-def test_what_cannot_run_says_what_can(spark: Any, at: int) -> None:
-    match, attempt = list(pipelines(spark).items())[at]
-    with pytest.raises((UnsupportedByRunner, InvalidArgument), match=match) as caught:
-        attempt()
-    assert caught.value.mend
+def test_it_must_be_said_what_combiners_give_and_what_excludes_what(spark: Any) -> None:
+    begun = lw.from_spark(spark.createDataFrame(table(5)), time="at", watermark="1s")
+    windowed = begun.key_by("key").window(lw.FixedWindows("1m"))
+    with pytest.raises(UnsupportedByRunner, match="type of 'reach'") as caught:
+        windowed.aggregate(reach=lw.combine(Range(), "value")).to_spark(spark)
+    assert "types={" in (caught.value.mend or "")
+    with pytest.raises(InvalidArgument, match="exclude each other"):
+        windowed.aggregate(n=lw.count()).to_spark(spark, drain=True, timers="clock")
+
+
+PANE_COLUMNS = [
+    ("timing", "string"), ("index", "bigint"), ("on_time_index", "bigint"),
+    ("is_first", "boolean"), ("is_last", "boolean"), ("kind", "string"),
+    ("timestamp", "timestamp"), ("emitted_at", "timestamp"), ("watermark", "timestamp"),
+]  # fmt: skip
+
+
+def test_the_schema_is_the_documented_one(spark: Any, tmp_path: Path) -> None:
+    """Before anything runs, and in what comes out; whether streaming or not."""
+    aggregates = {
+        "n": lw.count(), "total": lw.sum("value"), "mean": lw.mean("score"),
+        "days": lw.collect_set("day"), "whole": lw.collect("value"), "most": lw.max("score"),
+    }  # fmt: skip
+    wanted = [
+        ("key", "string"), ("part", "int"), ("window_start", "timestamp"),
+        ("window_end", "timestamp"), ("n", "bigint"), ("total", "bigint"), ("mean", "double"),
+        ("days", "array<date>"), ("whole", "array<bigint>"), ("most", "double"), *PANE_COLUMNS,
+    ]  # fmt: skip
+    side = [("reason", "string"), ("detail", "string"), ("record", "string")]
+    folder = write(tmp_path / "in", table(50))
+    for frame in (spark.createDataFrame(table(50)), stream(spark, folder)):
+        begun = lw.from_spark(frame, time="at", watermark="1s")
+        made = begun.key_by("key", "part").window(lw.FixedWindows("1m")).aggregate(**aggregates)
+        assert made.to_spark(spark).dtypes == wanted
+        every = made.to_spark(spark, outputs="all", drain=frame.isStreaming)
+        assert every.dtypes == [("output", "string"), *wanted, *side]
+        rows = (
+            run(every, tmp_path / "checkpoint")[0]
+            if frame.isStreaming
+            else every.toArrow().to_pylist()
+        )
+        assert {tuple(row) for row in rows} == {tuple(name for name, _ in every.dtypes)}
+        assert {row["timing"] for row in rows} <= {"EARLY", "ON_TIME", "LATE"}
+        assert {row["kind"] for row in rows} == {"insert"}

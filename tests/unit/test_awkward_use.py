@@ -162,7 +162,7 @@ def test_keys_of_pandas_own_types(keys: Any) -> None:
             "two columns are called 't'",
         ),
         (lambda: untyped(stream()).key_by(["k"]), r"key=\['k'\] \(list\) is neither"),
-        (lambda: untyped(stream()).key_by(lw.col("v") % 2), "with_columns first"),
+        (lambda: untyped(stream()).key_by(lw.col("v") % 2), r'key_by\(day=lw\.col\("at"\)'),
         (
             lambda: untyped(pipeline(stream())).run(on_late=3),
             r"on_late=3 \(int\) is not a function",

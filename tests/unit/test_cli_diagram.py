@@ -9,6 +9,7 @@ import pytest
 
 from lowwater.cli import main
 
+DAY = "2000-01-01T12:00"
 CODE = """
 import lowwater as lw
 
@@ -35,6 +36,10 @@ def test_a_timeline_is_printed(target: str, capsys: pytest.CaptureFixture[str]) 
     assert out.startswith("stage 1: v = sum('v'): FixedWindows('2s')")
     assert "ON TIME #0" in out
     assert "b:" not in out
+    assert main(["diagram", target, "--between", f"{DAY}:03Z..{DAY}:04Z"]) == 0
+    later = capsys.readouterr().out
+    assert "(3)" in later
+    assert "(0)" not in later
 
 
 def test_a_picture_is_written(target: str, tmp_path: Path) -> None:
@@ -49,7 +54,7 @@ def test_a_picture_is_written(target: str, tmp_path: Path) -> None:
 
 def test_the_graph(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagram", target, "--graph"]) == 0
-    assert "watermark out: at the end" in capsys.readouterr().out
+    assert "watermark: at the end" in capsys.readouterr().out
     assert main(["diagram", target, "--graph", "-o", str(tmp_path / "g.svg")]) == 0
     ET.fromstring((tmp_path / "g.svg").read_text(encoding="utf-8"))
 
@@ -72,6 +77,8 @@ def test_what_is_wrong_is_said(target: str, capsys: pytest.CaptureFixture[str]) 
         (["--stage", "stage 7"], "there is no stage 'stage 7'"),
         (["--column", "w"], "shows no 'w'"),
         (["-o", "x.bmp"], "no kind of picture"),
+        (["--between", "noon"], "no stretch of time"),
+        (["--between", "noon..one"], "is not an instant"),
     ):
         assert main(["diagram", target, *arguments]) == 2
         assert said in capsys.readouterr().err

@@ -30,7 +30,7 @@ def counted(stream: Any, **how: Any) -> lw.Pipeline:
 def two_sources(*, idle_after: int | None = None) -> lw.Pipeline:
     """Source b falls silent at 12:04; source a goes on until 12:10."""
     clock = lw.ManualClock()
-    b = [("12:04", "A", "12:01:10", 1), ("12:04:30",)]
+    b = [("12:04", "A", "12:01:10", 1), ("12:05:30",)]
     a = [
         ("12:03", "A", "12:01:30", 2),
         ("12:07", "A", "12:09:00", 4),

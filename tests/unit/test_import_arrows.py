@@ -26,6 +26,7 @@ LAYERS = [
         "demo",
         "demo_spark",
         "cli",
+        "cli_diagram",
         "cli_explain",
         "__main__",
         "lowwater",

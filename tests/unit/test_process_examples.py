@@ -1,32 +1,25 @@
-"""Keyed computations as a user would write them."""
+"""Keyed computations as a user would write them: those of ``examples/``."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lowwater as lw
+from examples.declined_payments import Declined, alarms
+from examples.first_seen import FirstSeen, first_orders
+from examples.search_and_click import Joined, joined, unclicked_per_hour
 from lowwater.time import duration
 from tests.unit.process_steps import Driven
 
 MINUTE = duration("1m")
-
-
-class FirstSeen:
-    """Lets the first record of each key through, and forgets the key an hour after it."""
-
-    seen = lw.value_cell(False)
-    forget = lw.timer()
-
-    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-        if not ctx.seen.get():
-            ctx.seen.set(True)
-            ctx.forget.set(ctx.time + duration("1h"))
-            ctx.emit(record)
-
-    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        ctx.seen.clear()
 
 
 def test_first_seen() -> None:
@@ -41,47 +34,12 @@ def test_first_seen() -> None:
     assert driven.take({"t": duration("2h"), "k": "a"}) != []
 
 
-class Unclicked:
-    """Joins a search with its clicks, and tells of searches without one after ten minutes.
-
-    The timer holds the output watermark at the search: what it emits is not late downstream.
-    """
-
-    search = lw.value_cell()
-    clicks = lw.list_cell()
-    joined = lw.value_cell(False)
-    expire = lw.timer()
-    unclicked = lw.output()
-
-    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-        if record["kind"] == "click":
-            ctx.clicks.append((ctx.time, record["what"]))
-        else:
-            ctx.search.set((ctx.time, record["what"]))
-        if not ctx.search.is_set or not len(ctx.clicks):
-            if ctx.expire.get() is None:
-                ctx.expire.set(ctx.time + 10 * MINUTE, output_time=ctx.time)
-            return
-        searched, query = ctx.search.get()
-        for clicked, link in ctx.clicks:
-            ctx.emit({"query": query, "link": link}, time=max(searched, clicked))
-        ctx.clicks.clear()
-        ctx.joined.set(True)
-        ctx.expire.set(searched + 10 * MINUTE)  # without a hold: nothing is left to tell
-
-    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        if ctx.search.is_set and not ctx.joined.get():
-            ctx.emit({"query": ctx.search.get()[1]}, tag="unclicked")
-        for cell in (ctx.search, ctx.clicks, ctx.joined):
-            cell.clear()
-
-
 def record(k: str, t: int, kind: str, what: str) -> dict[str, Any]:
     return {"t": t, "k": k, "kind": kind, "what": what}
 
 
 def test_search_and_click() -> None:
-    driven = Driven(Unclicked())
+    driven = Driven(Joined())
     assert driven.take(record("s1", MINUTE, "search", "cats")) == []
     assert driven.take(record("s2", 2 * MINUTE, "search", "dogs")) == []
     assert driven.watermark(9 * MINUTE) == []
@@ -100,7 +58,7 @@ def test_search_and_click() -> None:
 
 
 def test_a_click_may_come_before_its_search() -> None:
-    driven = Driven(Unclicked())
+    driven = Driven(Joined())
     driven.take(record("s1", 5 * MINUTE, "click", "cats.org"))
     assert driven.take(record("s1", 4 * MINUTE, "search", "cats")) == [
         ("s1", 5 * MINUTE, {"query": "cats", "link": "cats.org"})
@@ -108,43 +66,6 @@ def test_a_click_may_come_before_its_search() -> None:
     driven.watermark(30 * MINUTE)
     assert driven.tagged("unclicked") == []
     assert driven.operator.state_rows == 0
-
-
-class Declined:
-    """Raises an alarm at the third declined payment of a card within ten minutes of event time.
-
-    Payments come out of order, so each is looked at among those before and after it.
-    """
-
-    declined = lw.ordered_cell()
-    clean = lw.timer()
-
-    within = 10 * MINUTE
-
-    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
-        if record["ok"]:
-            return
-        ctx.declined.add(ctx.time, record["amount"])
-        near = ctx.declined.range(ctx.time - self.within + 1, ctx.time + self.within)
-        times = [at for at, _ in near]
-        for first, last in zip(times, times[2:], strict=False):
-            if last - first < self.within:
-                ctx.emit({"from": first, "to": last}, time=max(last, ctx.time))
-                ctx.declined.delete(first, last + 1)
-                break
-        if len(ctx.declined):
-            # No payment before the watermark will come any more: what is older than ten minutes
-            # by then can be part of no alarm.
-            self._set(ctx)
-
-    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
-        ctx.declined.delete(None, ctx.due - self.within + 1)
-        if len(ctx.declined):
-            self._set(ctx)
-
-    def _set(self, ctx: lw.ProcessContext) -> None:
-        first, _ = ctx.declined.first()
-        ctx.clean.set(first + self.within)
 
 
 def payment(t: int, ok: bool = False, k: str = "card") -> dict[str, Any]:
@@ -171,3 +92,102 @@ def test_three_declined_in_more_than_ten_minutes() -> None:
     assert driven.take(payment(12)) == [
         ("card", 12 * MINUTE, {"from": 6 * MINUTE, "to": 12 * MINUTE})
     ]
+
+
+# ----------------------------------------------------------------------- the same through pipelines
+
+ROOT = Path(__file__).parents[2]
+
+
+def stream(*items: dict[str, Any], disorder: str = "10m") -> lw.Stream:
+    return lw.from_iterable(
+        items, time="at", watermark=lw.BoundedDisorder(disorder), clock=lw.ManualClock(0)
+    )
+
+
+def test_first_orders() -> None:
+    orders = [
+        {"at": at * MINUTE, "order": n} for at, n in [(0, 7), (1, 8), (0, 7), (149, 9), (150, 7)]
+    ]
+    found = first_orders(stream(*orders)).collect(bundle_size=1)
+    assert [(e.key, e.timestamp // MINUTE) for e in found.elements()] == [
+        (7, 0),
+        (8, 1),
+        (9, 149),
+        (7, 150),
+    ]
+
+
+@pytest.mark.parametrize("bundle_size", [1, 2, 100])
+def test_searches_and_clicks_of_two_sources_to_three_ends(bundle_size: int, tmp_path: Path) -> None:
+    searches = stream(
+        {"at": 1 * MINUTE, "session": "s1", "what": "cats"},
+        {"at": 2 * MINUTE, "session": "s2", "what": "dogs"},
+        {"at": 58 * MINUTE, "session": "s3", "what": "owls"},
+        {"at": 90 * MINUTE, "session": "s5", "what": "bats"},
+    )
+    clicks = stream(
+        {"at": 3 * MINUTE, "session": "s1", "what": "cats.org"},
+        {"at": 91 * MINUTE, "session": "s5", "what": "bats.org"},
+        {"at": 89 * MINUTE, "session": "s4", "what": "home"},
+    )
+    pairs = joined(searches, clicks)
+    assert pairs.outputs == ("main", "unclicked")
+    metrics = lw.run(
+        pairs.write_jsonl(tmp_path / "clicked.jsonl"),
+        pairs.output("unclicked").write_jsonl(tmp_path / "unclicked.jsonl"),
+        unclicked_per_hour(pairs).write_jsonl(tmp_path / "hours.jsonl"),
+        bundle_size=bundle_size,
+        progress=False,
+    )
+    assert metrics.events == 7
+    assert not metrics.late
+
+    def written(name: str, *columns: str) -> list[Any]:
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        return [tuple(json.loads(line)[column] for column in columns) for line in lines]
+
+    assert written("clicked", "session", "query", "link") == [
+        ("s1", "cats", "cats.org"),
+        ("s5", "bats", "bats.org"),
+    ]
+    assert written("unclicked", "session", "query") == [("s2", "dogs"), ("s3", "owls")]
+    # The timer of s3 fires after the hour, and held its watermark until then.
+    assert written("hours", "window_start", "searches", "timing") == [
+        ("1970-01-01T00:00:00Z", 2, "ON_TIME")
+    ]
+
+
+def test_alarms_do_not_depend_on_the_order_of_payments() -> None:
+    minutes = [1, 5, 9, 30]
+    for order in itertools.permutations(minutes):
+        payments = [
+            {"at": at * MINUTE, "card": "red", "ok": False, "amount": 10, "n": at} for at in order
+        ]
+        found = alarms(stream(*payments, disorder="30m")).collect(bundle_size=1)
+        assert [(e.key, e.value) for e in found.elements()] == [
+            ("red", {"from": MINUTE, "to": 9 * MINUTE})
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("first_seen", "2000-01-01T14:31:00Z 7 tea"),
+        ("search_and_click", "per hour 2000-01-01T12:00:00Z 2"),
+        ("declined_payments", "2000-01-01T12:09:00Z  the card red was declined three times"),
+        ("session_leaders", "1970-01-01T00:23:00Z  user 16 with 2, user 0 with 1, user 3 with 1"),
+    ],
+)
+def test_the_files_run(name: str, last: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    assert done.stdout.splitlines()[-1] == last

@@ -274,6 +274,7 @@ def test_tests_count() -> None:
 
 
 def test_a_combiner_that_subtracts_keeps_no_inputs() -> None:
+    """S-C4."""
     stage = operator(x=lw.combine(Tally()))
     assert shown(stage, bundle([1, 2, 2], [1, 1, 1]), bundle([2, 1], [-1, -1])) == [(2, 1)]
     assert not stage._state.aggregation.bags()

@@ -20,6 +20,7 @@ from tests.unit.viz_runs import (
     SLIDING,
     case_diagram,
     diagram_of,
+    nine_events,
 )
 
 
@@ -247,3 +248,45 @@ def test_runs_have_diagrams_as_they_go() -> None:
     everything = run.diagram().scene.panels[0]
     assert len(some.marks) < len(everything.marks) == 6
     assert len([box for box in everything.boxes if box.kind == "ON_TIME"]) == 6
+
+
+def test_a_stretch_of_event_time() -> None:
+    run = nine_events("heuristic").run_windowing(RETRACTING, aggregate=lw.sum(), trace=True)
+    scene = run.diagram(between=("2000-01-01T12:02:00Z", "2000-01-01T12:04:00Z")).scene
+    (panel,) = scene.panels
+    assert [mark.text for mark in panel.marks] == ["7", "3", "8"]
+    assert [box.value for box in panel.boxes] == ["10", "18"]
+    assert at("12:01:50") < scene.x.low < at("12:02:00")
+    assert at("12:04:00") < scene.x.high < at("12:04:10")
+    for wrong, said in (
+        (("2000-01-01T12:04:00Z", "2000-01-01T12:02:00Z"), "Give the earlier instant first"),
+        ("2000-01-01T12:04:00Z", "not a pair of instants"),
+        ((None, 5), "is not an instant"),
+    ):
+        with pytest.raises(lw.InvalidArgument, match=said):
+            run.diagram(between=wrong)  # type: ignore[arg-type]
+
+
+class Tens:
+    """A process that emits ten times each value."""
+
+    outputs = ("main",)
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"ten": 10 * record["v"]})
+
+
+def test_a_process_without_windows_shows_its_elements() -> None:
+    items = [{"t": f"2000-01-01T12:00:0{n}Z", "k": "a", "v": n} for n in range(5)]
+    processed = lw.from_iterable(items, time="t").key_by("k").process(Tens()).named("tens")
+    pipeline = processed.key_by("k").window(lw.FixedWindows("1m")).aggregate(ten=lw.sum("ten"))
+    result = pipeline.collect(trace=True, bundle_size=1)
+    scene = result.diagram(stage="tens").scene
+    assert scene.title == "tens: a process without windows"
+    (panel,) = scene.panels
+    assert len(panel.marks) == 5
+    assert not panel.boxes
+    assert result.diagram(stage="tens").to_svg()
+    (panel,) = result.diagram().scene.panels
+    assert [box.value for box in panel.boxes] == ["100"]
+    assert [node.name for node in processed.graph().nodes] == ["source 1", "tens"]

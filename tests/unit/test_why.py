@@ -156,8 +156,8 @@ class Total:
 
     total = lw.value_cell()
 
-    def on_record(self, context: Any, record: Any) -> None:
-        self.total.write((self.total.read() or 0) + record["v"])
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.total.set((ctx.total.get() or 0) + record["v"])
 
 
 def test_what_a_process_takes_is_traced() -> None:

@@ -3,8 +3,8 @@
 from lowwater.engine.spark.keepers import InlineKeeper as InlineKeeper
 from lowwater.engine.spark.keepers import KeptOperator as KeptOperator
 from lowwater.engine.spark.keepers import StateKeeper as StateKeeper
+from lowwater.engine.spark.options import SparkOptions as SparkOptions
 from lowwater.engine.spark.query import METRICS as METRICS
-from lowwater.engine.spark.query import SparkOptions as SparkOptions
 from lowwater.engine.spark.settings import configure as configure
 from lowwater.engine.spark.settings import recommended as recommended
 from lowwater.engine.spark.signals import CarriedTime as CarriedTime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.engine.clocks import ArrivalClock, ClockLike, WallClock
+from lowwater.engine.clocks import ArrivalClock, ClockLike, WallClock, arrivals
 from lowwater.engine.plan import Plan
 from lowwater.engine.records import Records
 from lowwater.engine.spark.signals import (
@@ -17,7 +17,7 @@ from lowwater.engine.spark.signals import (
     largest,
 )
 from lowwater.errors import UnsupportedByRunner
-from lowwater.time import END_OF_TIME
+from lowwater.time import END_OF_TIME, Int64Array
 
 
 @final
@@ -27,14 +27,22 @@ class ArrivalSignals:
 
     The clock of a micro-batch is the end of the tick in which its last record arrived: all of it is
     one bundle, so ticks within it do not show.
+
+    Args:
+        clock: The clock.
+        timezone: What arrival times without a time zone mean.
     """
 
     clock: ArrivalClock
+    timezone: str | None = None
 
     def split(self, records: Records) -> tuple[Signal, Records]:
-        arrived, tick = largest(records, self.clock.column), self.clock.tick_us
+        arrived, tick = largest(records, self.clock.column, self.timezone), self.clock.tick_us
         now = None if arrived is None else min((arrived // tick + 1) * tick, END_OF_TIME)
         return Signal(clock=now, observes=True), records
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return arrivals(elements, self.clock, self.timezone)
 
 
 def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
@@ -63,9 +71,9 @@ def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
                 where="clock=",
                 mend=f"Say it there: {CarriedTime(carried.watermark, clock=clock.column)!r}",
             )
-        return CarriedSignals(carried, plan.time), carried.clock is not None
+        return CarriedSignals(carried, plan.time, plan.timezone), carried.clock is not None
     if isinstance(clock, ArrivalClock):
-        return ArrivalSignals(clock), True
+        return ArrivalSignals(clock, plan.timezone), True
     return EventTimes(), False
 
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
+from lowwater.engine.spark.types import quoted
+
 Types: TypeAlias = Mapping[str, pa.DataType]
 
 _COMPARE: dict[str, Callable[[Column, Column], Column]] = {
@@ -68,7 +70,7 @@ def translated(expression: Any, types: Types) -> tuple[str, Column] | None:
         types: The Arrow types of the columns it may read.
     """
     if isinstance(expression, str):
-        return (expression, _quoted(expression)) if expression in types else None
+        return (expression, quoted(expression)) if expression in types else None
     try:
         found = _of_nodes(expression, types)
     except _NotTranslated:
@@ -103,7 +105,7 @@ def _first(node: Any, types: Types) -> _Part:
         return _literal(node.kwargs.get("value"))
     names: Sequence[str] = node.kwargs.get("names", []) if node.name == "col" else []
     if len(names) == 1 and names[0] in types:
-        return _Part(_quoted(names[0]), _kind(types[names[0]]), names[0])
+        return _Part(quoted(names[0]), _kind(types[names[0]]), names[0])
     raise _NotTranslated
 
 
@@ -175,7 +177,3 @@ def _kind(kind: pa.DataType) -> str:
     if pa.types.is_float64(kind):
         return _FLOAT
     return _TEXT if pa.types.is_string(kind) else ""
-
-
-def _quoted(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

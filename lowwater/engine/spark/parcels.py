@@ -80,8 +80,9 @@ class Packer:
         on_error: What becomes of unusable records.
         signals: What the records say of time.
         keep_records: Whether the records go along, for late ones to be shown whole.
-        max_ahead_us: How far ahead of the micro-batch's time an event time may be, microseconds.
+        max_ahead_us: How far ahead of the clock an event time may be, microseconds.
         partition: Returns the number of the partition that is being read.
+        names: What the columns are called, in their order; left out, as Spark calls them.
     """
 
     plan: Plan
@@ -91,13 +92,15 @@ class Packer:
     keep_records: bool
     max_ahead_us: int | None
     partition: Callable[[], int]
+    names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of a partition, some for each of its stretches."""
         ingest = self.plan.ingest(self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
-            signal, records = self.signals.split(Records.from_arrow(stretch))
+            named = stretch.rename_columns(self.names) if self.names else stretch
+            signal, records = self.signals.split(Records.from_arrow(named))
             letters: list[ErrorRecord] = []
             records = self._readable(records, letters)
             for step in self.plan.steps:
@@ -106,7 +109,7 @@ class Packer:
             if not records.length:
                 yield self._parcels(sequence, signal, len(stretch), None, letters)
             else:
-                admitted = ingest.admit(records, clock=self._now(records))
+                admitted = ingest.admit(records, clock=self._came(records, signal))
                 letters.extend(admitted.errors)
                 elements = self._sorted(records, admitted)
                 if signal.observes and elements is not None and len(elements[0]):
@@ -133,9 +136,12 @@ class Packer:
             records = records.take(np.flatnonzero(~broken))
         return records
 
-    def _now(self, records: Records) -> int | None:
-        """Return the micro-batch's time, where event times are held against it."""
-        return None if self.max_ahead_us is None else int(records.columns[NOW].data[0])
+    def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
+        """Return the clock when records came, where event times are held against it."""
+        if self.max_ahead_us is None:
+            return None
+        came = self.signals.came(records, signal)
+        return int(records.columns[NOW].data[0]) if came is None else came
 
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, TypeAlias, final
+from typing import final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,19 +13,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.clocks import ClockLike
-from lowwater.engine.ingest import OnError
 from lowwater.engine.plan import Plan, strictest_needs
-from lowwater.engine.records import Records
+from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.spark.cell import CELL_DDL
 from lowwater.engine.spark.clocks import signals_of, time_columns
-from lowwater.engine.spark.keepers import StateKeeper
 from lowwater.engine.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.engine.spark.options import SparkOptions
 from lowwater.engine.spark.parcels import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
 from lowwater.engine.spark.reading import frame_of_source
 from lowwater.engine.spark.signals import CarriedTime, Signals
-from lowwater.engine.spark.steps import native_steps
-from lowwater.engine.spark.types import arrow_schema, pane_schema, result_types, spark_schema
+from lowwater.engine.spark.steps import in_workers, makes, native_steps
+from lowwater.engine.spark.types import (
+    SIDE_FIELDS,
+    arrow_schema,
+    numbered,
+    pane_schema,
+    quoted,
+    result_types,
+    spark_schema,
+)
 from lowwater.engine.spark.versioned import keeper_of
+from lowwater.engine.stateless import require_names
 from lowwater.errors import (
     InternalError,
     InvalidArgument,
@@ -34,72 +41,13 @@ from lowwater.errors import (
     describe,
     nearest,
 )
-from lowwater.time import DurationLike, duration
+from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
 
-Outputs: TypeAlias = Literal["panes", "all"]
-
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
-KEY_GROUPS = 8
-_MOST_GROUPS = 4_096
 _NOW_STAMP = "now_stamp"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
-    """How a pipeline runs on Spark.
-
-    Args:
-        key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
-            It stays what it was for as long as a checkpoint is used.
-        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
-        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
-            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
-        outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
-        timers: Whether processing-time timers are judged in micro-batches that run anyway
-            (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
-        drain: Whether the input ends where ``availableNow`` does.
-        max_ahead: How far ahead of the micro-batch's time an event time may be.
-        on_error: What becomes of unusable records.
-        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
-        types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
-    """
-
-    key_groups: int = KEY_GROUPS
-    state: str | StateKeeper = "inline"
-    state_location: str | Path | None = None
-    outputs: Outputs = "panes"
-    timers: Timers | None = None
-    drain: bool = False
-    max_ahead: DurationLike | None = None
-    on_error: OnError = "dead_letter"
-    files_per_batch: int | None = None
-    types: Mapping[str, str | pa.DataType] | None = None
-
-    def __post_init__(self) -> None:
-        groups = self.key_groups
-        if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-            raise InvalidArgument(
-                f"{describe('key_groups', groups)} must be an int of at least 1",
-                mend="Use a few for each core of the cluster",
-            )
-        if groups > _MOST_GROUPS:
-            raise InvalidArgument(
-                f"{describe('key_groups', groups)} is more than {_MOST_GROUPS}",
-                mend="Use a few for each core of the cluster",
-            )
-        _require_choice("outputs", self.outputs, ("panes", "all"))
-        _require_choice("timers", self.timers, (None, "batches", "clock"))
-        _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
-        if self.drain and self.timers == "clock":
-            raise InvalidArgument(
-                'drain=True and timers="clock" exclude each other: a query that the clock wakes '
-                "has no end",
-                mend="Leave one of them out",
-            )
 
 
 def panes_on_spark(
@@ -114,20 +62,24 @@ def panes_on_spark(
         clock: What its source was given as ``clock=``.
 
     Raises:
+        InvalidArgument: A column is not there, or its name is taken.
         UnsupportedByRunner: The stage does what cannot be done here.
     """
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidArgument(
+            f"{describe('spark', spark)} is no Spark session",
+            where="to_spark",
+            mend="Give what SparkSession.builder.getOrCreate() returns",
+        )
     _require_supported(plan)
     signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
-    for at, key in enumerate(plan.keys):
-        if key not in schema.names:
-            raise UnsupportedByRunner(
-                f"the key {plan.key_names[at]!r} is made by a Python function, which Spark cannot "
-                "group by",
-                where="key_by",
-                mend="Make a column of it with with_columns, or on the DataFrame before from_spark",
-            )
+    before = arrow_schema(frame.schema)
+    require_names(sorted(_read(plan, signals)), schema.names, "to_spark")
+    if any(makes(steps, key, before) for key in plan.keys):
+        # Spark hashes the keys, so it has to have them as they come out.
+        frame, steps = in_workers(frame, steps, schema), ()
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
@@ -142,6 +94,7 @@ def panes_on_spark(
         result_types(plan.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
+    _require_distinct(shown.names, plan.key_names)
     keeper = keeper_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = replace(plan, source=Elsewhere(), steps=steps)
     packed = _packed(frame, shipped, options, signals)
@@ -160,13 +113,15 @@ def panes_on_spark(
 
 
 def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> DataFrame:
-    ahead = None if options.max_ahead is None else duration(options.max_ahead, name="max_ahead")
-    keys = [F.col(f"`{key}`") for key in plan.keys]
+    ahead = plan.max_ahead_us
+    if options.max_ahead is not None:
+        ahead = duration(options.max_ahead)
+    keys = [quoted(key) for key in plan.keys]
     group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
-    columns = [F.col(f"`{name}`") for name in _needed(frame, plan, options, signals)]
-    columns.append(group.alias(GROUP))
+    columns = {name: quoted(name) for name in _needed(frame, plan, options, signals)}
+    columns[GROUP] = group
     if ahead is not None:
-        columns.append(F.unix_micros(F.current_timestamp()).alias(NOW))
+        columns[NOW] = F.unix_micros(F.current_timestamp())
     packer = Packer(
         plan=plan,
         key_groups=options.key_groups,
@@ -175,17 +130,23 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
         keep_records=options.outputs == "all",
         max_ahead_us=ahead,
         partition=_partition,
+        names=tuple(columns),
     )
-    return frame.select(*columns).mapInArrow(packer.__call__, PARCEL_DDL)
+    return numbered(frame, columns).mapInArrow(packer.__call__, PARCEL_DDL)
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
     """Return the columns that go on: Spark need not read the others."""
     if plan.steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
+    needed = _read(plan, signals)
+    return [name for name in frame.columns if name in needed or name.startswith(HIDDEN)]
+
+
+def _read(plan: Plan, signals: Signals) -> set[str]:
+    """Return the columns that are read behind the steps."""
     needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
-    needed |= strictest_needs(plan.aggregates).keys() | time_columns(signals)
-    return [name for name in frame.columns if name in needed or name.startswith("__lw_")]
+    return needed | strictest_needs(plan.aggregates).keys() | time_columns(signals)
 
 
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
@@ -268,6 +229,27 @@ def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers
     return "clock" if machine.has_deadlines and not options.drain else "batches"
 
 
+def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
+    """Raise if two columns of the result would be one to Spark, which overlooks case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other is name:
+            continue
+        side = name == other and name in {field.name for field in SIDE_FIELDS}
+        raise InvalidArgument(
+            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
+            if not side
+            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
+            where="to_spark",
+            mend="Rename it" if not side else 'Rename it, or leave outputs="all" out',
+        )
+
+
+def _called(name: str, keys: tuple[str, ...]) -> str:
+    return f"the key {name!r}" if name in keys else f"the column {name!r}"
+
+
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
@@ -281,14 +263,6 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
             f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
             mend='Use, say, "double", "bigint" or "array<string>"',
         ) from None
-
-
-def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        raise InvalidArgument(
-            f"{describe(name, value)} is not known",
-            mend="Use one of: " + ", ".join(repr(choice) for choice in choices),
-        )
 
 
 @final

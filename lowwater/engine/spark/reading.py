@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +14,16 @@ from lowwater.engine.sources import Source
 from lowwater.engine.spark.parcels import CORRUPT
 from lowwater.engine.spark.source import SparkSource
 from lowwater.engine.spark.types import spark_like, spark_schema
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
 
 _ROWS = 1 << 17
 _FORMATS = {"ParquetSource": "parquet", "CsvSource": "csv", "JsonLinesSource": "json"}
+_SUFFIXES = {
+    "parquet": "*.{parquet,pq}",
+    "csv": "*.{csv,csv.gz}",
+    "json": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
+}
+_NO_TEXT = "\0null"  # what an empty field of CSV is for Spark, so that a quoted one stays text
 _IN_MEMORY = frozenset({"IterableSource", "ArrowSource", "ColumnsSource"})
 
 
@@ -34,14 +41,21 @@ def frame_of_source(
         files_per_batch: How many files a micro-batch has at most; ``None``: Spark's own choice.
 
     Raises:
+        InvalidArgument: ``files_per_batch`` is given, and it reads no files.
         UnsupportedByRunner: Spark cannot read it.
     """
-    if isinstance(source, SparkSource):
-        frame: DataFrame = source.frame
-        return frame
     kind = _FORMATS.get(type(source).__name__)
     if kind is not None:
         return _files(spark, source, kind, files_per_batch)
+    if files_per_batch is not None:
+        raise InvalidArgument(
+            f"{source!r} reads no files that micro-batches could have some of",
+            where="to_spark(files_per_batch=)",
+            mend='Leave it out; a DataFrame is read with its own option("maxFilesPerTrigger", ...)',
+        )
+    if isinstance(source, SparkSource):
+        frame: DataFrame = source.frame
+        return frame
     if type(source).__name__ in _IN_MEMORY:
         return _in_memory(spark, source, keys)
     raise UnsupportedByRunner(
@@ -62,6 +76,8 @@ def _files(
             where="to_spark",
             mend="Begin with from_spark(spark.readStream.schema(...))",
         )
+    if kind == "parquet":
+        _require_readable(schema)
     reader = spark.readStream
     made = spark_schema(schema)
     if kind != "parquet":
@@ -70,23 +86,53 @@ def _files(
     if kind == "csv":
         delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
         reader = reader.option("header", True).option("sep", delimiter)
+        # Else columns go by their places, whatever the header of a file says.
+        reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
+        # Quotes are doubled in a quoted field, a backslash is one, and lines may end in there.
+        reader = reader.option("escape", '"').option("multiLine", True)
+    if kind == "json":
+        reader = reader.option("allowSingleQuotes", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    if all(Path(path).is_dir() for path in paths):  # then all below it, of these names, is meant
+        reader = reader.option("recursiveFileLookup", True).option(
+            "pathGlobFilter", _SUFFIXES[kind]
+        )
     return reader.format(kind).schema(made).load(_as_one(paths))
 
 
+def _require_readable(schema: pa.Schema) -> None:
+    for field in schema:
+        kind = field.type
+        nanos = pa.types.is_timestamp(kind) and kind.unit == "ns"
+        if nanos or pa.types.is_uint64(kind):
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {kind}, which Spark cannot read from Parquet",
+                where="to_spark",
+                mend="Leave it out with read_parquet(columns=...), or write it as "
+                + ("microseconds" if nanos else "int64"),
+            )
+
+
 def _as_one(paths: Sequence[str]) -> str:
-    """Return paths as the one that a stream of files takes: a folder or a glob."""
+    """Return paths as the one that a stream of files takes: a folder or a glob.
+
+    A single file is no folder, so it becomes a glob that only this file matches.
+    """
     whole = [str(Path(path).absolute()) for path in paths]
     if len(whole) == 1:
-        return whole[0]
+        place = Path(whole[0])
+        if not place.is_file():
+            return whole[0]
+        return str(place.with_name(f"[{place.name[0]}]{place.name[1:]}"))
     if any(set(path) & set("{},") for path in whole):
         raise UnsupportedByRunner(
             "several paths with braces or commas cannot be one stream of files",
             where="to_spark",
             mend="Read one folder or one glob",
         )
-    return "{" + ",".join(whole) + "}"
+    top = os.path.commonpath([str(Path(path).parent) for path in whole])
+    return f"{top}/{{{','.join(os.path.relpath(path, top) for path in whole)}}}"
 
 
 def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> DataFrame:
@@ -102,4 +148,18 @@ def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> Da
         tables = [source.schema.empty_table()]
     whole = pa.concat_tables(tables, promote_options="permissive")
     plain = pa.schema([field.with_type(spark_like(field.type)) for field in whole.schema])
-    return spark.createDataFrame(whole.cast(plain, safe=False))
+    columns = [_as(whole.column(field.name), field) for field in plain]
+    whole = pa.Table.from_arrays(columns, schema=plain)
+    return spark.createDataFrame(whole, schema=spark_schema(plain))
+
+
+def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column as Spark takes it; what instants have beyond microseconds is cut off."""
+    try:
+        return column.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"the column {field.name!r} has values that are no {field.type}: {error}",
+            where="to_spark",
+            mend="Convert it before, or leave it out",
+        ) from error

@@ -10,8 +10,8 @@ import pyarrow as pa
 from lowwater.engine.pane_table import instants_to_arrow, panes_to_arrow
 from lowwater.engine.spark.letters import record_text
 from lowwater.engine.spark.parcels import Elements
+from lowwater.engine.spark.types import fitted
 from lowwater.engine.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch
-from lowwater.errors import DataError
 
 PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"
 
@@ -76,26 +76,5 @@ class Rows:
             if made is None:
                 arrays.append(pa.nulls(length, field.type))
                 continue
-            arrays.append(_fitted(made, field))
+            arrays.append(fitted(made, field))
         self._parts.append(pa.Table.from_arrays(arrays, schema=self._schema))
-
-
-def _fitted(array: pa.Array, field: pa.Field) -> pa.Array:
-    if array.type == field.type:
-        return array
-    try:
-        if pa.types.is_string(field.type) and not _is_text(array.type):
-            return array.cast(field.type)
-        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DataError(
-            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
-            where="to_spark(types=)",
-            mend=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
-        ) from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

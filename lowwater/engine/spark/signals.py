@@ -14,7 +14,7 @@ from lowwater.engine._problems import Problems
 from lowwater.engine.columns import Column
 from lowwater.engine.records import Records
 from lowwater.errors import InvalidArgument, nearest
-from lowwater.time import LAST_EVENT_TIME
+from lowwater.time import LAST_EVENT_TIME, Int64Array
 
 
 @final
@@ -46,6 +46,18 @@ class Signals(Protocol):
         """Return what some records say of time, and those of them that are elements."""
         ...
 
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        """Return the clock when elements came, which event times are held against.
+
+        Args:
+            elements: Some of those that :meth:`split` gave.
+            signal: What it gave with them.
+
+        Returns:
+            Int microseconds, or int64, shape (n,), for each; ``None`` for the micro-batch's time.
+        """
+        ...
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,9 @@ class EventTimes:
 
     def split(self, records: Records) -> tuple[Signal, Records]:
         return Signal(observes=True), records
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return None
 
 
 @final
@@ -83,21 +98,32 @@ class CarriedTime:
 @final
 @dataclass(frozen=True, slots=True)
 class CarriedSignals:
-    """Reads a :class:`CarriedTime` from records whose event time is in the column ``time``."""
+    """Reads a :class:`CarriedTime` from records whose event time is in the column ``time``.
+
+    Args:
+        carried: The columns.
+        time: The column of event times.
+        timezone: What times without a time zone mean.
+    """
 
     carried: CarriedTime
     time: str
+    timezone: str | None = None
 
     def split(self, records: Records) -> tuple[Signal, Records]:
         carried = self.carried
-        clock = None if carried.clock is None else largest(records, carried.clock)
-        signal = Signal(clock=clock, watermark=largest(records, carried.watermark))
+        clock = None if carried.clock is None else largest(records, carried.clock, self.timezone)
+        watermark = largest(records, carried.watermark, self.timezone)
+        signal = Signal(clock=clock, watermark=watermark)
         present = _column(records, self.time).to_arrow().is_valid()
         kept = present.to_numpy(zero_copy_only=False)
         return signal, records if kept.all() else records.take(np.flatnonzero(kept))
 
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return signal.clock
 
-def largest(records: Records, name: str) -> int | None:
+
+def largest(records: Records, name: str, timezone: str | None) -> int | None:
     """Return the latest instant in a column, int microseconds; ``None`` if it has none.
 
     Raises:
@@ -105,7 +131,7 @@ def largest(records: Records, name: str) -> int | None:
     """
     column = _column(records, name)
     problems = Problems()
-    times = event_times(column, name, None, problems)
+    times = event_times(column, name, timezone, problems)
     sound = np.ones(len(times), dtype=np.bool_)
     sound[problems.rows()] = False
     sound |= times > LAST_EVENT_TIME  # no event time, yet the watermark goes to the end of time

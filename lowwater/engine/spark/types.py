@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.engine.result_types import result_type
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import DataError, UnsupportedByRunner
 
 SIDE_FIELDS = (
     pa.field("output", pa.string()),
@@ -23,8 +25,22 @@ SIDE_FIELDS = (
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of what Spark hands to Python for a schema of its own."""
-    return to_arrow_schema(schema, timezone="UTC")
+    """Return the Arrow schema of what Spark hands to Python for a schema of its own.
+
+    Raises:
+        UnsupportedByRunner: Spark cannot hand over a column.
+    """
+    fields: list[pa.Field] = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+        except Exception as error:
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot "
+                "hand to Python",
+                mend="Drop or convert it on the DataFrame before from_spark",
+            ) from error
+    return pa.schema(fields)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -37,7 +53,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
     for field in schema:
         kind = spark_like(field.type)
         try:
-            made = from_arrow_schema(pa.schema([field.with_type(kind)]))
+            # Times without a zone stay so: what they mean is not up to Spark's session.
+            made = from_arrow_schema(pa.schema([field.with_type(kind)]), prefer_timestamp_ntz=True)
         except Exception as error:
             raise UnsupportedByRunner(
                 f"the column {field.name!r} is {field.type}, which Spark has nothing like",
@@ -72,6 +89,19 @@ def spark_like(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(spark_like(field.type)) for field in kind])
     return kind
+
+
+def quoted(name: str) -> Column:
+    """Return a column by its name, whatever characters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def numbered(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Return columns of a DataFrame, called by their number.
+
+    For ``mapInArrow``, which cannot do with dots or backticks in their names.
+    """
+    return frame.select(*(column.alias(f"_{at}") for at, column in enumerate(columns.values())))
 
 
 def pane_schema(
@@ -113,6 +143,32 @@ def result_types(
             raise _unknown(name)
         known[name] = kind
     return known
+
+
+def fitted(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column as the type that Spark was told it has.
+
+    Raises:
+        DataError: It has values that are not of that type.
+    """
+    if array.type == field.type:
+        return array
+    try:
+        if pa.types.is_string(field.type) and not _is_text(array.type):
+            return array.cast(field.type)
+        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
+            where="to_spark(types=)",
+            mend=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
+        ) from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _unknown(name: str) -> UnsupportedByRunner:

@@ -15,7 +15,6 @@ from lowwater.testing._settled import (
     compare,
     last_windowing,
     require_nothing_closes,
-    require_settled_inputs,
     settle,
 )
 from lowwater.testing.orders import (
@@ -44,10 +43,9 @@ def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Sce
 
     It says nothing of early panes, of how often a window is shown, or of lists' order; of ``first``
     and ``last`` only where event times differ. Floats are compared nearly. It does not hold for
-    triggers that may finish while elements come, for windows that end before the elements they are
-    for, nor behind a stage that shows a window several times without taking anything back: those
-    are refused. It is *broken* by a combiner or a merge function that depends on the order, which
-    then is a bug.
+    triggers that may finish while elements come, nor for windows that end before the elements they
+    are for: those are refused. It is *broken* by a combiner or a merge function that depends on the
+    order, and by a stage that looks at how many panes a discarding one shows: bugs, all of them.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
@@ -87,8 +85,9 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
     lateness, so must be the on-time panes.
 
     It says nothing of early and late panes: a trigger is judged once per bundle. It does not hold
-    for triggers that may finish while elements come, nor behind a stage that shows a window several
-    times without taking anything back: those are refused.
+    for triggers that may finish while elements come: those are refused. It is *broken* by steps
+    that look at batches as a whole, and by a stage that looks at how many panes a discarding one
+    shows: bugs, both of them.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
@@ -124,7 +123,6 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
 def _applies(pipeline: Testable, law: str) -> Pipeline:
     built = as_pipeline(pipeline)
     require_nothing_closes(built, law)
-    require_settled_inputs(built, law)
     return built
 
 

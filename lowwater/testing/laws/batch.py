@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.testing._broken import Broken, window_text
 from lowwater.testing._moments import moment
-from lowwater.testing._settled import require_nothing_closes, require_settled_inputs, same, settle
+from lowwater.testing._settled import require_nothing_closes, same, settle
 from lowwater.testing.laws.arrival import require_nothing_dropped, waiting_for
 from lowwater.testing.replay import Testable, as_pipeline, columns_of
 from lowwater.testing.scenario import Scenario
@@ -45,7 +45,6 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
     """
     built = as_pipeline(pipeline)
     require_nothing_closes(built, _LAW)
-    require_settled_inputs(built, _LAW)
     whole = waiting_for(built, scenario)
     run, final = settle(built, whole)
     require_nothing_dropped(run)

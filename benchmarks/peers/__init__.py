@@ -1,0 +1,1 @@
+"""The same job in lowwater and in the libraries people compare it with."""

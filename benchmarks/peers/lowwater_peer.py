@@ -1,0 +1,32 @@
+"""lowwater: bundles of 50 000 of the Parquet file, panes as Arrow batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import lowwater as lw
+from benchmarks.peers.job import BATCH, DELAY_S, Timed, answer_of
+from benchmarks.peers.stopwatch import Stopwatch
+from lowwater.windows import WindowFunction
+
+DISTRIBUTION = "lowwater"
+WATERMARK = lw.BoundedDisorder(f"{DELAY_S}s")
+
+
+def run(path: Path, windows: str) -> Timed:
+    """Sum per key and window."""
+    return summed(lw.read_parquet(str(path), time="at", watermark=WATERMARK), windows)
+
+
+def summed(events: lw.Stream, windows: str) -> Timed:
+    """Run the job over any source."""
+    kinds: dict[str, WindowFunction] = {
+        "fixed": lw.FixedWindows("1m"),
+        "sessions": lw.Sessions("30s"),
+    }
+    panes = events.key_by("key").window(kinds[windows]).aggregate(total=lw.sum("value"))
+    with Stopwatch() as watch:
+        totals = [batch.values["total"].data for batch in panes.run_batches(bundle_size=BATCH)]
+    return Timed(answer_of(np.concatenate(totals)), watch.seconds, watch.cpu)

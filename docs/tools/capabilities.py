@@ -1,0 +1,201 @@
+"""What each runner can do: tried, not claimed. Writes ``docs/reference/capabilities.md``.
+
+``python -m docs.tools.capabilities`` runs every probe and every scenario of the conformance suite
+embedded, reads from ``capabilities.json`` what they gave on Spark, and writes the page. With
+``--spark`` it tries them on Spark first, and writes that file; it needs pyspark and Java, as
+``tests/spark/test_capabilities.py`` does, which checks that the file still tells the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from docs.tools.probes import Probe, probes
+from lowwater.errors import UnsupportedByRunner
+from tests.conformance import test_goldens, test_scenarios
+
+PAGE = Path(__file__).parents[1] / "reference" / "capabilities.md"
+ON_SPARK = PAGE.with_suffix(".json")
+YES = "yes"
+Outcomes: TypeAlias = dict[str, dict[str, str]]
+"""By area and name: ``yes``, or why not."""
+
+_HEAD = """\
+# What runs where
+
+<!-- Written by `python -m docs.tools.capabilities`: change that, not this page. -->
+
+Every line was tried: a small pipeline was run embedded and on Spark, and the two had to give
+equal panes. ✓ means that they did; otherwise the words are those of the error. `tests/docs` and
+`tests/spark` check that this page is current.
+
+How to go from one runner to the other is in [Move to Spark](../howto/spark.md).
+"""
+_SCENARIOS = """
+## Rules
+
+The scenarios of the conformance suite: what arrived when, and exactly which panes must come out.
+The rules are in [semantics](../semantics.md).
+
+| scenario | rules | embedded | Spark |
+|---|---|---|---|
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page; with ``--spark`` what it says of Spark, too."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spark", action="store_true", help="try on Spark first")
+    if parser.parse_args(arguments).spark:
+        ON_SPARK.write_text(json.dumps(tried_on_spark(), indent=2, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(tried_embedded(), json.loads(ON_SPARK.read_text())))
+
+
+def page(embedded: Outcomes, spark: Outcomes) -> str:
+    """Return the page as Markdown.
+
+    Raises:
+        KeyError: Something was not tried on Spark yet: run with ``--spark``.
+    """
+    parts = [_HEAD]
+    for area, found in embedded.items():
+        if area == "Rules":
+            continue
+        parts.append(f"\n## {area}\n\n| | embedded | Spark |\n|---|---|---|\n")
+        for name, outcome in found.items():
+            parts.append(f"| `{name}` | {_cell(outcome)} | {_cell(spark[area][name])} |\n")
+    parts.append(_SCENARIOS)
+    for name, rules in scenario_rules().items():
+        outcome, there = embedded["Rules"][name], spark["Rules"][name]
+        parts.append(f"| {name} | {rules} | {_cell(outcome)} | {_cell(there)} |\n")
+    return "".join(parts)
+
+
+def tried_embedded() -> Outcomes:
+    """Run everything embedded; what does not come out as it must is an AssertionError."""
+    found: Outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for at, (area, those) in enumerate(_by_area()):
+            place = Path(folder) / str(at)
+            found[area] = {probe.name: _embedded(probe, place / str(n)) for n, probe in those}
+    for param in test_scenarios.CASES:
+        test_scenarios.test_scenario(param.values[0], "engine")
+    for case in test_goldens.DATA["cases"]:
+        test_goldens.test_golden(case, test_goldens.run_engine)
+    found["Rules"] = dict.fromkeys(scenario_rules(), YES)
+    return found
+
+
+def tried_on_spark(session: Any = None) -> Outcomes:
+    """Run everything on Spark: in a session that is there, or in one of its own."""
+    if session is not None:
+        return _on_spark(session)
+    from lowwater.engine.spark.local import local_session
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        local_session("capabilities", Path(folder)) as made,
+    ):
+        return _on_spark(made)
+
+
+def scenario_rules() -> dict[str, str]:
+    """Return the rules that each scenario pins, by its name."""
+    named = {
+        param.values[0]["name"]: ", ".join(param.values[0]["rules"])
+        for param in test_scenarios.CASES
+    }
+    for case in test_goldens.DATA["cases"]:
+        named[f"*Streaming 102*: {case['name']}"] = "the book's figures"
+    return named
+
+
+def _by_area() -> Iterator[tuple[str, Iterable[tuple[int, Probe]]]]:
+    return groupby(enumerate(probes()), key=lambda pair: pair[1].area)
+
+
+def _embedded(probe: Probe, folder: Path) -> str:
+    folder.mkdir(parents=True)
+    result = probe.pipeline(folder).collect()
+    assert result.to_arrow().num_rows, f"{probe.name} gives nothing"
+    assert not result.errors, f"{probe.name} gives dead letters"
+    return YES
+
+
+def _on_spark(session: Any) -> Outcomes:
+    from tests.spark.many import run_many
+    from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
+
+    found: Outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for at, (area, those) in enumerate(_by_area()):
+            place = Path(folder) / str(at)
+            found[area] = {p.name: _tried(session, p, place / str(n)) for n, p in those}
+        cases = [conformance_case(param.values[0]) for param in test_scenarios.CASES]
+        cases += [golden_case(case) for case in test_goldens.DATA["cases"]]
+        many = Path(folder) / "many"
+        many.mkdir()
+        rows = run_many(session, cases, many)
+    for at, case in enumerate(cases):
+        check(case, rows[at])
+    found["Rules"] = dict.fromkeys(scenario_rules(), YES)
+    return found
+
+
+def _tried(session: Any, probe: Probe, folder: Path) -> str:
+    folder.mkdir(parents=True)
+    pipeline = probe.pipeline(folder)
+    if not hasattr(pipeline, "to_spark"):
+        return f"there is no to_spark() of {type(pipeline).__name__}"
+    try:
+        frame = pipeline.to_spark(session, **probe.options)
+        if frame.isStreaming:  # it has no end by itself
+            frame = pipeline.to_spark(session, drain=True, **probe.options)
+    except UnsupportedByRunner as error:
+        return error.what.replace(str(folder), "…")  # a place that is another each time
+    rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()
+    wanted = pipeline.to_arrow().to_pylist()
+    assert _plain(rows) == _plain(wanted), f"{probe.area}, {probe.name}: Spark gives other panes"
+    return YES
+
+
+def _streamed(frame: Any, folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(folder / "_checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return rows
+
+
+def _plain(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return rows as sorted text, without rounding, and without when they were shown.
+
+    Where a bundle ends, and with it the clock and the watermark at a firing, is the runner's.
+    """
+    return sorted(
+        repr(sorted((k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()
+                    if k not in ("emitted_at", "watermark")))
+        for row in rows
+    )  # fmt: skip
+
+
+def _cell(outcome: str) -> str:
+    return "✓" if outcome == YES else "no: " + outcome.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

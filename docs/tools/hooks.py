@@ -1,0 +1,35 @@
+"""What mkdocs puts into pages while it builds: the help of each command, and pictures of runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from docs.tools.figures import with_figures
+from lowwater.cli import _parser
+
+MARK = "<!-- help of each command -->"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the marks in a page."""
+    return with_figures(markdown.replace(MARK, "\n".join(commands())))
+
+
+def commands() -> Iterator[str]:
+    """Yield a heading and the help of each command, as Markdown."""
+    os.environ["COLUMNS"] = "100"  # what argparse takes for the width of the terminal
+    for parser in _leaves(_parser()):
+        name = parser.prog.removeprefix("lowwater").strip()
+        yield f"## {name}\n\n```text\n{parser.format_help()}```\n"
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in below:
+        for command in action.choices.values():
+            yield from _leaves(command)
+    if not below:
+        yield parser

@@ -1,0 +1,281 @@
+"""Hypothesis strategies: whole pipelines, of sources that say nothing for a while and stages behind
+stages.
+
+Times are whole seconds behind one instant. Every stream has the columns ``key``, ``v`` and ``n``,
+all of them ints, so that any stage can be behind any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias, final
+
+import hypothesis.strategies as st
+import pyarrow as pa
+
+import lowwater as lw
+from lowwater.engine.clocks import ClockLike
+from lowwater.engine.graph import Graph
+from lowwater.engine.records import Records
+from lowwater.engine.sources import Position
+from lowwater.pipeline import Pipeline, Stream
+from lowwater.pipeline._checks import inherited_lateness
+from lowwater.pipeline._outline import stage_outline
+from lowwater.pipeline.processed import Processed
+from lowwater.watermark import WatermarkEstimator
+
+SECOND = 1_000_000
+BASE = 1_000 * SECOND
+PARTS = ("p", "q")
+NAMES = ("at", "key", "v", "n", "part", "arrived")
+SCHEMA = pa.schema(
+    [(name, pa.string() if name == "part" else pa.int64()) for name in NAMES],
+)
+Row: TypeAlias = tuple[int, int, int, int, str, int]
+Node: TypeAlias = Stream | Pipeline | Processed
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A source that can be read again, whose batches are given; one without rows is a heartbeat."""
+
+    rows: Sequence[Sequence[Row]] = field(repr=False)
+    rest_seconds: float = 0.0
+
+    schema: ClassVar[pa.Schema] = SCHEMA
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        begin = 0 if position is None else position["batch"]
+        for at, rows in enumerate(self.rows[begin:], begin):
+            yield records(rows, self.rest_seconds), {"batch": at + 1}
+
+
+def records(rows: Sequence[Row], rest_seconds: float = 0.0) -> Records:
+    """Return rows as a source gives them; without any, it says when it will look again."""
+    if not rows:
+        return Records({}, 0, rest_seconds=rest_seconds)
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
+    ]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+
+class Alarms:
+    """Sets, moves and clears timers, and tells of each that fires."""
+
+    near = lw.timer()
+    far = lw.timer()
+    rang = lw.output()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        v = record["v"]
+        for name, at, held, tag in timers_of(v, ctx.time):
+            if at is None:
+                getattr(ctx, name).clear(tag=tag)
+            else:
+                getattr(ctx, name).set(at, output_time=held, tag=tag)
+        ctx.emit({"v": v, "n": 1})
+
+    def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"v": ctx.due // SECOND, "n": ctx.tag or 0, "name": name}, tag="rang")
+        if name == "near":
+            ctx.far.set(ctx.due + 2 * SECOND)
+
+
+def timers_of(v: int, time: int) -> list[tuple[str, int | None, int | None, int | None]]:
+    """Return what :class:`Alarms` does with a record: name, time or ``None``, hold and tag."""
+    match v % 5:
+        case 0:
+            return [("near", time + 3 * SECOND, time, None)]
+        case 1:
+            return [("far", time + 10 * SECOND, None, None)]
+        case 2:
+            return [("near", None, None, None)]
+        case 3:
+            return [("far", time - 5 * SECOND, None, v % 3), ("far", time + SECOND, time, None)]
+        case _:
+            return [("near", time + 6 * SECOND, time + 2 * SECOND, 1)]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Drawn:
+    """A pipeline with several ends, and how to run it."""
+
+    ends: tuple[Pipeline | Processed, ...]
+    clock: ClockLike
+    options: dict[str, Any]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+    def __repr__(self) -> str:
+        graph = Graph.of([end._stage for end in self.ends])
+        reads = [
+            f"{getattr(read.source, 'rows', ())} {read.watermark} idle {read.idle_after_us}"
+            for read in graph.reads
+        ]
+        stages = [stage_outline(stage) for stage in graph.stages]
+        return "\n".join(["", *reads, *stages, f"{self.clock} {self.options}"])
+
+
+def seconds(low: int, high: int) -> st.SearchStrategy[int]:
+    """Durations of whole seconds, in microseconds."""
+    return st.integers(low, high).map(lambda n: n * SECOND)
+
+
+def estimators(
+    parts: tuple[str, ...], *, idle: bool
+) -> st.SearchStrategy[WatermarkEstimator | None]:
+    """Estimators of every sort: also of partitions of which one may never come."""
+    simple = st.builds(lw.BoundedDisorder, seconds(0, 6)) | st.just(lw.Ascending())
+    return st.one_of(
+        st.none(),
+        simple,
+        simple,
+        st.builds(
+            lw.PerPartition,
+            simple,
+            by=st.just("part"),
+            expected=st.just(parts) if len(parts) > len(PARTS) else st.none() | st.just(parts),
+            idle_after=st.none() | seconds(1, 5) if idle else st.none(),
+        ),
+        st.builds(lw.Quantile, st.just(0.9)),
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn, *, heartbeats: bool = True) -> Batches:
+    """Rows whose times go up roughly, in batches, some of them empty."""
+    at, arrived = 0, 0
+    found: list[list[Row]] = []
+    for _ in range(draw(st.integers(0, 7))):
+        rows = []
+        for _ in range(draw(st.integers(0 if heartbeats else 1, 4))):
+            at += draw(st.integers(0, 5))
+            arrived += draw(st.integers(0, 3))
+            time = max(0, at + draw(st.sampled_from([0, 0, 0, -1, -4, -12, 3])))
+            v, part = draw(st.integers(0, 9)), draw(st.sampled_from(PARTS))
+            key = draw(st.integers(0, 2))
+            rows.append((BASE + time * SECOND, key, v, 1, part, BASE + arrived * SECOND))
+        found.append(rows)
+    return Batches(found)
+
+
+@st.composite
+def drawn(
+    draw: st.DrawFn,
+    *,
+    idle: bool = True,
+    heartbeats: bool = True,
+    parts: tuple[str, ...] = PARTS,
+) -> Drawn:
+    """Draw pipelines: sources, unions, branches, windows and processes behind one another.
+
+    Args:
+        draw: Given by Hypothesis.
+        idle: Whether sources and partitions may be left out when they are silent.
+        heartbeats: Whether sources may have nothing to give for a while.
+        parts: The partitions that are expected, where any are.
+    """
+    clocks: list[ClockLike] = [lw.ManualClock(BASE), lw.ArrivalClock("arrived", tick="1s")]
+    clock = draw(st.sampled_from(clocks))
+    nodes: list[Node] = []
+    for _ in range(draw(st.integers(1, 3))):
+        silent = draw(st.none() | seconds(1, 6)) if idle else None
+        source = draw(batches(heartbeats=heartbeats))
+        watermark = draw(estimators(parts, idle=idle))
+        nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
+    stages: list[Pipeline | Processed] = []
+    for _ in range(draw(st.integers(1, 4))):
+        stream = _input(draw, nodes)
+        made = _process(draw, stream) if draw(st.integers(0, 3)) == 3 else _windowed(draw, stream)
+        stages.append(made)
+        if isinstance(made, Processed):
+            nodes.append(made.output("rang"))
+        if isinstance(made, Processed) or _can_be_read(made):
+            nodes.append(made)
+    read = {flow.origin for stage in stages for flow in stage._stage.inputs}
+    ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
+    options = {
+        "bundle_size": draw(st.sampled_from([1, 2, 3, 100])),
+        "max_skew": draw(st.none() | st.none() | seconds(0, 9)),
+    }
+    return Drawn(tuple(ends), clock, options)
+
+
+def _can_be_read(pipeline: Pipeline) -> bool:
+    """Whether a stage may be behind it (S-C7, S-C8)."""
+    windowing = pipeline._stage.windowing
+    assert windowing is not None
+    if windowing.mode == "retracting":
+        return windowing.timestamps == "end"
+    return windowing.mode == "discarding"
+
+
+def _input(draw: st.DrawFn, nodes: Sequence[Node]) -> Stream:
+    """Return a stream: of one node, or of several with the same columns."""
+    node = draw(st.sampled_from(nodes))
+    stream = _stream_of(node)
+    if draw(st.integers(0, 2)) == 0:
+        others = [one for one in nodes if one is not node and type(one) is type(node)]
+        if others:
+            stream = stream | _stream_of(draw(st.sampled_from(others)))
+    if draw(st.integers(0, 3)) == 0:
+        stream = stream.filter(lw.col("v") % 7 != 3)
+    return stream
+
+
+def _stream_of(node: Node) -> Stream:
+    return node if isinstance(node, Stream) else node.to_stream()
+
+
+def _keyed(draw: st.DrawFn, stream: Stream) -> Any:
+    if draw(st.integers(0, 2)) == 0:
+        return stream.key_by(key=lw.lit(0))
+    return stream.key_by("key")
+
+
+def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+    windows = draw(
+        st.builds(lw.FixedWindows, seconds(1, 15))
+        | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
+        | st.builds(lw.Sessions, seconds(1, 8))
+    )
+    late = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 2)))
+    early = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 3)) | _patience())
+    trigger = draw(
+        st.sampled_from([lw.AfterWatermark(early=early, late=late), lw.Default()])
+        | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
+    )
+    least = inherited_lateness(stream._flows)
+    pipeline: Pipeline = (
+        _keyed(draw, stream)
+        .window(
+            windows,
+            trigger=trigger,
+            accumulation=draw(st.sampled_from(["discarding", "retracting", "accumulating"])),
+            allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+            timestamps=draw(st.sampled_from(["end", "earliest", "latest"])),
+            allow_data_loss="a test",
+        )
+        .aggregate(v=lw.sum("v"), n=lw.count())
+    )
+    return pipeline
+
+
+def _process(draw: st.DrawFn, stream: Stream) -> Processed:
+    made: Processed = _keyed(draw, stream).process(Alarms())
+    return made
+
+
+def _patience() -> st.SearchStrategy[lw.Trigger]:
+    return st.builds(lw.AfterProcessingTime, seconds(0, 5))

@@ -1,0 +1,102 @@
+"""Durable runs that are killed between any two steps, over a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+from unittest import mock
+
+import lowwater as lw
+from lowwater.engine.delivery import Delivery
+from lowwater.pipeline import durable
+from lowwater.pipeline._memory_budget import MemoryBudget
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+from tests.property.graphs import Drawn
+
+
+class Killed(BaseException):
+    """Ends a run where it stands; nobody handles it."""
+
+
+@final
+class Fuse:
+    """Kills a run after so many of the steps that call it.
+
+    Args:
+        steps: How many it lets pass; ``None``: all.
+    """
+
+    def __init__(self, steps: int | None) -> None:
+        self._left = steps
+        self.passed = 0
+
+    def __call__(self, *_: Any) -> None:
+        self.passed += 1
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise Killed
+
+
+@final
+class Kept:
+    """A sink that outlives the runs: the same delivery again has no further effect."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self.rows: list[dict[str, Any]] = []
+        self.late: list[dict[str, Any]] = []
+        self.fuse: Callable[[], None] = Fuse(None)
+
+    def open(self, description: Any) -> None:
+        self.fuse()
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.fuse()
+        if delivery.id > self._last:
+            self._last = delivery.id
+            self.rows += delivery.panes.to_pylist()
+            self.late += [] if delivery.late is None else delivery.late.to_pylist()
+        self.fuse()
+
+    def close(self) -> None:
+        pass
+
+
+def run_killed(case: Drawn, kills: Sequence[int], commit_every: Any) -> list[Kept]:
+    """Run, be killed after each number of steps, run again till the end; return what came out."""
+    contents = MemoryContents()
+    sinks = [Kept() for _ in case.ends]
+    for steps in (*kills, None):
+        fuse = Fuse(steps)
+        for sink in sinks:
+            sink.fuse = fuse
+        ends = [end.write_to(sink) for end, sink in zip(case.ends, sinks, strict=True)]
+        try:
+            with _over(contents, fuse):
+                lw.run(
+                    *ends, state="state", commit_every=commit_every, clock=case.clock,
+                    on_error="raise", progress=fuse, **case.options,
+                )  # fmt: skip
+        except Killed:
+            continue
+    return sinks
+
+
+@contextmanager
+def _over(contents: MemoryContents, fuse: Fuse) -> Iterator[None]:
+    """Have durable runs over a store in memory, which may fail before and after each commit."""
+
+    class Mortal(MemoryStore):  # type: ignore[misc]  # final, but for this test
+        def commit(self, batch: Batch) -> None:
+            fuse()
+            super().commit(batch)
+            fuse()
+
+    with (
+        mock.patch.object(MemoryBudget, "open", return_value=Mortal(contents)),
+        mock.patch.object(durable, "on_point", fuse),
+    ):
+        yield

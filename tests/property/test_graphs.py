@@ -1,0 +1,161 @@
+"""MillWheel's invariants over random graphs, sources and schedules (S-H2, S-H3, S-K3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+import lowwater as lw
+from lowwater.engine.graph import Read, Stage, Windowed
+from lowwater.engine.outcomes import Outcome
+from lowwater.engine.runner import LocalRun
+from lowwater.pipeline.running import Outcomes
+from lowwater.time import START_OF_TIME
+from tests.property.graphs import PARTS, Drawn, drawn, seconds
+from tests.property.killed import run_killed
+from tests.property.oldest_work import Rings, Watched, beside
+
+EXAMPLES = settings(max_examples=max(150, settings().max_examples))
+
+
+def outcomes_of(case: Drawn, **more: Any) -> Outcomes:
+    stages = tuple(dict.fromkeys(end._stage for end in case.ends))
+    options: Any = {"progress": False, "on_error": "raise", **case.options, **more}
+    return Outcomes(stages, case.clock, options)
+
+
+def moments(case: Drawn) -> Iterator[LocalRun]:
+    """Run, and stop at whatever comes out and behind each turn."""
+    looks: list[None] = []
+    outcomes = outcomes_of(case, progress=lambda metrics: looks.append(None))
+    for _ in outcomes:
+        yield outcomes.local
+    yield outcomes.local
+    assert looks
+
+
+@given(drawn())
+@EXAMPLES
+def test_a_low_watermark_never_goes_back(case: Drawn) -> None:
+    before: dict[Any, int] = {}
+    for run in moments(case):
+        now = {f"source {at}": feed.watermark() for at, feed in enumerate(run.feeds)}
+        for stage in run._stages:
+            now[f"into {stage.number}"] = stage.operator.watermark
+            now[f"out of {stage.number}"] = stage.output_watermark
+        assert all(now[name] >= at for name, at in before.items())
+        before = now
+
+
+def shown(outcomes: list[Outcome]) -> list[Any]:
+    """Return what came out, as plain values."""
+    return [
+        (
+            outcome.stage,
+            None if outcome.panes is None else outcome.panes.to_panes(),
+            None if outcome.late is None else outcome.late.to_records(),
+            {tag: emitted.to_list() for tag, emitted in outcome.emitted.items()},
+        )
+        for outcome in outcomes
+    ]
+
+
+def watched(case: Drawn) -> Iterator[tuple[LocalRun, dict[int, Watched]]]:
+    """Run with something kept beside each stage; stop at whatever comes out, and at the end."""
+    outcomes = outcomes_of(case)
+    run = outcomes.local
+    found = {}
+    for stage in run._stages:
+        stage.operator = found[stage.number] = Watched(stage.operator, beside(stage.stage))  # type: ignore[assignment]  # it does what an operator does
+    for _ in outcomes:
+        yield run, found
+    yield run, found
+
+
+@given(drawn(idle=False))
+@EXAMPLES
+def test_a_low_watermark_is_at_most_the_oldest_work_and_the_inputs(case: Drawn) -> None:
+    for run, found in watched(case):
+        graph = run.graph
+        feeds = dict(zip(graph.reads, run.feeds, strict=True))
+        for stage in run._stages:
+            into, out = stage.operator.watermark, stage.output_watermark
+            assert out <= into
+            assert out <= found[stage.number].model.oldest()
+            for flow in stage.stage.inputs:
+                origin = flow.origin
+                if isinstance(origin, Read):
+                    assert into <= feeds[origin].watermark()
+                else:
+                    assert into <= run._stages[graph.stages.index(origin)].output_watermark
+
+
+@given(drawn())
+@EXAMPLES
+def test_a_timer_at_or_below_the_watermark_fires_once_in_order_per_key(case: Drawn) -> None:
+    for _, found in watched(case):
+        for one in found.values():
+            if isinstance(one.model, Rings):
+                assert one.model.rang == one.model.due
+
+
+@given(drawn(idle=False))
+@EXAMPLES
+def test_no_pane_is_dropped_as_expired_by_the_next_stage(case: Drawn) -> None:
+    """S-C7, S-H2: neither panes that waited nor late ones."""
+    outcomes = outcomes_of(case)
+    list(outcomes)
+    for stage, found in zip(outcomes.graph.stages, outcomes.local._stages, strict=True):
+        origins = [flow.origin for flow in stage.inputs]
+        if all(isinstance(one, Stage) and isinstance(one.work, Windowed) for one in origins):
+            assert not found.metrics.late["expired"]
+
+
+@given(drawn(parts=(*PARTS, "missing"), idle=False))
+@EXAMPLES
+def test_a_missing_partition_freezes_the_watermark(case: Drawn) -> None:
+    """Of its source and of all stages behind it, until the source ends."""
+    for run in moments(case):
+        for stage in run._stages:
+            frozen = [
+                feed
+                for feed in run.feeds
+                if isinstance(feed.read.watermark, lw.PerPartition) and not feed.ended
+                if any(stage.number == at for at, _ in run.graph.into(feed.read))
+            ]
+            assert all(feed.watermark() == START_OF_TIME for feed in frozen)
+            if frozen:
+                assert stage.operator.watermark == START_OF_TIME
+                assert stage.output_watermark == START_OF_TIME
+
+
+@given(drawn(idle=False, heartbeats=False), seconds(1, 3))
+@EXAMPLES
+def test_a_source_that_has_something_whenever_it_is_asked_is_not_idle(
+    case: Drawn, idle_after: int
+) -> None:
+    """However long the others keep the run from asking it."""
+    with_it = list(outcomes_of(case))
+    for read in outcomes_of(case).graph.reads:
+        object.__setattr__(read, "idle_after_us", idle_after)
+    assert shown(list(outcomes_of(case))) == shown(with_it)
+
+
+@given(
+    drawn(),
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    st.sampled_from(["bundle", "bundle", 3]),
+)
+@EXAMPLES
+def test_a_kill_between_any_two_steps_changes_nothing(
+    case: Drawn, kills: list[int], commit_every: Any
+) -> None:
+    """Also timers fire exactly once, in order per key: what is set and what rang is the output."""
+    whole = run_killed(case, [], commit_every)
+    killed = run_killed(case, kills, commit_every)
+    for one, other in zip(whole, killed, strict=True):
+        assert other.rows == one.rows
+        assert other.late == one.late

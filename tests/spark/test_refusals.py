@@ -1,0 +1,170 @@
+"""What cannot run on Spark is refused before it starts, says what can, and is in the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lowwater as lw
+from lowwater.engine.spark import CarriedTime
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.io import Log
+from tests.spark.test_to_spark import START, table, write
+from tests.spark.workers import ROOT
+
+LIMITS = (ROOT / "docs" / "spark.md").read_text().partition("## What does not run here")[2]
+
+
+class Counting:
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit(1)
+
+
+class OwnSource:
+    """A source of a user's own."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return pa.schema([("at", pa.int64()), ("key", pa.string())])
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[lw.Records]:
+        yield from ()
+
+
+def begun(**options: Any) -> lw.Stream:
+    return lw.from_arrow(table(5), time="at", **options)
+
+
+def counted(stream: Any, *keys: Any) -> Any:
+    return stream.key_by(*(keys or ("key",))).window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+
+
+def logged(folder: Path) -> lw.Stream:
+    with Log(folder / "log", partitions=1) as log:
+        log.append([{"at": START, "key": "A"}])
+    return lw.read_log(folder / "log", time="at")
+
+
+def nanoseconds(folder: Path) -> lw.Stream:
+    times = pa.array([START * 1_000], pa.timestamp("ns", "UTC"))
+    return lw.read_parquet(write(folder / "in", pa.table({"at": times, "key": ["A"]})), time="at")
+
+
+def no_file_yet(folder: Path) -> lw.Stream:
+    (folder / "empty").mkdir()
+    return lw.read_jsonl(folder / "empty", time="at", follow=True)
+
+
+Build = Callable[[Path], Any]
+REFUSED: dict[str, tuple[str, Build]] = {
+    "union": ("a union", lambda _: counted(begun() | begun())),
+    "a second stage": ("behind another stage", lambda _: counted(counted(begun()))),
+    "process": ("process", lambda _: begun().key_by("key").process(Counting())),
+    "deduplicate": ("dedup", lambda _: counted(begun().deduplicate(id="key", within="1m"))),
+    "map": ("map makes", lambda _: counted(begun().map(lambda record: record))),
+    "flat_map": ("flat_map makes", lambda _: counted(begun().flat_map(lambda one: [one]))),
+    "map_batches": ("map_batches makes", lambda _: counted(begun().map_batches(lambda one: one))),
+    "group()": (
+        r"group\(\) of whole",
+        lambda _: begun().key_by("key").window(lw.FixedWindows("1m")).group(),
+    ),
+    "key_by(function)": ("knows nothing", lambda _: counted(begun(), lambda record: 1)),
+    "read_log": ("cannot be read by Spark", lambda folder: counted(logged(folder))),
+    "from_source": ("cannot be read", lambda _: counted(lw.from_source(OwnSource(), time="at"))),
+    "nanoseconds": ("cannot read from Parquet", lambda folder: counted(nanoseconds(folder))),
+    "no file": ("no file yet", lambda folder: counted(no_file_yet(folder))),
+    "ManualClock": ("this process", lambda _: counted(begun(clock=lw.ManualClock()))),
+    "External": ("guessed", lambda _: counted(begun(watermark=lw.External()))),
+    "ManualWatermark": ("guessed", lambda _: counted(begun(watermark=lw.ManualWatermark()))),
+    "Quantile": ("guessed", lambda _: counted(begun(watermark=lw.Quantile(0.9)))),
+    "Punctuated": (
+        "guessed",
+        lambda _: counted(begun(watermark=lw.Punctuated("part"))),
+    ),
+    "PerPartition": (
+        "guessed",
+        lambda _: counted(begun(watermark=lw.PerPartition(lw.Ascending(), by="part"))),
+    ),
+    "FinishedFiles": ("guessed", lambda _: counted(begun(watermark=lw.FinishedFiles({"a": 1})))),
+}
+EMBEDDED = (
+    "bundle_size", "clock", "commit_every", "max_skew", "memory_limit", "on_dead_letter",
+    "on_late", "progress", "trace",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_a_mend_and_documented(spark: Any, tmp_path: Path, name: str) -> None:
+    match, build = REFUSED[name]
+    pipeline = build(tmp_path)
+    with pytest.raises(UnsupportedByRunner, match=match) as caught:
+        pipeline.to_spark(spark)
+    assert caught.value.mend
+    assert name in LIMITS
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_options_of_the_embedded_runner_say_what_is_nearest(spark: Any, name: str) -> None:
+    with pytest.raises(UnsupportedByRunner, match=f"^{name}= is for the embedded") as caught:
+        counted(begun()).to_spark(spark, **{name: None})
+    assert caught.value.mend
+    assert f"`{name}`" in LIMITS
+
+
+def test_the_embedded_runner_cannot_read_streams(spark: Any, tmp_path: Path) -> None:
+    frame = spark.readStream.schema("at long, key string").json(str(tmp_path))
+    with pytest.raises(UnsupportedByRunner, match="streaming DataFrame"):
+        counted(lw.from_spark(frame, time="at")).collect()
+
+
+@pytest.mark.parametrize(
+    ("match", "options"),
+    [
+        ("key_groups", {"key_groups": True}),
+        ("key_groups", {"key_groups": 5_000}),
+        ("files_per_batch", {"files_per_batch": 0}),
+        ("reads no files", {"files_per_batch": 1}),
+        ("max_ahead", {"max_ahead": "-1d"}),
+        ("outputs", {"outputs": "late"}),
+        ("timers", {"timers": "never"}),
+        ("on_error", {"on_error": "ignore"}),
+        ("Did you mean 'key_groups'", {"key_group": 3}),
+        ("not a type of Spark", {"types": {"n": "no type"}}),
+        ("is no aggregate", {"types": {"m": "int"}}),
+    ],
+)
+def test_options_are_checked(spark: Any, match: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=match):
+        counted(begun()).to_spark(spark, **options)
+
+
+def test_columns_and_names_are_checked_before_anything_runs(spark: Any) -> None:
+    records = [{"at": START, "key": "A", "Key": "a", "record": "r"}]
+
+    def made(**options: Any) -> Any:  # a source of which no columns are known beforehand
+        begun = lw.from_iterable(records, time=options.pop("time", "at"))
+        keyed = begun.key_by(*options.pop("keys", ["key"])).window(lw.FixedWindows("1m"))
+        aggregate = {options.pop("name", "n"): options.pop("spec", lw.count())}
+        return keyed.aggregate(**aggregate).to_spark(spark, **options)
+
+    assert made(keys=["record"]).columns[0] == "record"
+    for match, wrong in (
+        ("no column 'kex'", {"keys": ["kex"]}),
+        ("no column 'a'", {"time": "a"}),
+        ("no column 'points'", {"spec": lw.sum("points")}),
+        ("the key 'record' is called as", {"keys": ["record"], "outputs": "all"}),
+        ("the column 'reason' is called as", {"name": "reason", "outputs": "all"}),
+        ("the key 'key' and the key 'Key'", {"keys": ["key", "Key"]}),
+        ("the key 'key' and the column 'KEY'", {"name": "KEY"}),
+    ):
+        with pytest.raises(InvalidArgument, match=match):
+            made(**wrong)
+    with pytest.raises(InvalidArgument, match="no Spark session"):
+        counted(begun()).to_spark("local[2]")
+    with pytest.raises(InvalidArgument, match="no column 'lo'"):
+        counted(lw.from_spark(spark.createDataFrame(table(3)), time="at",
+                              watermark=CarriedTime("lo"))).to_spark(spark)  # fmt: skip
