@@ -15,7 +15,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format bench docs nightly crash fuzz clean
+.PHONY: help demo demo-spark test check format bench notebooks docs nightly crash fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ format: $(DEV) ## format the code and mend what lint can
 
 bench: $(DEV) ## measure speed
 	$(PY) -m benchmarks $(ARGS)
+
+notebooks: $(DEV) ## execute the notebooks and write their outputs
+	$(PY) -m notebooks.execute $(ARGS)
 
 docs: $(DOCS) ## build the site into build/site; works offline once installed
 	$(PY) -m docs.tools.capabilities

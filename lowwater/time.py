@@ -61,13 +61,16 @@ _RAW_MICROS = re.compile(r"-?\d{1,19}us", re.ASCII)
 class Instant(int):
     """An integer of microseconds since 1970-01-01T00:00:00Z that shows itself as a time.
 
-    It is an ``int`` in every respect but its ``repr`` and ``str``. Made from an ``int``, from
-    whatever else :func:`instant` takes, or from its own text.
+    It is an ``int`` in every respect but its ``repr`` and ``str``, and in that ``format`` writes it
+    as ``datetime`` does, in UTC, where it is given a ``%``. Made from an ``int``, from whatever
+    else :func:`instant` takes, or from its own text.
 
     >>> Instant(946728000000000)
     Instant('2000-01-01T12:00:00Z')
     >>> Instant('2000-01-01T12:00:00Z') == 946728000000000
     True
+    >>> f"{Instant(946728000000000):%H:%M}"
+    '12:00'
     """
 
     __slots__ = ()
@@ -94,6 +97,9 @@ class Instant(int):
 
     def __str__(self) -> str:
         return format_instant(self)
+
+    def __format__(self, spec: str) -> str:
+        return self.to_datetime().strftime(spec) if "%" in spec else super().__format__(spec)
 
 
 DurationLike: TypeAlias = int | str | timedelta | np.timedelta64

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from lowwater.engine.panes import Pane
 from lowwater.engine.trace import StageTrace, Trace, TracedElement
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, rounded_up, shown
+from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
 from lowwater.time import format_duration, saturating_add
 
 Predicate: TypeAlias = Callable[[Any], Any]
@@ -79,7 +79,7 @@ def _lines(lineage: Lineage, element: TracedElement, panes: list[Pane]) -> Itera
     stage, times = lineage.stage, Times.of(element.time)
     what = "taken back: " if element.retract else ""
     yield (
-        f"{what}element {shown(element.values)} at {times.at(element.time)} on {times.day}, "
+        f"{what}{element_text(element.values)} at {times.at(element.time)} on {times.day}, "
         f"key {element.key!r}"
     )
     yield (

@@ -154,7 +154,10 @@ def lateness_profile(
         median, p99 = (
             (None, None)
             if not waits.size
-            else (int(np.quantile(waits, 0.5)), int(np.quantile(waits, 0.99)))
+            else (
+                int(np.quantile(waits, 0.5)),
+                int(np.quantile(waits, 0.99, method="higher")),
+            )
         )
         for each in allowed:
             late, dropped = columns.judged(delay, each)

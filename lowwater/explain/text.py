@@ -102,6 +102,15 @@ def shown(values: Any) -> str:
     return repr(values)
 
 
+def element_text(values: Any) -> str:
+    """Return what to call an element: by its values, where an aggregate reads any.
+
+    >>> element_text({"points": 5}), element_text({})
+    ('element 5', 'element')
+    """
+    return f"element {shown(values)}" if values != {} else "element"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things.
 

@@ -13,7 +13,7 @@ from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.holding import holder, last_move
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, rounded_up, shown
+from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
 from lowwater.explain.waiting import Waiting, looks_at_watermark
 from lowwater.time import (
     END_OF_TIME,
@@ -152,7 +152,7 @@ class _Life:
         return "made of " + " and ".join(self._times.window(part) for part in merge.of)
 
     def _element(self, element: TracedElement) -> str:
-        what = f"element {shown(element.values)} at {self._times.at(element.time)}"
+        what = f"{element_text(element.values)} at {self._times.at(element.time)}"
         if element.retract:
             what = f"taken back: {what}"
         if any(element is each for each in self.elements):

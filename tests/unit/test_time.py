@@ -175,6 +175,15 @@ def test_an_instant_is_an_int() -> None:
         assert type(twin) is Instant
 
 
+def test_an_instant_is_formatted_as_a_datetime_where_that_is_asked_for() -> None:
+    at = Instant("2000-01-01T12:00:26Z")
+    assert f"{at:%H:%M:%S on %d %b}" == "12:00:26 on 01 Jan"
+    assert f"{at}" == str(at)
+    assert f"{at:,}" == f"{int(at):,}"
+    with pytest.raises(InvalidArgument, match="outside the years 1 to 9999"):
+        f"{Instant(END_OF_TIME):%Y}"
+
+
 def test_an_instant_becomes_a_datetime_where_one_exists() -> None:
     assert Instant(NOON).to_datetime() == datetime(2000, 1, 1, 12, tzinfo=UTC)
     with pytest.raises(InvalidArgument, match="years 1 to 9999"):
