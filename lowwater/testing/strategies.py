@@ -21,9 +21,10 @@ Needs the ``testing`` extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, final
 
 from lowwater.engine.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner
@@ -67,9 +68,33 @@ except ImportError:
     ) from None
 
 _SPAN = 40
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _REASON = "drawn by lowwater.testing"
 
 
+def _kept(make: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have a function return the strategy it made before: checking a new one costs Hypothesis more.
+
+    Where an argument cannot be hashed, a new one is made.
+    """
+    made: dict[Hashable, _R] = {}
+
+    @wraps(make)
+    def kept(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        wanted = (args, tuple(sorted(kwargs.items())))
+        try:
+            found = made.get(wanted)
+        except TypeError:
+            return make(*args, **kwargs)
+        if found is None:
+            found = made[wanted] = make(*args, **kwargs)
+        return found
+
+    return kept
+
+
+@_kept
 def durations(
     *, least: int = 1, most: int = 15, unit: DurationLike = "1s"
 ) -> st.SearchStrategy[int]:
@@ -78,6 +103,7 @@ def durations(
     return st.integers(least, most).map(lambda number: number * micros)
 
 
+@_kept
 def timestamps(
     *, start: MomentLike = "00:00:00", units: int = _SPAN, unit: DurationLike = "1s"
 ) -> st.SearchStrategy[Instant]:
@@ -89,6 +115,7 @@ def timestamps(
     return st.integers(0, units).map(lambda number: Instant(base + number * micros))
 
 
+@_kept
 def windows(
     *,
     merging: bool | None = None,
@@ -109,12 +136,14 @@ def windows(
     return joined if merging else plain
 
 
+@_kept
 def fixed_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFunction]:
     """Return fixed windows of a few units, with any offset."""
     offset = st.just(0) | durations(least=-5, most=5, unit=unit)
     return st.builds(FixedWindows, durations(unit=unit), offset)
 
 
+@_kept
 def sliding_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFunction]:
     """Return sliding windows; some with gaps between them."""
     size, period = durations(most=12, unit=unit), durations(least=2, unit=unit)
@@ -123,6 +152,7 @@ def sliding_windows(*, unit: DurationLike = "1s") -> st.SearchStrategy[WindowFun
     )
 
 
+@_kept
 def sessions(
     *, gap_column: str | None = None, unit: DurationLike = "1s"
 ) -> st.SearchStrategy[WindowFunction]:
@@ -134,6 +164,7 @@ def sessions(
     return one_gap | st.builds(Sessions, gap_column=st.just(gap_column), merge_touching=touching)
 
 
+@_kept
 def triggers(
     *,
     depth: int = 2,
@@ -158,6 +189,7 @@ def triggers(
     return st.one_of(single, *_composite(part).values())
 
 
+@_kept
 def windowings(
     *,
     windows: st.SearchStrategy[WindowFunction] | None = None,
@@ -194,6 +226,7 @@ def windowings(
     return st.fixed_dictionaries(drawn | {n: st.just(v) for n, v in fields.items()}).map(_windowing)
 
 
+@_kept
 def scenarios(
     *,
     disorder: DurationLike = "20s",

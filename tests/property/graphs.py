@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, TypeAlias, final
 
 import hypothesis.strategies as st
@@ -127,6 +128,7 @@ class Drawn:
         return "\n".join(["", *reads, *stages, f"{self.clock} {self.options}"])
 
 
+@cache
 def seconds(low: int, high: int) -> st.SearchStrategy[int]:
     """Durations of whole seconds, in microseconds."""
     return st.integers(low, high).map(lambda n: n * SECOND)
@@ -277,5 +279,6 @@ def _process(draw: st.DrawFn, stream: Stream) -> Processed:
     return made
 
 
+@cache
 def _patience() -> st.SearchStrategy[lw.Trigger]:
     return st.builds(lw.AfterProcessingTime, seconds(0, 5))

@@ -6,6 +6,7 @@ holds.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
@@ -67,16 +68,19 @@ MERGING_CUSTOM: st.SearchStrategy[WindowFunction] = st.sampled_from(
 )
 
 
+@cache
 def not_merging() -> st.SearchStrategy[WindowFunction]:
     """Windows that do not merge."""
     return strategies.windows(merging=False) | NOT_MERGING_CUSTOM
 
 
+@cache
 def window_functions() -> st.SearchStrategy[WindowFunction]:
     """Window functions of every kind."""
     return not_merging() | sessions() | MERGING_CUSTOM
 
 
+@cache
 def custom_triggers() -> st.SearchStrategy[Trigger]:
     """The user's own logic: state alone, calls of the clock, calls of the watermark."""
     return st.one_of(
@@ -91,11 +95,13 @@ def custom_triggers() -> st.SearchStrategy[Trigger]:
     )
 
 
+@cache
 def triggers(depth: int = 3) -> st.SearchStrategy[Trigger]:
     """Triggers of every kind, the user's own too, nested up to ``depth``."""
     return strategies.triggers(depth=depth, leaves=custom_triggers())
 
 
+@cache
 def windowings(
     windows: st.SearchStrategy[WindowFunction] | None = None,
     trigger: st.SearchStrategy[Trigger] | None = None,
@@ -110,6 +116,7 @@ def windowings(
     )
 
 
+@cache
 def scenarios(
     *, ends: bool = True, gaps: bool = True, max_steps: int = 14
 ) -> st.SearchStrategy[Scenario]:

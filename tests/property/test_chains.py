@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeAlias
 
 import hypothesis.strategies as st
@@ -160,10 +161,12 @@ class Chain:
                 del self.there[last]
 
 
+@cache
 def plain_windows() -> st.SearchStrategy[Any]:
     return own.fixed() | own.sliding() | st.just(lw.GlobalWindow()) | plain_sessions()
 
 
+@cache
 def plain_sessions() -> st.SearchStrategy[Any]:
     return st.builds(lw.Sessions, own.seconds(1, 10), merge_touching=st.booleans())
 
@@ -172,6 +175,11 @@ def safe() -> st.SearchStrategy[Any]:
     return st.builds(Repeatedly, own.triggers(2)) | st.builds(
         AfterWatermark, st.none() | own.triggers(2), own.triggers(2)
     )
+
+
+@cache
+def windows_without_gaps() -> Any:
+    return own.fixed() | st.just(lw.GlobalWindow()) | plain_sessions()
 
 
 @st.composite
@@ -189,7 +197,7 @@ def chains(draw: st.DrawFn, trigger: Any, mode: str, names: Any) -> Chain:
     downstream = draw(
         own.windowings(
             # Windows with gaps have no place for some panes.
-            own.fixed() | st.just(lw.GlobalWindow()) | plain_sessions(),
+            windows_without_gaps(),
             trigger,
             accumulation=mode,
             allowed_lateness=lateness,
