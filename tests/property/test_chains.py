@@ -24,7 +24,7 @@ from lowwater.triggers import AfterCount, AfterWatermark, Repeatedly
 from lowwater.windows import Window
 from tests.property import strategies as own
 
-EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+EXAMPLES = settings(max_examples=max(300, settings().max_examples))
 SIDES = {"A": 0, "B": 0, "C": 1}
 EACH = Repeatedly(AfterCount(1))
 Item: TypeAlias = tuple[int, int, Any]  # side, time, value

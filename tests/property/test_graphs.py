@@ -18,7 +18,7 @@ from tests.property.graphs import PARTS, Drawn, drawn, seconds
 from tests.property.killed import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
-EXAMPLES = settings(max_examples=max(60, settings().max_examples))
+EXAMPLES = settings(max_examples=max(150, settings().max_examples))
 
 
 def outcomes_of(case: Drawn, **more: Any) -> Outcomes:

@@ -24,7 +24,7 @@ from tests.property import strategies as own
 from tests.property.runs import BOTH, Run, by_oracle, plain, shown
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=max(60, settings().max_examples))
+EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 both = pytest.mark.parametrize("run", BOTH)
 oracle_alone = pytest.mark.parametrize("run", [by_oracle])
 

@@ -26,7 +26,7 @@ from lowwater.testing._oracle_windows import windows_of
 from lowwater.triggers import Repeatedly
 from tests.property import strategies as own
 
-EXAMPLES = settings(max_examples=max(40, settings().max_examples))
+EXAMPLES = settings(max_examples=max(60, settings().max_examples))
 Build = Callable[[Stream], Pipeline]
 
 

@@ -17,7 +17,7 @@ from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
 from tests.property import process_model as model
 
-EXAMPLES = max(120, settings().max_examples)
+EXAMPLES = max(300, settings().max_examples)
 WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{model.SIZE}us"),
     allowed_lateness=model.LATENESS,

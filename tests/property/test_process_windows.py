@@ -55,7 +55,7 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("windows", WINDOWS, ids=repr)
-@settings(max_examples=max(60, settings().max_examples))
+@settings(max_examples=max(100, settings().max_examples))
 @given(acts=STEPS, survives=st.lists(st.booleans(), min_size=1, max_size=4))
 def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) -> None:
     """S-K7, S-K8."""

@@ -92,13 +92,13 @@ SURVIVES = st.lists(st.booleans(), min_size=1, max_size=5)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(120, settings().max_examples))
+@settings(max_examples=max(300, settings().max_examples))
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     check(*case, survives, lw.collect(), list)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(120, settings().max_examples))
+@settings(max_examples=max(300, settings().max_examples))
 def test_numbers(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

@@ -16,7 +16,7 @@ from lowwater.testing import _drive, assert_late, oracle
 from tests.property import signed as own
 from tests.property import strategies, test_cold_windows, test_restore
 
-EXAMPLES = settings(max_examples=max(120, settings().max_examples))
+EXAMPLES = settings(max_examples=max(300, settings().max_examples))
 
 
 def check(case: own.Case, aggregates: Any, plain: Any) -> None:

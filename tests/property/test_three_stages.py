@@ -14,7 +14,7 @@ from examples.session_leaders import GAP, leaders
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-EXAMPLES = settings(max_examples=max(60, settings().max_examples))
+EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 
 
 def batch(visits: list[dict[str, int]], count: int) -> dict[int, list[list[int]]]:

@@ -16,7 +16,7 @@ from lowwater.testing import Scenario
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=max(80, settings().max_examples))
+EXAMPLES = settings(max_examples=max(200, settings().max_examples))
 
 
 @given(own.cases())
