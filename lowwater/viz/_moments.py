@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from lowwater.engine.trace import StageTrace
+from lowwater.time import START_OF_TIME
 
 _FEW = 3
 """A clock with fewer readings than this tells too little of the order of a run."""
@@ -40,16 +41,33 @@ class Moments:
             [0] * len(part) for part in (trace.elements, trace.moves, trace.merges, trace.panes)
         )
         step, before = 0, None
+        known, since = START_OF_TIME, 0  # the highest watermark that something stood at already
         for order, kind, at in sorted(_order(trace)):
+            watermark = _watermark(trace, kind, at)
+            if kind == _MOVE and since and watermark == known:
+                # A move is recorded behind what it fired: both are one step.
+                found[kind][at], since = since, 0
+                continue
             # What one turn fires or merges comes out at once; elements and moves are a step each.
             step += kind <= _MOVE or (order, kind) != before
             before = (order, kind)
             found[kind][at] = step
+            if watermark > known:
+                known, since = watermark, 0 if kind == _MOVE else step
         elements, moves, merges, panes = found
         return cls(elements, moves, merges, panes, steps=True)
 
 
 _ELEMENT, _MOVE, _MERGE, _PANE = range(4)
+
+
+def _watermark(trace: StageTrace, kind: int, at: int) -> int:
+    """Return the watermark at what happened; of merges nothing is known."""
+    if kind == _ELEMENT:
+        return trace.elements[at].watermark
+    if kind == _MOVE:
+        return trace.moves[at].input_watermark
+    return trace.panes[at].watermark if kind == _PANE else START_OF_TIME
 
 
 def _order(trace: StageTrace) -> Iterator[tuple[int, int, int]]:

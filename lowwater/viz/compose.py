@@ -12,6 +12,7 @@ from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
+    Instant,
     InstantLike,
     format_duration,
     instant,
@@ -19,7 +20,7 @@ from lowwater.time import (
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
-from lowwater.viz.words import move_title
+from lowwater.viz.words import move_title, watermark_text
 from lowwater.windows import Window
 
 Between: TypeAlias = tuple[InstantLike, InstantLike]
@@ -59,7 +60,7 @@ def compose(
     moments = Moments.of(trace)
     x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
     y = _y_span(moments)
-    watermark = tuple(_watermark(trace, moments.moves))
+    watermark = tuple(_watermark(trace, moments))
     panels: list[Panel] = []
     for key in chosen:
         panel = PanelOf(trace, key, moments, x, y, watermark)
@@ -178,12 +179,20 @@ def _endless(at: int) -> bool:
     return at >= END_OF_TIME - 2 * 86_400_000_000 or at <= START_OF_TIME + 2 * 86_400_000_000
 
 
-def _watermark(trace: StageTrace, moments: Sequence[int]) -> Iterator[WatermarkStep]:
+def _watermark(trace: StageTrace, moments: Moments) -> Iterator[WatermarkStep]:
+    """Yield the steps of the watermark: moves, and what came or fired between two of them."""
+    titles = {move.input_watermark: move_title(move) for move in reversed(trace.moves)}
+    reached = [
+        *((int(m.input_watermark), y) for m, y in zip(trace.moves, moments.moves, strict=True)),
+        *((int(p.watermark), y) for p, y in zip(trace.panes, moments.panes, strict=True)),
+        *((int(e.watermark), y) for e, y in zip(trace.elements, moments.elements, strict=True)),
+    ]
     at = START_OF_TIME
-    for move, moment in zip(trace.moves, moments, strict=True):
-        if move.input_watermark != at:
-            at = move.input_watermark
-            yield WatermarkStep(moment, at, move_title(move))
+    for watermark, moment in sorted(reached):
+        if watermark != at:
+            at = watermark
+            title = titles.get(Instant(at)) or f"watermark {watermark_text(at)}"
+            yield WatermarkStep(moment, at, title)
 
 
 def _title(trace: StageTrace, shown: str | None) -> str:

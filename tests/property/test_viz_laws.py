@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 import lowwater as lw
 from lowwater.engine.windowing import Windowing
 from lowwater.testing import Scenario
+from lowwater.testing._moments import moment
 from lowwater.viz import Diagram
 from lowwater.viz.compose import MOST_KEYS
 from lowwater.viz.shapes import Label, Rect
@@ -64,6 +66,28 @@ def test_watermarks_only_rise(scenario: Scenario, windowing: Windowing) -> None:
     drawn, _ = diagram(scenario, windowing)
     steps = drawn.scene.watermark
     assert all(a.x < b.x and a.y <= b.y for a, b in pairwise(steps))
+
+
+@given(scenarios(), windowings())
+def test_no_pane_is_on_time_before_the_watermark_is_there(
+    scenario: Scenario, windowing: Windowing
+) -> None:
+    drawn, run = diagram(scenario, windowing)
+    stage = run.trace.stage()
+    still = replace(
+        stage,
+        elements=tuple(replace(element, clock=moment("12:00")) for element in stage.elements),
+        panes=tuple(replace(pane, emitted_at=moment("12:00")) for pane in stage.panes),
+    )
+    steps = Diagram.of_stage(still)
+    assert steps.scene.steps or len(stage.elements) < 2
+    for scene in (drawn.scene, steps.scene):
+        reached = [(step.x, step.y) for step in scene.watermark]
+        for panel in scene.panels:
+            for box in panel.boxes:
+                if box.kind in ("ON_TIME", "LATE"):
+                    since = min(y for x, y in reached if x >= box.right)
+                    assert since <= box.top, f"{box} below the watermark's step at {since}"
 
 
 @given(scenarios(), windowings())
