@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
 from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.records import HIDDEN
 from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
 from lowwater.engine.windowing import Windowing
 from lowwater.time import format_duration
@@ -38,8 +40,8 @@ def outline(
     if windowing is not None:
         parts.append(f"window({', '.join(_window_options(windowing))})")
     if aggregates:
-        shown = (f"{name}={spec!r}" for name, spec in aggregates.items())
-        parts.append(f"aggregate({', '.join(shown)})")
+        shown = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
+        parts.append("group()" if shown == "records=group()" else f"aggregate({shown})")
     return _ARROW.join(parts)
 
 
@@ -59,11 +61,18 @@ def work_texts(stage: Stage) -> Iterator[str]:
     work = stage.work
     if isinstance(work, Windowed):
         for name, spec in work.aggregates.items():
-            yield f"{name} = {spec!r}"
+            yield f"{name} = {spec_text(spec)}"
         return
     yield f"process {_process(work)}"
     if len(work.outputs) > 1:
         yield f"outputs {', '.join(work.outputs)}"
+
+
+def spec_text(spec: AggregateSpec) -> str:
+    """Return an aggregate as users wrote it; ``group()`` reads a column that they never see."""
+    column = getattr(spec, "column", None)
+    hidden = isinstance(column, str) and column.startswith(HIDDEN)
+    return "group()" if hidden else repr(spec)
 
 
 def _process(work: Computed) -> str:

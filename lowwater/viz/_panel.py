@@ -29,6 +29,7 @@ from lowwater.viz.words import (
     pane_title,
     reason_text,
     value_text,
+    window_text,
 )
 from lowwater.windows import Window
 
@@ -156,6 +157,7 @@ class PanelOf:
     def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[Cell]:
         x, y = self._x, self._y
         wide, high = -(-x.size // _COLUMNS) or 1, -(-y.size // _ROWS) or 1
+        first = min((moment for _, moment in elements), default=y.low)
         counts: dict[tuple[int, int], int] = {}
         for element, moment in elements:
             place = ((moment - y.low) // high, (x.clip(element.time) - x.low) // wide)
@@ -164,7 +166,7 @@ class PanelOf:
             Cell(
                 x.low + column * wide,
                 x.low + (column + 1) * wide,
-                y.low + row * high,
+                max(first, y.low + row * high),
                 y.low + (row + 1) * high,
                 count,
             )
@@ -190,7 +192,7 @@ class PanelOf:
                 )  # fmt: skip
         for window, since, count in histories.waiting():
             what = "element" if count == 1 else "elements"
-            title = f"{window}: {count} {what} that no pane has shown"
+            title = f"{window_text(window)}: {count} {what} that no pane has shown"
             yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
 
     def _order(self) -> list[tuple[int, int, int]]:

@@ -9,18 +9,20 @@ from typing import Any, TypeAlias
 
 from lowwater.engine.trace import StageTrace
 from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.pipeline._outline import spec_text
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
     Instant,
     InstantLike,
     format_duration,
+    format_instant,
     instant,
 )
 from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
-from lowwater.viz.words import move_title, watermark_text
+from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window
 
 Between: TypeAlias = tuple[InstantLike, InstantLike]
@@ -53,10 +55,10 @@ def compose(
             no stretch of time.
     """
     stretch = None if between is None else _stretch(between)
-    trace = trace if stretch is None else _within(trace, stretch)
+    whole, trace = trace, trace if stretch is None else _within(trace, stretch)
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
-    chosen, left_out = _keys(trace, keys)
+    chosen, left_out = _keys(trace, keys, whole, stretch)
     moments = Moments.of(trace)
     x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
     y = _y_span(moments)
@@ -66,6 +68,8 @@ def compose(
         panel = PanelOf(trace, key, moments, x, y, watermark)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
     notes = [f"{left_out:,} more keys are not shown: name some with key="] if left_out else []
+    if not (trace.elements or trace.panes):
+        notes.append(f"nothing came{_where(stretch)}")
     return Scene(
         title=_title(trace, shown),
         x=x,
@@ -89,22 +93,41 @@ def _aggregate(trace: StageTrace, column: str | None) -> str | None:
     return column
 
 
-def _keys(trace: StageTrace, keys: Sequence[Any] | None) -> tuple[list[Hashable], int]:
-    count = Counter(hashable(element.key) for element in trace.elements)
-    for pane in trace.panes:
-        count[hashable(pane.key)] += 1
+def _keys(
+    trace: StageTrace, keys: Sequence[Any] | None, whole: StageTrace, stretch: Span | None
+) -> tuple[list[Hashable], int]:
+    count = _busy(trace)
     if keys is None:
         busiest = {key for key, _ in count.most_common(MOST_KEYS)}
         return [key for key in count if key in busiest], len(count) - len(busiest)
     for key in keys:
         if hashable(key) not in count:
-            known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS]) or "none"
+            elsewhere = stretch is not None and hashable(key) in _busy(whole)
+            known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS])
             raise InvalidArgument(
-                f"{describe('key', key)} did not come in this run",
+                f"{describe('key', key)} came in this run, but not{_where(stretch)}"
+                if elsewhere
+                else f"{describe('key', key)} did not come in this run",
                 where="diagram(key=)",
-                mend=f"Known: {known}",
+                mend=(f"Known there: {known}" if elsewhere else f"Known: {known}")
+                if known
+                else f"Nothing came{_where(stretch)}",
             )
     return list(dict.fromkeys(map(hashable, keys))), 0
+
+
+def _busy(trace: StageTrace) -> Counter[Hashable]:
+    """Return how much happened to each key."""
+    count = Counter(hashable(element.key) for element in trace.elements)
+    for pane in trace.panes:
+        count[hashable(pane.key)] += 1
+    return count
+
+
+def _where(stretch: Span | None) -> str:
+    if stretch is None:
+        return " in this run"
+    return f" from {format_instant(stretch.low)} to {format_instant(stretch.high)}"
 
 
 def _stretch(between: Between) -> Span:
@@ -145,13 +168,11 @@ def _x_span(trace: StageTrace) -> Span:
     kept = [e.time for e in trace.elements if e.fate != "late" and e.reason != "unwindowed"]
     edges = [edge for pane in trace.panes for edge in (pane.window.start, pane.window.end)]
     edges += [edge for e in trace.elements for w in e.windows for edge in (w.start, w.end)]
-    edges = [edge for edge in edges if not _endless(edge)]
+    edges = [edge for edge in edges if not endless(edge)]
     core = [*kept, *edges]
     dropped = [element.time for element in trace.elements]
     if not core:
-        core = dropped or [
-            m.input_watermark for m in trace.moves if not _endless(m.input_watermark)
-        ]
+        core = dropped or [m.input_watermark for m in trace.moves if not endless(m.input_watermark)]
     if not core:
         return Span(0, 1)
     low, high = int(min(core)), int(max(core))
@@ -174,11 +195,6 @@ def _airy(low: int, high: int) -> Span:
     return Span(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))
 
 
-def _endless(at: int) -> bool:
-    # The global window ends a day before the end of time (S-W4).
-    return at >= END_OF_TIME - 2 * 86_400_000_000 or at <= START_OF_TIME + 2 * 86_400_000_000
-
-
 def _watermark(trace: StageTrace, moments: Moments) -> Iterator[WatermarkStep]:
     """Yield the steps of the watermark: moves, and what came or fired between two of them."""
     titles = {move.input_watermark: move_title(move) for move in reversed(trace.moves)}
@@ -199,7 +215,7 @@ def _title(trace: StageTrace, shown: str | None) -> str:
     windowing = trace.windowing
     if windowing is None:
         return f"{trace.name}: a process without windows"
-    value = "" if shown is None else f"{shown} = {trace.aggregates[shown]!r}: "
+    value = "" if shown is None else f"{shown} = {spec_text(trace.aggregates[shown])}: "
     lateness = windowing.lateness_us
     parts = [repr(windowing.windows), repr(windowing.trigger), windowing.mode]
     if lateness:

@@ -15,9 +15,10 @@ from textwrap import wrap
 from typing import final
 
 from lowwater.errors import InvalidArgument, describe
+from lowwater.time import END_OF_TIME
 from lowwater.viz.axes import day_text, short_text, ticks
 from lowwater.viz.scene import Box, Bracket, Cell, Mark, Panel, Retraction, Scene, WatermarkStep
-from lowwater.viz.words import MINUS
+from lowwater.viz.words import MINUS, endless
 
 _FILL = {"EARLY": "-", "ON_TIME": "=", "LATE": "~", "OPEN": " "}
 _SIGNS = {
@@ -30,6 +31,7 @@ _MEANS = {
     "partly late": "(v> late for some of its windows",
 }
 _LEAST_WIDTH, _LEAST_PLOT = 60, 30
+_LEAST_MARGIN = 6
 _DENSE = ".:*#"
 _SPARSE = 3
 _Happening = Mark | Box | Retraction | Bracket | Cell | WatermarkStep
@@ -68,8 +70,9 @@ class _Timeline:
         self._scene, self._panel, self._rows = scene, panel, rows
         self._moments: dict[int, list[_Happening]] = {}
         for moment, happening in _happenings(scene, panel):
-            self._moments.setdefault(scene.y.clip(moment), []).append(happening)
-        self._margin = 2 + max((len(self._name(at)) for at in self._moments), default=5)
+            self._moments.setdefault(moment, []).append(happening)
+        names = (len(self._name(at)) for at in self._moments)
+        self._margin = max(_LEAST_MARGIN, 2 + max(names, default=0))
         self._columns = max(_LEAST_PLOT, min(64, width - self._margin - 44))
         self._edges = {
             self._column(edge)
@@ -136,8 +139,9 @@ class _Timeline:
                         notes.append(f"{happening.text} {happening.reason}".strip())
         if watermark is not None and watermark in self._scene.x:
             row[self._column(watermark)] = "W" if moved else ":"
-        elif moved and watermark is not None and watermark > self._scene.x.high:
-            notes.append("the watermark has passed all")
+        elif moved and watermark is not None:
+            every = "all" if watermark == END_OF_TIME else "all that is shown"
+            notes.append(f"the watermark has passed {every}")
         for happening in happenings:
             if isinstance(happening, Mark):
                 self._write(row, happening)
@@ -152,7 +156,11 @@ class _Timeline:
 
     def _write(self, row: list[str], mark: Mark) -> None:
         opening, closing = _SIGNS[mark.fate]
-        text = f"{opening}{mark.text or '*'}{closing}"
+        text = mark.text or "*"
+        if mark.retract:
+            text = f"[{text}]"
+        if not mark.retract or mark.fate != "kept":
+            text = f"{opening}{text}{closing}"
         column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
         for sign in text:
             if column < len(row):
@@ -172,17 +180,19 @@ class _Timeline:
 
     def _window(self, of: Box | Retraction | Bracket) -> str:
         x = self._scene.x
-        if of.left < x.low and of.right > x.high:
+        if endless(of.left) and endless(of.right):
             return "all time"
         return f"[{short_text(of.left, x)}, {short_text(of.right, x)})"
 
 
 def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
     """Yield (moment, what happened): at one moment in the order in which lines name it."""
-    yield from ((step.y, step) for step in scene.watermark if step.y > scene.y.low)
-    before = [step for step in scene.watermark if step.y <= scene.y.low]
-    if before and panel.marks:
-        yield min(mark.y for mark in panel.marks), before[-1]
+    steps = list(_noted(scene))
+    yield from ((step.y, step) for step in steps if step.y > scene.y.low)
+    before = [step for step in steps if step.y <= scene.y.low]
+    came = [*(mark.y for mark in panel.marks), *(cell.bottom for cell in panel.cells)]
+    if before and came:
+        yield min(came), before[-1]
     yield from ((cell.bottom, cell) for cell in panel.cells)
     yield from ((mark.y, mark) for mark in panel.marks)
     yield from ((bracket.y, bracket) for bracket in panel.brackets)
@@ -190,10 +200,24 @@ def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
     yield from ((box.top, box) for box in panel.boxes if box.kind != "OPEN")
 
 
+def _noted(scene: Scene) -> Iterator[WatermarkStep]:
+    """Yield the steps of the watermark that lines show or say: beyond the picture, two at most."""
+    is_beyond = False
+    for step in scene.watermark:
+        if step.x > scene.x.high:
+            if not is_beyond or step.x == END_OF_TIME:
+                yield step
+            is_beyond = True
+        elif step.x in scene.x:
+            yield step
+
+
 def _legend(scene: Scene) -> str:
     marks = [mark for panel in scene.panels for mark in panel.marks]
-    fates = {mark.fate for mark in marks}
+    fates = {mark.fate for mark in marks if mark.fate != "kept" or not mark.retract}
     parts = [text for fate, text in _MEANS.items() if fate in fates]
+    if any(mark.retract for mark in marks):
+        parts.append("[-v] takes an element back")
     if any(panel.cells for panel in scene.panels):
         parts.append(". : * # ever more elements")
     if scene.watermark:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lowwater.engine.panes import Pane
 from lowwater.engine.trace import TracedElement, TracedMerge, TracedMove
-from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
+from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.windows import Window
 
 MINUS = "\u2212"
@@ -48,13 +48,24 @@ def value_text(value: Any, longest: int = LONGEST_VALUE) -> str:
 def key_text(key: Any) -> str:
     """Return a key as a panel is headed by it."""
     if isinstance(key, tuple):
-        return ", ".join(value_text(part, 30) for part in key)
-    return value_text(key, 40)
+        return ", ".join(map(_part_text, key))
+    return _part_text(key, 40)
+
+
+def _part_text(part: Any, longest: int = 30) -> str:
+    text = value_text(part, longest)
+    return text if text.strip() else f"'{text}'"  # or nobody sees that there is a key
 
 
 def window_text(window: Window) -> str:
     """Return a window as titles name it."""
-    return str(window)
+    return "all time" if endless(window.start) and endless(window.end) else str(window)
+
+
+def endless(at: int) -> bool:
+    """Return whether an instant is an end of time, or so near that no calendar has it."""
+    # The global window ends a day before the end of time (S-W4).
+    return at >= END_OF_TIME - 2 * DAY_US or at <= START_OF_TIME + 2 * DAY_US
 
 
 def element_title(element: TracedElement, column: str | None) -> str:
@@ -93,7 +104,7 @@ def pane_title(pane: Pane) -> str:
     """Return all that is known of a pane, a line each."""
     verb = "retracts" if pane.kind == "retract" else "shows"
     lines = [
-        f"{pane.window} {verb} {_values(pane.values, None)}",
+        f"{window_text(pane.window)} {verb} {_values(pane.values, None)}",
         f"{pane.timing.replace('_', ' ')} #{pane.index}{' (the last)' if pane.is_last else ''}",
         f"emitted at {format_instant(pane.emitted_at)}",
         f"watermark then {watermark_text(pane.watermark)}",
@@ -103,7 +114,9 @@ def pane_title(pane: Pane) -> str:
 
 def merge_title(merge: TracedMerge) -> str:
     """Return which windows became which."""
-    return f"{len(merge.of)} windows became {merge.into} at {format_instant(merge.clock)}"
+    return (
+        f"{len(merge.of)} windows became {window_text(merge.into)} at {format_instant(merge.clock)}"
+    )
 
 
 def move_title(move: TracedMove) -> str:
