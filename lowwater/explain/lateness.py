@@ -14,6 +14,7 @@ from lowwater.errors import InvalidArgument
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
+    END_OF_TIME,
     START_OF_TIME,
     DurationLike,
     Int64Array,
@@ -209,7 +210,8 @@ class _Columns:
     def behind(self) -> Int64Array:
         """How far each element is behind the latest before it, at least 0."""
         known = self.latest > START_OF_TIME
-        return np.where(known, np.maximum(np.where(known, self.latest, 0) - self.times, 0), 0)
+        gap = _saturating_sub(np.where(known, self.latest, self.times), self.times)
+        return np.maximum(gap, 0)
 
     def delays(self) -> list[int]:
         """Return delays to try: quantiles of the disorder, made easy to read."""
@@ -251,13 +253,13 @@ class _Columns:
         without = np.searchsorted(latest, self.last)
         delayed = np.searchsorted(latest, saturating_add_array(self.last, delay))
         done = delayed < len(latest)
-        return moments[delayed[done]] - moments[without[done]]
+        return _saturating_sub(moments[delayed[done]], moments[without[done]])
 
     def _overdue(self, delay: int) -> Int64Array:
         """Return how far the watermark is past each window's end when its element comes."""
         watermark = saturating_add_array(self.latest[self.element], -delay)
         known: NDArray[np.bool_] = watermark > START_OF_TIME
-        gap = np.where(known, watermark, 0) - np.where(known, self.ends, 0)
+        gap = _saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
         return np.where(known, gap, -1)
 
 
@@ -300,6 +302,15 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
 
 def _rounded(micros: int) -> int:
     return 0 if micros <= 0 else duration(rounded_up(micros))
+
+
+def _saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
+    """Return ``one - other`` elementwise, kept within int64 (S-T1)."""
+    with np.errstate(over="ignore"):
+        gap: Int64Array = one - other
+    gap[(other < 0) & (gap < one)] = END_OF_TIME
+    gap[(other > 0) & (gap > one)] = START_OF_TIME
+    return gap
 
 
 def _span(micros: int | None) -> str | None:
