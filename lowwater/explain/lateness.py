@@ -14,6 +14,7 @@ from lowwater.errors import InvalidArgument
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
+    DAY_US,
     END_OF_TIME,
     START_OF_TIME,
     DurationLike,
@@ -217,12 +218,14 @@ class _Columns:
         """Return delays to try: quantiles of the disorder, made easy to read."""
         if not len(self.times):
             return [0]
-        exact = np.quantile(self.behind, _QUANTILES).astype(np.int64).tolist()
-        return sorted({_rounded(value) for value in exact})
+        exact = np.quantile(self.behind, _QUANTILES).tolist()
+        return sorted({_rounded(min(int(value), END_OF_TIME)) for value in exact})
 
     def latenesses(self, delay: int) -> list[int]:
         """Return latenesses to try: none, and one by which a delay drops nothing."""
-        return sorted({0, _rounded(int(self._overdue(delay).max(initial=-1)) + 1)})
+        return sorted(
+            {0, _rounded(min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1)}
+        )
 
     def judged(self, delay: int, lateness: int) -> tuple[int, int]:
         """Return how many elements would be late, and how many dropped from a window."""
@@ -301,6 +304,8 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
 
 
 def _rounded(micros: int) -> int:
+    if micros > END_OF_TIME - DAY_US:  # rounded up it would be no duration any more (S-T1)
+        return END_OF_TIME
     return 0 if micros <= 0 else duration(rounded_up(micros))
 
 

@@ -285,6 +285,12 @@ def test_many_panes_are_cut_to_the_first_and_the_last() -> None:
     assert len(said.panes) == 30
 
 
+def test_scenarios_are_asked_by_times_of_day() -> None:
+    run = TWO.run(WINDOWS, trace=True)
+    assert str(run.explain("A", "12:00:30")) == str(run.explain("A", AT))
+    assert str(run.explain("A", ("12:00", "12:02"))) == str(run.explain("A", AT))
+
+
 def test_what_is_asked_must_be_there() -> None:
     run = TWO.run(WINDOWS, trace=True)
     with pytest.raises(lw.InvalidArgument, match="there is no stage 'b'"):

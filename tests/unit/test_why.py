@@ -53,6 +53,12 @@ def test_each_element_is_accounted_for(result: lw.Result, record: Any, said: str
     assert said in result.why(record)
 
 
+def test_a_function_that_knows_no_record_is_refused(result: lw.Result) -> None:
+    with pytest.raises(lw.InvalidArgument, match="raised KeyError for every record"):
+        result.why(lambda record: record["idd"] == 1)
+    assert "shows it: 1" in result.why(lambda record: 1 / (2 - record["v"]) == 1)
+
+
 def test_a_traced_element_is_found_again(result: lw.Result) -> None:
     for element in result.trace.stages[0].elements:
         assert result.why(element).elements == (element,)
@@ -83,6 +89,7 @@ def test_two_branches_are_both_told() -> None:
     assert "stage `a`" in said
     assert "stage `b`" in said
     assert "stage `b`" not in result.why({"id": 1}, stage="a")
+    assert said.lines.count("  its panes went on to `c`") == 2
     assert [stage.inputs for stage in result.trace.stages][-1] == ("a", "b")
 
 
