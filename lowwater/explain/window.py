@@ -167,11 +167,13 @@ class _Life:
         gone = max(window.end for window in element.dropped)
         short = element.watermark - gone + 1
         until = saturating_add(gone, self._windowing.lateness_us)
-        return (
+        said = (
             f"{what} was dropped, expired: the watermark was {self._times.at(element.watermark)}, "
-            f"its window was kept until {self._times.at(until)}; "
-            f"allowed_lateness={rounded_up(short)!r} would have taken it"
+            f"its window was kept until {self._times.at(until)}"
         )
+        if any(pane.is_last and pane.watermark < self._expiry for _, pane in self.panes):
+            return f"{said}; the trigger had finished before"
+        return f"{said}; allowed_lateness={rounded_up(short)!r} would have taken it"
 
     def _pane(self, order: int, pane: Pane) -> str:
         name, values = f"{pane.timing} #{pane.index}", shown(dict(pane.values))

@@ -233,7 +233,8 @@ def test_what_expired_waits_for_nothing() -> None:
 
 
 def test_a_trigger_that_finished_shows_nothing_at_expiry() -> None:
-    more = TWO.add((7, "12:01:00", "A"), at="12:06").end(at="12:07")
+    more = TWO.add((7, "12:01:00", "A"), at="12:06").watermark("12:02", at="12:07")
+    more = more.add((8, "12:01:00", "A"), at="12:08").end(at="12:09")
     run = more.run(
         WINDOWS, trigger=lw.AfterCount(1), allow_data_loss="as a test", trace=True,
         accumulation="accumulating",
@@ -241,6 +242,8 @@ def test_a_trigger_that_finished_shows_nothing_at_expiry() -> None:
     said = run.explain("A", AT)
     assert "comes when the window expires" not in said
     assert "use Repeatedly(AfterCount(1))" in said
+    assert "element 7 at 12:01:00 was dropped, closed: the trigger had finished" in said
+    assert "its window was kept until 12:02:00; the trigger had finished before" in said
 
 
 def test_a_window_without_elements() -> None:
