@@ -6,7 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,15 +16,17 @@ from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
 if TYPE_CHECKING:
     from lowwater.engine.metrics import Metrics
-    from lowwater.pipeline import Pipeline, Writing
+    from lowwater.pipeline import Pipeline, Processed, Writing
+    from lowwater.pipeline.running import RunOptions
 
 _DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
 _RUN_DESCRIPTION = """\
 Run a pipeline and print its panes as they come.
 
 TARGET names a pipeline: module:name, or path/to/file.py:name. What it names may also be a pipeline
-that writes, as in pipeline.write_parquet("out/"), or a function of no arguments that returns
-either. Late elements and dead letters are counted on standard error."""
+that writes, as in pipeline.write_parquet("out/"), a process, whose elements are printed, or a
+function of no arguments that returns one of these. Late elements and dead letters are counted on
+standard error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,25 +201,28 @@ def _unwritable(path: str, error: OSError) -> InvalidArgument:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from lowwater.pipeline import Pipeline
+    from lowwater.pipeline import Pipeline, Processed
 
     target = load(options.target)
     if isinstance(target, Pipeline):
         metrics = _print_panes(target, options, sys.stdout)
+    elif isinstance(target, Processed):
+        metrics = _print_emitted(target, options, sys.stdout)
     else:
         metrics = target.run(bundle_size=options.bundle_size, on_error=options.on_error)
     print(summary(metrics), file=sys.stderr)
     return 0
 
 
-def load(target: str) -> Pipeline | Writing:
+def load(target: str) -> Pipeline | Processed | Writing:
     """Return the pipeline that ``module:name`` or ``file.py:name`` stands for.
 
     Raises:
-        InvalidArgument: There is none.
+        InvalidArgument: There is none, or the function that makes it failed.
     """
-    from lowwater.pipeline import Pipeline, Writing
+    from lowwater.pipeline import Pipeline, Processed, Writing
 
+    kinds = (Pipeline, Processed, Writing)
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise InvalidArgument(
@@ -225,18 +230,30 @@ def load(target: str) -> Pipeline | Writing:
         )
     module = _module(place)
     if not hasattr(module, name):
-        known = [n for n, v in vars(module).items() if isinstance(v, (Pipeline, Writing))]
+        known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
         mend = nearest(name, known) if known else "Make a pipeline of that name in it"
         raise InvalidArgument(f"{place!r} has no {name!r}", mend=mend)
     found = getattr(module, name)
-    if callable(found) and not isinstance(found, (Pipeline, Writing)):
-        found = found()
-    if not isinstance(found, (Pipeline, Writing)):
+    if callable(found) and not isinstance(found, kinds):
+        found = _called(target, found)
+    if not isinstance(found, kinds):
         raise InvalidArgument(
             f"{target!r} is a {type(found).__name__}, not a pipeline",
-            mend="Name what .aggregate(...) or .group() returned",
+            mend="Name what .aggregate(...), .group() or .process(...) returned",
         )
     return found
+
+
+def _called(target: str, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except LowwaterError:
+        raise
+    except Exception as error:
+        raise InvalidArgument(
+            f"{target!r} failed when it was called: {type(error).__name__}: {error}",
+            mend="Call it in python to see where; it is given no arguments",
+        ) from error
 
 
 def summary(metrics: Metrics) -> str:
@@ -272,6 +289,28 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
     for pane in panes:
         writer.write(pane)
     return panes.metrics
+
+
+def _print_emitted(process: Processed, options: argparse.Namespace, stream: TextIO) -> Metrics:
+    from lowwater.engine.emitted import emitted_table
+    from lowwater.io.sinks import to_json
+    from lowwater.io.terminal import cell
+    from lowwater.pipeline.running import Outcomes
+
+    how: RunOptions = {"bundle_size": options.bundle_size, "on_error": options.on_error}
+    run = Outcomes((process._stage,), process._clock, how)
+    for outcome in run:
+        if process._output not in outcome.emitted:
+            continue
+        part = emitted_table([outcome.emitted[process._output]], process._stage.key_names)
+        for row in part.to_pylist():
+            text = (
+                to_json(row)
+                if options.format == "jsonl"
+                else "  ".join(f"{name}={cell(value)}" for name, value in row.items())
+            )
+            stream.write(text + "\n")
+    return run.metrics
 
 
 def _module(place: str) -> Any:

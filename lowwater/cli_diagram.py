@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from lowwater.cli_explain import _add_run, literal, run_target
+from lowwater.cli_explain import _add_run, known_key, run_target, tell_bundles
 from lowwater.errors import InvalidArgument
 
 
@@ -46,6 +46,7 @@ def run_command(options: argparse.Namespace) -> int:
     from lowwater.pipeline import Result
 
     result = run_target(options.target, options)
+    tell_bundles(options)
     if options.graph:
         if not isinstance(result, Result):
             raise InvalidArgument(
@@ -57,7 +58,11 @@ def run_command(options: argparse.Namespace) -> int:
         else:
             graph.save(options.output)
         return 0
-    keys = None if options.key is None else [literal(key) for key in options.key]
+    keys = (
+        None
+        if options.key is None
+        else [known_key(result, key, options.stage) for key in options.key]
+    )
     between = None if options.between is None else _pair(options.between)
     diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)
     if options.output is None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from lowwater.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from lowwater.pipeline import Pipeline, Result
+    from lowwater.pipeline import Result
     from lowwater.testing.scenario import ScenarioRun
 
 _TARGET = "module:pipeline or file.py:pipeline"
+_BUNDLE_OF_RUN = 50_000
 _SCENARIO = """\
 With --scenario, the file says what arrived when, as Scenario.to_markdown() or .to_yaml() writes it,
 and only the windowing and the aggregates of the pipeline's last stage are used."""
@@ -69,9 +70,14 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     """Return what a pipeline gives, traced: over its own sources, or over a scenario."""
     from lowwater.cli import load
     from lowwater.engine.graph import Windowed
-    from lowwater.pipeline import Pipeline
+    from lowwater.pipeline import Pipeline, Processed
 
     pipeline = load(target)
+    if isinstance(pipeline, Processed):
+        raise InvalidArgument(
+            f"{target!r} is a process, which has no panes",
+            mend="Name a pipeline of windows, such as one behind it",
+        )
     if not isinstance(pipeline, Pipeline):
         raise InvalidArgument(
             f"{target!r} writes its panes", mend="Name the pipeline before write_parquet and others"
@@ -85,12 +91,25 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     return scenario.run_windowing(work.windowing, aggregate=dict(work.aggregates), trace=True)
 
 
+def tell_bundles(options: argparse.Namespace) -> None:
+    """Say on standard error that bundles are not those of ``run``: early panes depend on them."""
+    if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
+        print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+
+
 def literal(text: str) -> Any:
     """Return what a Python literal stands for; other text is itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
+    """Return the key that text stands for: a literal; the text if only that is a key of a stage."""
+    key = literal(text)
+    keys = [element.key for element in run.trace.stage(stage).elements]
+    return text if key not in keys and text in keys else key
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +144,12 @@ def _explain(options: argparse.Namespace) -> int:
             mend="Give both: --key home --window 2000-01-01T12:00:00Z",
         )
     run = run_target(options.target, options)
+    tell_bundles(options)
     if options.element is not None:
         print(run.why(literal(options.element), stage=options.stage))
     if options.key is not None:
-        print(run.explain(literal(options.key), _window(options), stage=options.stage))
+        key = known_key(run, options.key, options.stage)
+        print(run.explain(key, _window(options), stage=options.stage))
     if options.element is None and options.key is None:
         print(run.lateness_profile(stage=options.stage))
     return 0
@@ -147,6 +168,7 @@ def _diff(options: argparse.Namespace) -> int:
     from lowwater.explain import diff
 
     found = diff(run_target(options.target, options), run_target(options.other, options))
+    tell_bundles(options)
     print(found)
     return 1 if found else 0
 
@@ -154,10 +176,11 @@ def _diff(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from lowwater.cli import load
     from lowwater.explain import check
+    from lowwater.explain.text import counted
 
-    pipeline: Pipeline | Any = load(options.target)
-    findings = check(pipeline)
+    findings = check(load(options.target))
     print(findings)
     bad = [each for each in findings if each.severity != "note"]
-    print(f"{len(bad)} to look at, {len(findings) - len(bad)} notes", file=sys.stderr)
+    notes = counted(len(findings) - len(bad), "note")
+    print(f"{len(bad)} to look at, {notes}", file=sys.stderr)
     return 1 if bad else 0

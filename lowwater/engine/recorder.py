@@ -98,8 +98,9 @@ class StageRecorder:
     def took(self, taken: Taken, merges: MergedWindows | None = None) -> None:
         """Record a bundle, and the windows that merged for it."""
         self._taken.append((next(self._order), taken))
-        if merges is not None:
-            self._merges.extend(_traced_merges(merges, taken.clock, next(self._order)))
+        merged = {} if merges is None else _merged(merges)
+        if merges is not None and merged:  # a number is for what is recorded alone
+            self._merges.extend(_traced_merges(merges, merged, taken.clock, next(self._order)))
 
     def showed(self, panes: PaneBatch) -> None:
         """Record panes."""
@@ -306,28 +307,34 @@ def _values(bundle: Bundle, records: list[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _traced_merges(merges: MergedWindows, clock: int, order: int) -> list[TracedMerge]:
+def _merged(merges: MergedWindows) -> dict[int, set[tuple[int, int]]]:
+    """Return the parts of each group of windows that became another one."""
     of: dict[int, set[tuple[int, int]]] = {}
     for group, start, end in zip(
         merges.group.tolist(), merges.part_start.tolist(), merges.part_end.tolist(), strict=True
     ):
         of.setdefault(group, set()).add((start, end))
-    found = []
+    return {group: parts for group, parts in of.items() if parts != {_into(merges, group)}}
+
+
+def _traced_merges(
+    merges: MergedWindows, of: dict[int, set[tuple[int, int]]], clock: int, order: int
+) -> list[TracedMerge]:
     keys = key_values(merges.keys)
-    for group, parts in of.items():
-        into = (int(merges.start[group]), int(merges.end[group]))
-        if parts == {into}:
-            continue
-        found.append(
-            TracedMerge(
-                Instant(clock),
-                keys[group],
-                _window(into),
-                tuple(_window(part) for part in sorted(parts)),
-                order,
-            )
+    return [
+        TracedMerge(
+            Instant(clock),
+            keys[group],
+            _window(_into(merges, group)),
+            tuple(_window(part) for part in sorted(parts)),
+            order,
         )
-    return found
+        for group, parts in of.items()
+    ]
+
+
+def _into(merges: MergedWindows, group: int) -> tuple[int, int]:
+    return int(merges.start[group]), int(merges.end[group])
 
 
 def _window(ends: tuple[int, int]) -> Window:

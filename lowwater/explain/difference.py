@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from lowwater.engine.panes import Pane
-from lowwater.engine.trace import Trace
+from lowwater.engine.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.terminal import table
+from lowwater.explain.frame import instants_to_frame
+from lowwater.explain.lineage import Lineage
+from lowwater.io.terminal import span, table
 from lowwater.windows import Window
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 What: TypeAlias = Literal["only in a", "only in b", "differs"]
 
@@ -68,6 +73,28 @@ class Difference:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return the windows that differ as a pandas DataFrame.
+
+        Its columns: ``what``, ``key``, ``window_start`` and ``window_end`` (UTC timestamps), and
+        each aggregate as ``a_total`` and ``b_total``, missing where there is no final pane.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {
+            "what": pd.Series([row.what for row in self.rows], dtype=object),
+            "key": pd.Series([row.key for row in self.rows], dtype=object),
+            "window_start": instants_to_frame([row.window.start for row in self.rows]),
+            "window_end": instants_to_frame([row.window.end for row in self.rows]),
+        }
+        for side, runs in (("a", [r.a for r in self.rows]), ("b", [r.b for r in self.rows])):
+            names = dict.fromkeys(name for values in runs for name in values or ())
+            for name in names:
+                columns[f"{side}_{name}"] = [
+                    None if values is None else values.get(name) for values in runs
+                ]
+        return pd.DataFrame(columns)
+
     def __repr__(self) -> str:
         if not self.rows:
             return f"no difference: {self.same:,} windows with the same final panes"
@@ -76,9 +103,12 @@ class Difference:
             count[row.what] += 1
         head = ", ".join(f"{number:,} {what}" for what, number in count.items() if number)
         lines = [
-            [row.what, str(row.key), str(row.window), _text(row.a), _text(row.b)]
+            [
+                row.what, _line(row.key), span(row.window.start, row.window.end), _text(row.a),
+                _text(row.b),
+            ]
             for row in self.rows[:_MOST]
-        ]
+        ]  # fmt: skip
         more = len(self.rows) - _MOST
         tail = f"\n… and {more:,} more" if more > 0 else ""
         shown = table(["what", "key", "window", "a", "b"], lines)
@@ -89,7 +119,9 @@ def diff(a: Run, b: Run) -> Difference:
     """Return which final panes differ between two runs, by key and window.
 
     The final pane of a window is the last one that was shown and not taken back. Where panes are
-    discarding it has the last part alone: compare runs that accumulate.
+    discarding it has the last part alone: compare runs that accumulate. A window that merged into
+    another has none, if the run was traced; without a trace its last pane counts, unless that was
+    taken back.
 
     Args:
         a: What ``collect()`` or ``Scenario.run`` returned, a trace (its last stage), or panes.
@@ -143,7 +175,26 @@ def _final(name: str, run: Run) -> dict[tuple[Any, Window], Pane]:
             where="diff",
             mend="Give what collect() returned, or a list of panes",
         ) from None
-    return found
+    stage = _traced(run)
+    if stage is None or not stage.merges:
+        return found
+    lineage = Lineage(stage)
+    return {
+        (key, window): pane
+        for (key, window), pane in found.items()
+        if lineage.became(key, window, 0) == window
+    }
+
+
+def _traced(run: Any) -> StageTrace | None:
+    """Return the trace of the stage that shows the panes, if there is one."""
+    if isinstance(run, StageTrace):
+        return run
+    try:
+        trace = run if isinstance(run, Trace) else run.trace
+    except (AttributeError, InvalidArgument):  # a list of panes; a run that was not traced
+        return None
+    return trace.stages[-1] if isinstance(trace, Trace) else None
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -160,6 +211,9 @@ def _equal(one: Any, other: Any) -> bool:
 def _text(values: Mapping[str, Any] | None) -> str | None:
     if values is None:
         return None
-    if len(values) == 1:
-        return str(next(iter(values.values())))
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    return ", ".join(f"{name}={_line(value)}" for name, value in values.items())
+
+
+def _line(value: Any) -> str:
+    """Return a value as text of one line."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from lowwater.engine.panes import Pane
 from lowwater.engine.trace import StageTrace, Trace, TracedElement
+from lowwater.errors import InvalidArgument
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
 from lowwater.time import format_duration, saturating_add
@@ -25,18 +26,21 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
             every record that has its fields; a function, every record that it is true for. Or a
             :class:`TracedElement`. What another stage made is looked for too.
         stage: Look at this stage alone.
+
+    Raises:
+        InvalidArgument: There is no such stage, or the function raises for every record.
     """
     stages = trace.stages if stage is None else (trace.stage(stage),)
     lineages = [Lineage(of) for of in stages]
     if isinstance(element, TracedElement):
         found = [(each, element) for each in lineages if element in each.stage.elements]
-        return _explained([_Story.of(each, one) for each, one in found], [])
-    matches = element if callable(element) else _matcher(element)
+        return _explained([_Story.of(trace, each, one) for each, one in found], [])
+    matches = _Matches(element if callable(element) else _matcher(element))
     stories: list[_Story] = []
     lost: list[str] = []
     for name, records in trace.read.items():
         for at, record in enumerate(records):
-            if not _says(matches, record):
+            if not matches.says(record):
                 continue
             own = [
                 (each, one)
@@ -44,21 +48,52 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 for one in each.stage.elements
                 if (name, at) in one.origins
             ]
-            stories += [_Story.of(each, one) for each, one in own]
+            stories += [_Story.of(trace, each, one) for each, one in own]
             lost += [] if own else _lost(trace, name, at, record)
     stories += [
-        _Story.of(each, one)
+        _Story.of(trace, each, one)
         for each in lineages
         for one in each.stage.elements
-        if not one.origins and _says(matches, one.record)
+        if not one.origins and matches.says(one.record)
     ]
     known = [record for records in trace.read.values() for record in records]
     lost += [
         f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
         for error in trace.errors
-        if error.record not in known and _says(matches, error.record)
+        if error.record not in known and matches.says(error.record)
     ]
+    matches.check()
     return _explained(stories, lost)
+
+
+class _Matches:
+    """Says which records are meant; a function need not know every kind of record."""
+
+    def __init__(self, function: Predicate) -> None:
+        self._function = function
+        self._knows_any = False
+        self._raised: Exception | None = None
+
+    def says(self, record: Any) -> bool:
+        """Return whether a record is meant."""
+        try:
+            said = bool(self._function(record))
+        except Exception as error:
+            self._raised = self._raised or error
+            return False
+        self._knows_any = True
+        return said
+
+    def check(self) -> None:
+        """Raise if the function raised for every record there is."""
+        if self._raised is None or self._knows_any:
+            return
+        error = self._raised
+        raise InvalidArgument(
+            f"the function raised {type(error).__name__} for every record: {error}",
+            where="why",
+            mend="Give one that takes a record, as in lambda record: record['id'] == 7",
+        ) from error
 
 
 class _Story:
@@ -70,9 +105,13 @@ class _Story:
         self.panes = panes
 
     @classmethod
-    def of(cls, lineage: Lineage, element: TracedElement) -> _Story:
+    def of(cls, trace: Trace, lineage: Lineage, element: TracedElement) -> _Story:
         panes = lineage.showing(element)
-        return cls(list(_lines(lineage, element, panes)), element, panes)
+        lines = list(_lines(lineage, element, panes))
+        name = lineage.stage.name
+        if (next_ones := [f"`{one.name}`" for one in trace.stages if name in one.inputs]) and panes:
+            lines.append(f"  its panes went on to {' and '.join(next_ones)}")
+        return cls(lines, element, panes)
 
 
 def _lines(lineage: Lineage, element: TracedElement, panes: list[Pane]) -> Iterator[str]:
@@ -150,14 +189,6 @@ def _matcher(element: Any) -> Predicate:
             and all(name in record and _same(record[name], value) for name, value in wanted.items())
         )
     return lambda record: _same(record, element)
-
-
-def _says(matches: Predicate, record: Any) -> bool:
-    """Return whether a record is meant; a function need not know every kind of record."""
-    try:
-        return bool(matches(record))
-    except (TypeError, KeyError, AttributeError, IndexError, ValueError):
-        return False
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lowwater.engine.pane_table import MICROS_UTC, instants_to_arrow
@@ -31,14 +31,13 @@ def to_frame(trace: Trace) -> pd.DataFrame:
     those of the first or last year there is.
     """
     import pandas as pd
-    import pyarrow as pa
 
     rows = sorted(_rows(trace), key=lambda row: row["order"])
     columns: dict[str, Any] = {}
     for name in COLUMNS:
         values = [row.get(name) for row in rows]
         if name in _INSTANTS:
-            columns[name] = _instants(values, pa)
+            columns[name] = instants_to_frame(values)
         elif name == "index":
             columns[name] = pd.array(values, dtype="Int64")
         else:
@@ -46,8 +45,10 @@ def to_frame(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _instants(values: list[int | None], pa: Any) -> Any:
+def instants_to_frame(values: Sequence[int | None]) -> Any:
+    """Return instants as a pandas Series of UTC timestamps, within the years there are."""
     import numpy as np
+    import pyarrow as pa
 
     known = np.array([0 if value is None else value for value in values], dtype=np.int64)
     array = instants_to_arrow(known).cast(MICROS_UTC)

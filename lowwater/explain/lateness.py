@@ -14,6 +14,8 @@ from lowwater.errors import InvalidArgument
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
+    DAY_US,
+    END_OF_TIME,
     START_OF_TIME,
     DurationLike,
     Int64Array,
@@ -209,18 +211,21 @@ class _Columns:
     def behind(self) -> Int64Array:
         """How far each element is behind the latest before it, at least 0."""
         known = self.latest > START_OF_TIME
-        return np.where(known, np.maximum(np.where(known, self.latest, 0) - self.times, 0), 0)
+        gap = _saturating_sub(np.where(known, self.latest, self.times), self.times)
+        return np.maximum(gap, 0)
 
     def delays(self) -> list[int]:
         """Return delays to try: quantiles of the disorder, made easy to read."""
         if not len(self.times):
             return [0]
-        exact = np.quantile(self.behind, _QUANTILES).astype(np.int64).tolist()
-        return sorted({_rounded(value) for value in exact})
+        exact = np.quantile(self.behind, _QUANTILES).tolist()
+        return sorted({_rounded(min(int(value), END_OF_TIME)) for value in exact})
 
     def latenesses(self, delay: int) -> list[int]:
         """Return latenesses to try: none, and one by which a delay drops nothing."""
-        return sorted({0, _rounded(int(self._overdue(delay).max(initial=-1)) + 1)})
+        return sorted(
+            {0, _rounded(min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1)}
+        )
 
     def judged(self, delay: int, lateness: int) -> tuple[int, int]:
         """Return how many elements would be late, and how many dropped from a window."""
@@ -251,13 +256,13 @@ class _Columns:
         without = np.searchsorted(latest, self.last)
         delayed = np.searchsorted(latest, saturating_add_array(self.last, delay))
         done = delayed < len(latest)
-        return moments[delayed[done]] - moments[without[done]]
+        return _saturating_sub(moments[delayed[done]], moments[without[done]])
 
     def _overdue(self, delay: int) -> Int64Array:
         """Return how far the watermark is past each window's end when its element comes."""
         watermark = saturating_add_array(self.latest[self.element], -delay)
         known: NDArray[np.bool_] = watermark > START_OF_TIME
-        gap = np.where(known, watermark, 0) - np.where(known, self.ends, 0)
+        gap = _saturating_sub(np.where(known, watermark, 0), np.where(known, self.ends, 0))
         return np.where(known, gap, -1)
 
 
@@ -299,7 +304,18 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
 
 
 def _rounded(micros: int) -> int:
+    if micros > END_OF_TIME - DAY_US:  # rounded up it would be no duration any more (S-T1)
+        return END_OF_TIME
     return 0 if micros <= 0 else duration(rounded_up(micros))
+
+
+def _saturating_sub(one: Int64Array, other: Int64Array) -> Int64Array:
+    """Return ``one - other`` elementwise, kept within int64 (S-T1)."""
+    with np.errstate(over="ignore"):
+        gap: Int64Array = one - other
+    gap[(other < 0) & (gap < one)] = END_OF_TIME
+    gap[(other > 0) & (gap > one)] = START_OF_TIME
+    return gap
 
 
 def _span(micros: int | None) -> str | None:

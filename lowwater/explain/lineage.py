@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any, final
 
 from lowwater.engine.panes import Pane
@@ -57,6 +58,14 @@ class Lineage:
     def elements(self, key: Any, window: Window) -> list[TracedElement]:
         """Return the elements that ended up in a window, in order; late ones are not among them."""
         return [e for e in self.of_key(key) if window in self.final(e)]
+
+    def passing(self, key: Any, window: Window) -> list[TracedElement]:
+        """Return the elements that were in a window before it merged into another, in order."""
+        return [
+            element
+            for element in self.of_key(key)
+            if any(window in self._chain(element, own) for own in element.windows)
+        ]
 
     def dropped(self, key: Any, window: Window) -> list[TracedElement]:
         """Return the elements that were dropped from a window, in order."""
@@ -114,6 +123,16 @@ class Lineage:
         found |= {window for element in self.of_key(key) for window in element.dropped}
         found |= {pane.window for pane in self.stage.panes if pane.key == key}
         return sorted(found)
+
+    def _chain(self, element: TracedElement, window: Window) -> Iterator[Window]:
+        """Yield a window of an element, and each that it became."""
+        since = element.order
+        while True:
+            yield window
+            merge = self._next_merge(element.key, window, since)
+            if merge is None:
+                return
+            window, since = merge.into, merge.order + 1
 
     def _next_merge(self, key: Any, window: Window, since: int) -> TracedMerge | None:
         for merge in self._merges.get((_hashable(key), window), []):

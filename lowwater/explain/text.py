@@ -13,6 +13,8 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.windows import Window
 
 _DAY = len("2000-01-01 ")
+_NEARLY = END_OF_TIME - 2 * 86_400_000_000
+"""The global window ends a day before the end of time."""
 _STEPS = (
     1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
 )  # fmt: skip
@@ -70,13 +72,15 @@ class Times:
         """Return an instant."""
         if at == START_OF_TIME:
             return "-inf"
-        if at == END_OF_TIME:
+        if at >= _NEARLY:
             return "the end of time"
         text = moment(at)
         return text[_DAY:] if text.startswith(f"{self.day} ") else text
 
     def window(self, window: Window) -> str:
         """Return a window."""
+        if window.start == START_OF_TIME and window.end >= _NEARLY:
+            return "always"
         return f"[{self.at(window.start)}, {self.at(window.end)})"
 
 

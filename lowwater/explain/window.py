@@ -30,6 +30,7 @@ from lowwater.windows import Window
 WindowLike: TypeAlias = Window | InstantLike | tuple[InstantLike, InstantLike]
 
 _MOST = 20
+_FEW = 5
 
 
 def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
@@ -112,9 +113,11 @@ class _Life:
         self._window = window
         self._times = Times.of(window.start if window.start > START_OF_TIME else 0)
         self._expiry = saturating_add(window.end, windowing.lateness_us)
-        self.elements = lineage.elements(key, window)
+        self.elements = lineage.elements(key, window) or lineage.passing(key, window)
+        self.is_gone = lineage.became(key, window, 0) != window
         self.dropped = lineage.dropped(key, window)
         self.panes = lineage.panes(key, window)
+        self.merges = lineage.merges_into(key, window)
         move = last_move(self._stage)
         self._now = START_OF_TIME if move is None else move.input_watermark
 
@@ -133,18 +136,20 @@ class _Life:
 
     def _happened(self) -> Iterator[str]:
         """Yield elements, merges and panes in the order in which they came."""
-        if not self.elements and not self.dropped:
+        if not (self.elements or self.dropped or self.panes or self.merges):
             yield "  no element of this key came for it"
         came = sorted((*self.elements, *self.dropped), key=lambda element: element.order)
         lines = [(e.order, e.clock, self._element(e)) for e in came[:_MOST]]
         if len(came) > _MOST:
             more = counted(len(came) - _MOST, "element")
             lines.append((came[_MOST].order, came[_MOST].clock, f"… and {more} more"))
-        lines += [
-            (merge.order, merge.clock, self._merged(merge))
-            for merge in self._lineage.merges_into(self._key, self._window)
-        ]
-        lines += [(order, pane.emitted_at, self._pane(order, pane)) for order, pane in self.panes]
+        lines += [(merge.order, merge.clock, self._merged(merge)) for merge in self.merges]
+        left_out = self.panes[_MOST - 1 : -1]
+        for order, pane in self.panes[: _MOST - 1] + self.panes[_MOST - 1 :][-1:]:
+            lines.append((order, pane.emitted_at, self._pane(order, pane)))
+        if left_out:
+            order, pane = left_out[0]
+            lines.append((order, pane.emitted_at, f"… and {len(left_out):,} more panes"))
         for _, clock, line in sorted(lines, key=lambda each: each[0]):
             yield f"  {self._times.at(clock)}  {line}"
 
@@ -162,11 +167,13 @@ class _Life:
         gone = max(window.end for window in element.dropped)
         short = element.watermark - gone + 1
         until = saturating_add(gone, self._windowing.lateness_us)
-        return (
+        said = (
             f"{what} was dropped, expired: the watermark was {self._times.at(element.watermark)}, "
-            f"its window was kept until {self._times.at(until)}; "
-            f"allowed_lateness={rounded_up(short)!r} would have taken it"
+            f"its window was kept until {self._times.at(until)}"
         )
+        if any(pane.is_last and pane.watermark < self._expiry for _, pane in self.panes):
+            return f"{said}; the trigger had finished before"
+        return f"{said}; allowed_lateness={rounded_up(short)!r} would have taken it"
 
     def _pane(self, order: int, pane: Pane) -> str:
         name, values = f"{pane.timing} #{pane.index}", shown(dict(pane.values))
@@ -178,7 +185,7 @@ class _Life:
         """Return why a pane came: what happened just before it, and what waited for that."""
         times, trigger = self._times, self._windowing.trigger
         if pane.watermark <= self._before(order):
-            if not self._is_of_bundle(order):
+            if not self._is_of_bundle(order) and pane.emitted_at > self._clock_before(order):
                 return f"the clock reached {times.at(pane.emitted_at)}"
             early = pane.timing == "EARLY"
             return "its trigger was ready with these elements" if early else "elements came late"
@@ -197,18 +204,23 @@ class _Life:
             merge.order == before for merge in self._stage.merges
         )
 
+    def _clock_before(self, order: int) -> int:
+        """Return the clock before the turn in which something of an order happened."""
+        moved = [move for move in self._stage.moves if move.order < order]
+        return moved[-1].clock if moved else START_OF_TIME
+
     def _before(self, order: int) -> int:
         """Return the watermark before the turn in which something of an order happened."""
         moved = [move for move in self._stage.moves if move.order < order]
         return moved[-1].input_watermark if moved else START_OF_TIME
 
     def _state(self) -> Iterator[str]:
-        became = self._lineage.became(self._key, self._window, 0)
-        if became != self._window and not self.elements:
+        if self.is_gone:
+            became = self._lineage.became(self._key, self._window, 0)
             yield f"  it became {self._times.window(became)}: ask for that"
             return
         if not self.elements:
-            yield "  it has not fired: it has no elements, so there is no such window"
+            yield from self._unknown()
             return
         inserts = [pane for _, pane in self.panes if pane.kind == "insert"]
         if not inserts:
@@ -216,12 +228,31 @@ class _Life:
         if inserts and inserts[-1].is_last:
             yield from self._over(inserts)
             return
+        if self._now >= self._expiry:
+            yield f"  it expired at {self._times.at(self._expiry)}: no more panes can come"
+            return
         yield f"  it waits for {self._waiting().text(self._windowing.trigger)}"
         if self._now < self._window.end:
             yield from self._held(END_ORDER, self._now)
-        elif self._now >= self._expiry:
-            yield f"  it expired at {self._times.at(self._expiry)}"
         yield from self._never_ready()
+
+    def _unknown(self) -> Iterator[str]:
+        """Say what there is instead: other windows of the key, or other keys."""
+        yield "  it has not fired: it has no elements, so there is no such window"
+        windows = self._lineage.windows(self._key)
+        if windows:
+            near = sorted(windows, key=lambda each: abs(each.start - self._window.start))
+            texts = ", ".join(self._times.window(each) for each in sorted(near[:_FEW]))
+            yield f"  the key has {counted(len(windows), 'window')}; nearest: {texts}"
+            return
+        keys = list(dict.fromkeys(shown(each.key) for each in self._stage.elements))
+        texts = ", ".join(keys[:_FEW]) or "none"
+        more = f" and {len(keys) - _FEW:,} more" if len(keys) > _FEW else ""
+        yield f"  there is no such key; the keys are {texts}{more}"
+        null = self._key is None or (isinstance(self._key, tuple) and None in self._key)
+        letters = [error for error in self._trace.errors if error.reason == "null_key"]
+        if null and letters:
+            yield f"  {counted(len(letters), 'element')} without a key became dead letters"
 
     def _over(self, inserts: Sequence[Pane]) -> Iterator[str]:
         yield "  it is closed: no more panes can come"
@@ -231,7 +262,14 @@ class _Life:
             if before is not None and before.input_watermark < self._window.end:
                 yield "  until the input ended:"
                 yield from self._held(before.order + 1, before.input_watermark)
-        yield from self._never_ready()
+        if inserts[-1].watermark >= self._expiry:
+            yield from self._never_ready()
+        elif not looks_at_watermark(self._windowing.trigger):
+            trigger = self._windowing.trigger
+            yield (
+                f"  {trigger!r} finished with that pane: later elements are dropped; "
+                f"use Repeatedly({trigger!r}) to have a pane again and again"
+            )
 
     def _waiting(self) -> Waiting:
         shown_until = max((order for order, _ in self.panes), default=-1)

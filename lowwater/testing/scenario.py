@@ -285,11 +285,15 @@ class ScenarioRun:
 
         Args:
             key: The key: a plain value.
-            window: The window, a ``(start, end)`` pair, or an instant inside.
+            window: The window, a ``(start, end)`` pair, or an instant inside; times of day, too.
             stage: The name of the stage; the last one unless given.
         """
         from lowwater.explain import explain
 
+        if isinstance(window, (tuple, list)) and len(window) == 2:
+            window = (moment(window[0], name="start"), moment(window[1], name="end"))
+        elif isinstance(window, str):
+            window = moment(window, name="window")
         return explain(self.trace, key, window, stage=stage)
 
     def why(self, element: Any, *, stage: str | None = None) -> Explanation:

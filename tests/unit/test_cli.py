@@ -29,6 +29,21 @@ def broken():
     return lw.FixedWindows("0s")
 
 
+def fails():
+    raise RuntimeError("no such table")
+
+
+class Number:
+    n = lw.value_cell(0)
+
+    def on_record(self, record, ctx):
+        ctx.n.set(ctx.n.get() + 1)
+        ctx.emit({"n": ctx.n.get()})
+
+
+numbered = lw.from_iterable(items, time="t").key_by("k").process(Number())
+
+
 number = 3
 """
 
@@ -129,3 +144,22 @@ def test_a_wrong_bundle_size(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "a:b", "--bundle-size", "0"])
     assert "--bundle-size" in capsys.readouterr().err
+
+
+def test_a_process_is_run_and_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:numbered"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("k=a  n=1  timestamp=")
+    assert "2 events" in err
+    assert main(["run", f"{file}:numbered", "--format", "jsonl"]) == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (row["k"], row["n"]) == ("a", 1)
+    assert main(["check", f"{file}:numbered"]) == 0
+    assert "1 note\n" in capsys.readouterr().err
+    assert main(["explain", f"{file}:numbered"]) == 2
+    assert "is a process" in capsys.readouterr().err
+
+
+def test_a_function_that_raises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:fails"]) == 2
+    assert "failed when it was called: RuntimeError: no such table" in capsys.readouterr().err

@@ -18,6 +18,8 @@ stream = lw.from_iterable(items, time="t", watermark=lw.Ascending()).filter(lw.c
 one = stream.key_by("k").window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
 two = stream.key_by("k").window(lw.FixedWindows("5m")).aggregate(total=lw.sum("v"))
 never = stream.key_by("k").window(lw.FixedWindows("1m"), trigger=lw.Never()).aggregate(n=lw.count())
+digits = lw.from_iterable([{"t": "2000-01-01T12:00:05Z", "k": "7", "v": 1}], time="t").key_by(
+    "k").window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
 values = lw.from_iterable([1], time=lambda v: v).key_by(lambda v: "a").window(
     lw.FixedWindows("2m")).aggregate(total=lw.sum("value"))
 """
@@ -93,3 +95,22 @@ def test_wrong_commands(
 ) -> None:
     assert main(["explain", f"{file}:one", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_digits_may_be_a_text_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}:digits", "--key", "7", "--window", AT]) == 0
+    assert "fired ON_TIME #0: 1" in capsys.readouterr().out
+    assert main(["diagram", f"{file}:digits", "--key", "7"]) == 0
+    assert "7" in capsys.readouterr().out
+
+
+def test_bundles_other_than_those_of_run_are_told(
+    file: Path, scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "in bundles of 1; `run` uses 50000"
+    for arguments in (["explain"], ["diagram"], ["diff", f"{file}:one"]):
+        main([arguments[0], f"{file}:one", *arguments[1:]])
+        assert capsys.readouterr().err.count(said) == 1
+    main(["explain", f"{file}:one", "--bundle-size", "50000"])
+    main(["explain", f"{file}:values", "--scenario", str(scenario)])
+    assert said not in capsys.readouterr().err

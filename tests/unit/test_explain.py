@@ -163,9 +163,135 @@ def test_panes_by_the_clock_say_so() -> None:
     assert "or early for the clock to be 1m past its next element" in said
 
 
+def sessions(**how: Any) -> Any:
+    """Two elements of a session that merge when the second comes, late; the clock stands still."""
+    scenario = (
+        Scenario(start="12:30")
+        .add((1, "12:00:10", "A"))
+        .watermark("12:10")
+        .add((3, "12:00:12", "A"))
+    )
+    trigger = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))
+    return scenario.run(
+        lw.Sessions("30s"), trigger=trigger, accumulation="retracting", allowed_lateness="1h",
+        aggregate=lw.sum(), trace=True, **how,
+    )  # fmt: skip
+
+
+def test_early_and_late_panes_of_sessions_come_by_their_elements() -> None:
+    assert str(sessions().explain("A", "2000-01-01T12:00:20Z")) == text(
+        """
+        key 'A', window [12:00:10, 12:00:40) on 2000-01-01, stage `scenario`
+          Sessions('30s'), allowed lateness 1h
+          AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
+          12:30:00  element 1 at 12:00:10 came in
+          12:30:00  fired EARLY #0: 1, as its trigger was ready with these elements
+          12:30:00  took back EARLY #0: 1
+          12:30:00  fired ON_TIME #1: 1, as the watermark reached 12:10:00
+          12:30:00  took back ON_TIME #1: 1
+          it became [12:00:10, 12:00:42): ask for that
+
+        key 'A', window [12:00:10, 12:00:42) on 2000-01-01, stage `scenario`
+          Sessions('30s'), allowed lateness 1h
+          AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
+          12:30:00  element 1 at 12:00:10 came in
+          12:30:00  element 3 at 12:00:12 came in
+          12:30:00  made of [12:00:10, 12:00:40) and [12:00:12, 12:00:42)
+          12:30:00  fired LATE #0: 4, as elements came late
+          it waits for late elements: 1 element since the last pane (there are 0)
+    """
+    )
+
+
+@pytest.mark.parametrize("windows", [lw.Sessions("30s"), lw.FixedWindows("1m")])
+@pytest.mark.parametrize("bundle_size", [1, 50])
+def test_a_clock_that_stands_still_makes_no_pane(windows: Any, bundle_size: int) -> None:
+    clock = lw.ManualClock("2000-01-01T12:30:00Z")
+    times = ["12:00:10", "12:10:00", "12:00:12", "12:10:12"]
+    rows = [{"k": "A", "v": 1, "at": f"2000-01-01T{at}Z"} for at in times]
+    trigger = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))
+    result = (
+        lw.from_iterable(rows, time="at", watermark=lw.BoundedDisorder("0s"), clock=clock)
+        .key_by("k")
+        .window(windows, trigger=trigger, accumulation="retracting", allowed_lateness="1h")
+        .aggregate(total=lw.sum("v"))
+        .collect(trace=True, bundle_size=bundle_size)
+    )
+    for pane in result.panes:
+        assert "as the clock reached" not in result.explain("A", pane.window)
+
+
+def test_what_expired_waits_for_nothing() -> None:
+    gone = TWO.watermark("12:02:30", at="12:06").watermark("12:10", at="12:07")
+    trigger = lw.AfterWatermark(late=lw.AfterCount(1))
+    run = gone.run(
+        WINDOWS, trigger=trigger, accumulation="accumulating", allowed_lateness="1m", trace=True
+    )
+    said = run.explain("A", AT)
+    assert said.lines[-1] == "  it expired at 12:03:00: no more panes can come"
+    assert "it waits for" not in said
+
+
+def test_a_trigger_that_finished_shows_nothing_at_expiry() -> None:
+    more = TWO.add((7, "12:01:00", "A"), at="12:06").watermark("12:02", at="12:07")
+    more = more.add((8, "12:01:00", "A"), at="12:08").end(at="12:09")
+    run = more.run(
+        WINDOWS, trigger=lw.AfterCount(1), allow_data_loss="as a test", trace=True,
+        accumulation="accumulating",
+    )  # fmt: skip
+    said = run.explain("A", AT)
+    assert "comes when the window expires" not in said
+    assert "use Repeatedly(AfterCount(1))" in said
+    assert "element 7 at 12:01:00 was dropped, closed: the trigger had finished" in said
+    assert "its window was kept until 12:02:00; the trigger had finished before" in said
+
+
 def test_a_window_without_elements() -> None:
     run = TWO.run(WINDOWS, trace=True)
-    assert "no element of this key came for it" in run.explain("B", AT)
+    said = run.explain("B", AT)
+    assert "no element of this key came for it" in said
+    assert "there is no such key; the keys are 'A'" in said
+    odd = run.explain("A", ("2000-01-01T12:00:01Z", "2000-01-01T12:00:02Z"))
+    assert "the key has 1 window; nearest: [12:00:00, 12:02:00)" in odd
+
+
+def test_elements_without_a_key_are_told_of() -> None:
+    rows = [{"k": None, "v": 1, "at": AT}, {"k": "A", "v": 2, "at": AT}]
+    made = counted(lw.from_iterable(rows, time="at"))
+    said = made.collect(trace=True).explain(None, AT)
+    assert "1 element without a key became dead letters" in said
+
+
+def test_the_global_window_has_no_end() -> None:
+    trigger = lw.Repeatedly(lw.AfterCount(1))
+    run = TWO.end(at="12:08").run(
+        lw.GlobalWindow(), trigger=trigger, accumulation="accumulating", trace=True
+    )
+    said = f"{run.explain('A', AT)}{run.why(5)}{lw.diff(run, [])}"
+    assert "key 'A', window always, stage" in said
+    assert "it went into window always" in said
+    assert "us)" not in said
+
+
+def test_many_panes_are_cut_to_the_first_and_the_last() -> None:
+    scenario = Scenario(start="12:05")
+    for number in range(30):
+        scenario = scenario.add((number, f"12:00:{number:02}", "A"))
+    trigger = lw.Repeatedly(lw.AfterCount(1))
+    run = scenario.run(
+        WINDOWS, trigger=trigger, accumulation="accumulating", aggregate=lw.count(), trace=True
+    )
+    said = run.explain("A", AT)
+    assert sum("fired" in line for line in said) == 20
+    assert "… and 10 more panes" in said
+    assert "fired EARLY #29: 30" in said
+    assert len(said.panes) == 30
+
+
+def test_scenarios_are_asked_by_times_of_day() -> None:
+    run = TWO.run(WINDOWS, trace=True)
+    assert str(run.explain("A", "12:00:30")) == str(run.explain("A", AT))
+    assert str(run.explain("A", ("12:00", "12:02"))) == str(run.explain("A", AT))
 
 
 def test_what_is_asked_must_be_there() -> None:

@@ -72,3 +72,12 @@ def test_wrong_candidates(run: ScenarioRun) -> None:
         run.lateness_profile(lateness=[-1])
     with pytest.raises(lw.InvalidArgument, match="there is no stage"):
         run.lateness_profile(stage="x")
+
+
+def test_at_the_ends_of_time_it_does_not_wrap() -> None:
+    rows = [{"k": "a", "v": 1, "at": at} for at in (9 * 10**18, -9 * 10**18)]
+    made = lw.from_iterable(rows, time="at").key_by("k").window(lw.FixedWindows("1m"))
+    profile = made.aggregate(n=lw.count()).collect(trace=True, bundle_size=1).lateness_profile()
+    assert profile.disorder == 2**63 - 1
+    assert all(row.delay >= 0 and row.lateness >= 0 for row in profile.rows)
+    assert (profile.rows[0].late, profile.rows[0].dropped) == (0, 1)

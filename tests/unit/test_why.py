@@ -53,6 +53,12 @@ def test_each_element_is_accounted_for(result: lw.Result, record: Any, said: str
     assert said in result.why(record)
 
 
+def test_a_function_that_knows_no_record_is_refused(result: lw.Result) -> None:
+    with pytest.raises(lw.InvalidArgument, match="raised KeyError for every record"):
+        result.why(lambda record: record["idd"] == 1)
+    assert "shows it: 1" in result.why(lambda record: 1 / (2 - record["v"]) == 1)
+
+
 def test_a_traced_element_is_found_again(result: lw.Result) -> None:
     for element in result.trace.stages[0].elements:
         assert result.why(element).elements == (element,)
@@ -83,6 +89,7 @@ def test_two_branches_are_both_told() -> None:
     assert "stage `a`" in said
     assert "stage `b`" in said
     assert "stage `b`" not in result.why({"id": 1}, stage="a")
+    assert said.lines.count("  its panes went on to `c`") == 2
     assert [stage.inputs for stage in result.trace.stages][-1] == ("a", "b")
 
 
@@ -166,3 +173,37 @@ def test_what_a_process_takes_is_traced() -> None:
     assert trace is not None
     assert [element.values["v"] for element in trace.stages[0].elements] == [1, 2]
     assert "it went to the process" in why(trace, {"id": 1})
+
+
+def test_differences_as_a_table() -> None:
+    pd = pytest.importorskip("pandas")
+    one = SCENARIO.run(lw.FixedWindows("2m"), aggregate=lw.sum())
+    other = SCENARIO.run(lw.FixedWindows("4m"), aggregate=lw.sum())
+    frame = lw.diff(one, other).to_frame()
+    assert list(frame.columns) == [
+        "what", "key", "window_start", "window_end", "a_value", "b_value",
+    ]  # fmt: skip
+    assert frame["window_start"].iloc[0] == pd.Timestamp("2000-01-01T12:00:00Z")
+    assert frame["a_value"].tolist()[0] == 5
+    assert pd.isna(frame["b_value"].iloc[0])
+    assert len(lw.diff(one, one).to_frame()) == 0
+
+
+def test_differences_are_written_whole() -> None:
+    one = Scenario(start="12:00").add((5, "12:00:26", "A\nB")).end()
+    text = repr(lw.diff(one.run(lw.FixedWindows("2m"), aggregate=lw.sum()), []))
+    assert "2000-01-01 12:00:00 +2m" in text
+    assert "A\\nB" in text
+    assert "value=5" in text
+    assert "…" not in text
+
+
+def test_sessions_that_merged_away_are_no_difference() -> None:
+    merging = Scenario(start="12:00").add((5, "12:00:26", "A")).add((7, "12:01:00", "A")).end()
+    early = lw.AfterWatermark(early=lw.AfterCount(1))
+    one = merging.run(lw.Sessions("1m"), trigger=early, accumulation="accumulating", trace=True)
+    other = merging.run(lw.Sessions("1m"), accumulation="accumulating")
+    assert not lw.diff(one, other)
+    assert not lw.diff(one.trace, other)
+    assert not lw.diff(other, one.trace.stages[0])
+    assert lw.diff(one.panes, other)
