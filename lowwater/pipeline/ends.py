@@ -8,7 +8,6 @@ from typing import TypeAlias, Unpack, final
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
 from lowwater.engine.emitted import emitted_table
 from lowwater.engine.graph import MAIN, Stage
@@ -19,6 +18,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Sink
 from lowwater.pipeline._memory_budget import MemoryBudget, MemoryLimit
+from lowwater.pipeline._targets import check_apart
 from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableEnd, DurableRun
 from lowwater.pipeline.running import Outcomes, RunOptions
 
@@ -30,13 +30,11 @@ class End:
 
     Args:
         stage: The stage that shows them.
-        clock: Where processing time comes from, if its sources say.
         no_panes: A table of them with none in it.
         output: Which output of the stage is meant, if it is a process.
     """
 
     stage: Stage
-    clock: ClockLike | None
     no_panes: pa.Table
     output: str = MAIN
 
@@ -145,7 +143,7 @@ def run(
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no end, or one needs a state directory.
+        InvalidArgument: There is no end, one needs a state directory, or two write to one place.
     """
     if not ends:
         raise InvalidArgument(
@@ -159,6 +157,8 @@ def run(
                 where="run",
                 mend='Say where its panes go: pipeline.write_parquet("out/")',
             )
+    sinks = [(end._durable,) if isinstance(end, Writing) else end._sinks for end in ends]
+    check_apart(sinks, durable=state is not None)
     if state is not None:
         return _run_durably(ends, state, commit_every, memory_limit, options)
     if memory_limit is not None:
@@ -253,9 +253,8 @@ def _outcomes(
     durable: bool = False,
     memory: int | None = None,
 ) -> Outcomes:
-    clocks = [end._end.clock for end in ends if end._end.clock is not None]
     stages = tuple(dict.fromkeys(end._end.stage for end in ends))
-    return Outcomes(stages, clocks[0] if clocks else None, options, durable=durable, memory=memory)
+    return Outcomes(stages, options, durable=durable, memory=memory)
 
 
 def _homes(outcomes: Outcomes, ends: Sequence[Ending]) -> list[int]:

@@ -146,13 +146,13 @@ class Processed:
 
     def run(self, **options: Unpack[RunOptions]) -> Iterator[Element]:
         """Run, and give what is emitted to this output one by one as it comes."""
-        for outcome in Outcomes((self._stage,), self._clock, options):
+        for outcome in Outcomes((self._stage,), options):
             if self._output in outcome.emitted:
                 yield from _elements(outcome.emitted[self._output], self._output)
 
     def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
         """Run to the end and keep everything, of all outputs."""
-        run = Outcomes((self._stage,), self._clock, options)
+        run = Outcomes((self._stage,), options)
         result = ProcessResult(self._stage.key_names, run.metrics)
         for outcome in run:
             for tag, emitted in outcome.emitted.items():
@@ -229,7 +229,7 @@ class Processed:
         return self.to_stream().union(other)
 
     def _end(self) -> End:
-        return End(self._stage, self._clock, emitted_table((), self._stage.key_names), self._output)
+        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
 
 
 def process_stage(
