@@ -19,7 +19,7 @@ from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink
 from lowwater.pipeline._checks import no_step
-from lowwater.pipeline._outline import stage_outline
+from lowwater.pipeline._outline import output_suffix, stage_outline
 from lowwater.pipeline.elements import Elements, ProcessResult
 from lowwater.pipeline.ends import Delivering, End, Writing
 from lowwater.pipeline.explain import explain_graph, mermaid_graph
@@ -48,8 +48,7 @@ class Processed:
     _output: str = MAIN
 
     def __repr__(self) -> str:
-        tag = "" if self._output == MAIN else f"[{self._output!r}]"
-        return f"Processed({stage_outline(self._stage)}{tag})"
+        return f"Processed({stage_outline(self._stage)}{output_suffix(self._output)})"
 
     @property
     def outputs(self) -> tuple[str, ...]:
