@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.delivery import DurableSink
 from lowwater.engine.emitted import emitted_table
-from lowwater.engine.graph import MAIN, Stage
+from lowwater.engine.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
@@ -101,16 +101,18 @@ class Delivering:
                 time.
             commit_every: ``"bundle"``, a number of elements, or a duration: how much is done
                 again after a crash, and how long a pane waits before it is delivered.
-            memory_limit: How much memory state may take, such as ``"512MB"``, at least 16 MiB:
-                windows not touched for the longest time are in the state directory alone, and come
-                back when elements touch them or they are due. It bounds state, not the process:
-                bundles, panes on their way out and Python itself come on top. Keys stay for as
-                long as they have windows, and so do windows that wait for the clock. Stages share
-                it alike. ``None``: all windows are in memory. It may change from run to run.
+            memory_limit: How much memory windows that are aggregated may take, such as
+                ``"512MB"``, at least 16 MiB: those not touched for the longest time are in the
+                state directory alone, and come back when elements touch them or they are due. It
+                bounds this state, not the process: that of the user's own processes, bundles,
+                panes on their way out and Python itself come on top. Keys stay for as long as
+                they have windows, and so do windows that wait for the clock. Stages share it
+                alike. ``None``: all windows are in memory. It may change from run to run.
             **options: See :class:`RunOptions`; ``bundle_size`` must stay what it was.
 
         Raises:
-            InvalidArgument: A source cannot be read again, as in-memory ones cannot; or windows
+            InvalidArgument: A source cannot be read again, as in-memory ones cannot; there is a
+                ``memory_limit``, but no stage of aggregates; or windows
                 cannot leave memory: the trigger is the user's own, or ``timestamps`` is not
                 ``"end"``.
             StateError: The directory is damaged, in use, or another pipeline's.
@@ -132,8 +134,10 @@ def run(
 ) -> Metrics:
     """Run several ends of a pipeline at once, and return the metrics.
 
-    What the ends share, sources and stages alike, runs once. Late elements and dead letters go to
-    the first end behind where they were found.
+    Sources and stages that ends share run once; steps on the way, such as ``filter``, run once
+    for each stage that reads through them. A stage is shared if it is the same object: ``p`` and
+    ``p.named("x")`` are two stages, and both run. Late elements and dead letters go to the first
+    end behind where they were found.
 
     Args:
         *ends: What ``write_parquet``, ``write_jsonl`` and ``write_to`` return.
@@ -220,6 +224,8 @@ def _run_durably(
 ) -> Metrics:
     (path,) = as_paths(state)
     budget = MemoryBudget.of(memory_limit)
+    if memory_limit is not None:
+        _check_bounded(ends)
     outcomes = _outcomes(ends, options, durable=True, memory=budget.rows)
     homes = _homes(outcomes, ends)
     durable = [
@@ -244,6 +250,18 @@ def _run_durably(
     for _ in run.deliveries(iter(outcomes)):
         pass
     return run.metrics
+
+
+def _check_bounded(ends: Sequence[Ending]) -> None:
+    """Raise if nothing would heed a memory limit: the state of processes stays in memory."""
+    stages = Graph.of(dict.fromkeys(end._end.stage for end in ends)).stages
+    if not any(isinstance(stage.work, Windowed) for stage in stages):
+        raise InvalidArgument(
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
+            "process stays in memory",
+            where="run(memory_limit=)",
+            mend="Leave it out, and clear cells that are not needed any more",
+        )
 
 
 def _outcomes(

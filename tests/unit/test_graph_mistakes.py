@@ -153,3 +153,27 @@ def test_one_sink_twice(tmp_path: Path) -> None:
     folders = [panes.write_to(ParquetFolder(f"{tmp_path}/a")), panes.write_parquet(tmp_path / "a")]
     with pytest.raises(lw.InvalidArgument, match="two ends write to"):
         lw.run(*folders, state=tmp_path)
+
+
+def test_why_duplicates_are_not_dropped_before_a_process() -> None:
+    keyed = stream(typed=True).deduplicate(id="v", within="1m").key_by("user")
+    for grouped in (keyed, keyed.window(HOUR)):
+        with pytest.raises(lw.InvalidArgument, match=r"does not drop duplicates yet(.|\n)*a cell"):
+            grouped.process(Counter())
+
+
+def test_a_memory_limit_that_nothing_heeds(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"t": 1, "user": "a", "v": 2}\n')
+    keyed = lw.read_jsonl(tmp_path / "in.jsonl", time="t").key_by("user")
+    options: Any = {"state": tmp_path / "state", "memory_limit": "64MB"}
+    alone = keyed.process(Counter()).write_jsonl(tmp_path / "alone")
+    with pytest.raises(lw.InvalidArgument, match="the state of a process stays in memory"):
+        alone.run(**options)
+    behind = (
+        keyed.window(HOUR)
+        .aggregate(total=lw.sum("v"))
+        .with_columns(v=lw.col("total"))
+        .key_by("user")
+        .process(Counter())
+    )
+    assert behind.write_jsonl(tmp_path / "behind").run(**options).events == 1
