@@ -90,7 +90,7 @@ class _Shares:
     @classmethod
     def of(cls, chain: lw.Pipeline) -> _Shares:
         """Run a chain of two stages with stopwatches at the boundary and in the second stage."""
-        outcomes = Outcomes((chain._stage,), None, {"progress": False, "bundle_size": BUNDLE})
+        outcomes = Outcomes((chain._stage,), {"progress": False, "bundle_size": BUNDLE})
         run = outcomes.local
         first, second = run._stages
         spent = {"boundary": 0.0, "behind": 0.0}
@@ -184,7 +184,7 @@ def lags(count: int, folder: Path) -> list[Lag]:
                 seen.setdefault(name, []).append((newest - stage.output_watermark) / 1e6)
 
     stages = (leaders(visits)._stage,)
-    outcomes = Outcomes(stages, None, {"progress": look, "bundle_size": 1_000})
+    outcomes = Outcomes(stages, {"progress": look, "bundle_size": 1_000})
     for _ in outcomes:
         pass
     return [

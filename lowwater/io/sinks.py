@@ -45,7 +45,9 @@ class ParquetSink:
     """A folder of ``panes-00000.parquet`` and, if there are any, ``late.jsonl``, ``errors.jsonl``.
 
     Files appear under their names when the run is complete, in place of those of a run before. A
-    further ``panes`` file begins where an aggregate's type changes.
+    further ``panes`` file begins where an aggregate's type changes, or where a process emits a
+    field that nothing had when the file was begun. Values that Parquet has no type for are JSON
+    text.
 
     Args:
         folder: The folder; made if it is not there.
@@ -61,15 +63,21 @@ class ParquetSink:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._files = _Files()
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting: list[pa.Table] = []
+        self._schema: pa.Schema | None = None  # of those that wait
         self._parts = 0
         self._late = _Lines(self._files, self._folder / "late.jsonl")
         self._errors = _Lines(self._files, self._folder / "errors.jsonl")
 
     def panes(self, batch: pa.RecordBatch) -> None:
-        if self._waiting and self._waiting[0].schema != batch.schema:
+        from lowwater.io.delivery.sidecars import without_tags  # which needs this module
+
+        table = without_tags(pa.Table.from_batches([batch]))
+        both = table.schema if self._schema is None else _both(self._schema, table.schema)
+        if both is None:
             self._flush()
-        self._waiting.append(batch)
+        self._schema = table.schema if both is None else both
+        self._waiting.append(table)
         if sum(part.num_rows for part in self._waiting) >= _ROW_GROUP:
             self._flush()
 
@@ -95,10 +103,14 @@ class ParquetSink:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        table = pa.Table.from_batches(self._waiting)
-        self._waiting = []
+        table = pa.concat_tables(self._waiting, promote_options="default")
+        self._waiting, self._schema = [], None
         if self._writer is not None and self._writer.schema != table.schema:
-            self._end_part()
+            begun = self._writer.schema
+            if _both(begun, table.schema) == begun:
+                table = pa.concat_tables([begun.empty_table(), table], promote_options="default")
+            else:
+                self._end_part()
         if self._writer is None:
             name = f"panes-{self._parts:05d}.parquet"
             self._parts += 1
@@ -111,6 +123,16 @@ class ParquetSink:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _both(first: pa.Schema, second: pa.Schema) -> pa.Schema | None:
+    """Return the columns of two tables; ``None`` if one has two types. Nulls have any type."""
+    if first == second:
+        return first
+    try:
+        return pa.unify_schemas([first, second], promote_options="default")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
 
 
 @final
@@ -132,14 +154,16 @@ class JsonLinesSink:
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         self._files = _Files()
+        _, late, errors = json_lines_files(path)
         self._panes = _Lines(self._files, target)
         self._panes.write(())
-        stem = target.name.removesuffix(".jsonl")
-        self._late = _Lines(self._files, target.with_name(f"{stem}.late.jsonl"))
-        self._errors = _Lines(self._files, target.with_name(f"{stem}.errors.jsonl"))
+        self._late = _Lines(self._files, late)
+        self._errors = _Lines(self._files, errors)
 
     def panes(self, batch: pa.RecordBatch) -> None:
-        self._panes.write(batch.to_pylist())
+        from lowwater.io.delivery.sidecars import rows_of  # which needs this module
+
+        self._panes.write(rows_of(pa.Table.from_batches([batch])))
 
     def late(self, records: Iterable[LateRecord]) -> None:
         self._late.write(map(late_to_json, records))
@@ -155,6 +179,17 @@ class JsonLinesSink:
             for path in {part.path for part in lines} - self._files.names():
                 path.unlink(missing_ok=True)
         self._files.settle(complete=complete)
+
+
+def json_lines_files(path: str) -> tuple[Path, Path, Path]:
+    """Return the files of a :class:`JsonLinesSink`: of panes, late elements and dead letters."""
+    target = Path(path)
+    stem = target.name.removesuffix(".jsonl")
+    return (
+        target,
+        target.with_name(f"{stem}.late.jsonl"),
+        target.with_name(f"{stem}.errors.jsonl"),
+    )
 
 
 @final

@@ -1,13 +1,13 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
 from lowwater.pipeline.built import Pipeline as Pipeline
+from lowwater.pipeline.elements import Element as Element
+from lowwater.pipeline.elements import ProcessResult as ProcessResult
 from lowwater.pipeline.ends import Writing as Writing
 from lowwater.pipeline.ends import run as run
 from lowwater.pipeline.keyed import KeyedStream as KeyedStream
 from lowwater.pipeline.keyed import WindowedStream as WindowedStream
-from lowwater.pipeline.processed import Element as Element
 from lowwater.pipeline.processed import Processed as Processed
-from lowwater.pipeline.processed import ProcessResult as ProcessResult
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas

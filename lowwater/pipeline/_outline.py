@@ -9,7 +9,7 @@ from typing import Any
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.deduplicate import Deduplication
 from lowwater.engine.expressions import Expressions
-from lowwater.engine.graph import Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.records import HIDDEN
 from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
 from lowwater.engine.windowing import Windowing
@@ -28,13 +28,10 @@ def outline(
     deduplication: Deduplication | None = None,
 ) -> str:
     """Return the steps from sources on, as far as there are any, without the data."""
-    ways = [_ARROW.join((_origin_text(flow.origin), *step_texts(flow.steps))) for flow in flows]
+    ways = [_ARROW.join((_origin_text(flow), *step_texts(flow.steps))) for flow in flows]
     parts = [ways[0] if len(ways) == 1 else f"({' | '.join(ways)})"]
     if deduplication is not None:
-        names = ", ".join(map(repr, deduplication.columns))
-        several = f"({names})" if len(deduplication.columns) > 1 else names
-        within = format_duration(deduplication.within_us)
-        parts.append(f"deduplicate(id={several}, within={within!r})")
+        parts.append(deduplication_text(deduplication))
     if keys:
         parts.append(f"key_by({', '.join(map(repr, keys))})")
     if windowing is not None:
@@ -43,6 +40,14 @@ def outline(
         shown = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
         parts.append("group()" if shown == "records=group()" else f"aggregate({shown})")
     return _ARROW.join(parts)
+
+
+def deduplication_text(deduplication: Deduplication) -> str:
+    """Return which records are duplicates, as users write it."""
+    names = ", ".join(map(repr, deduplication.columns))
+    several = f"({names})" if len(deduplication.columns) > 1 else names
+    within = format_duration(deduplication.within_us)
+    return f"deduplicate(id={several}, within={within!r})"
 
 
 def stage_outline(stage: Stage) -> str:
@@ -79,8 +84,16 @@ def _process(work: Computed) -> str:
     return type(work.process).__name__
 
 
-def _origin_text(origin: Read | Stage) -> str:
-    return repr(origin.source) if isinstance(origin, Read) else stage_outline(origin)
+def _origin_text(flow: Flow) -> str:
+    origin = flow.origin
+    if isinstance(origin, Read):
+        return repr(origin.source)
+    return stage_outline(origin) + output_suffix(flow.output)
+
+
+def output_suffix(output: str) -> str:
+    """Return what stands behind a process of which this output is meant; nothing if the main."""
+    return "" if output == MAIN else f"[{output!r}]"
 
 
 def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:

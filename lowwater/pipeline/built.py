@@ -203,10 +203,10 @@ class Pipeline:
         return as_stream(self)
 
     def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._stage,), self._clock, options)
+        return Outcomes((self._stage,), options)
 
     def _end(self) -> End:
-        return End(self._stage, self._clock, self._no_panes())
+        return End(self._stage, self._no_panes())
 
     def _no_panes(self) -> pa.Table:
         names = self._stage.key_names

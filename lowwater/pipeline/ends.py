@@ -8,10 +8,9 @@ from typing import TypeAlias, Unpack, final
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
 from lowwater.engine.emitted import emitted_table
-from lowwater.engine.graph import MAIN, Stage
+from lowwater.engine.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
@@ -19,6 +18,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Sink
 from lowwater.pipeline._memory_budget import MemoryBudget, MemoryLimit
+from lowwater.pipeline._targets import check_apart
 from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableEnd, DurableRun
 from lowwater.pipeline.running import Outcomes, RunOptions
 
@@ -30,13 +30,11 @@ class End:
 
     Args:
         stage: The stage that shows them.
-        clock: Where processing time comes from, if its sources say.
         no_panes: A table of them with none in it.
         output: Which output of the stage is meant, if it is a process.
     """
 
     stage: Stage
-    clock: ClockLike | None
     no_panes: pa.Table
     output: str = MAIN
 
@@ -103,16 +101,18 @@ class Delivering:
                 time.
             commit_every: ``"bundle"``, a number of elements, or a duration: how much is done
                 again after a crash, and how long a pane waits before it is delivered.
-            memory_limit: How much memory state may take, such as ``"512MB"``, at least 16 MiB:
-                windows not touched for the longest time are in the state directory alone, and come
-                back when elements touch them or they are due. It bounds state, not the process:
-                bundles, panes on their way out and Python itself come on top. Keys stay for as
-                long as they have windows, and so do windows that wait for the clock. Stages share
-                it alike. ``None``: all windows are in memory. It may change from run to run.
+            memory_limit: How much memory windows that are aggregated may take, such as
+                ``"512MB"``, at least 16 MiB: those not touched for the longest time are in the
+                state directory alone, and come back when elements touch them or they are due. It
+                bounds this state, not the process: that of the user's own processes, bundles,
+                panes on their way out and Python itself come on top. Keys stay for as long as
+                they have windows, and so do windows that wait for the clock. Stages share it
+                alike. ``None``: all windows are in memory. It may change from run to run.
             **options: See :class:`RunOptions`; ``bundle_size`` must stay what it was.
 
         Raises:
-            InvalidArgument: A source cannot be read again, as in-memory ones cannot; or windows
+            InvalidArgument: A source cannot be read again, as in-memory ones cannot; there is a
+                ``memory_limit``, but no stage of aggregates; or windows
                 cannot leave memory: the trigger is the user's own, or ``timestamps`` is not
                 ``"end"``.
             StateError: The directory is damaged, in use, or another pipeline's.
@@ -134,8 +134,10 @@ def run(
 ) -> Metrics:
     """Run several ends of a pipeline at once, and return the metrics.
 
-    What the ends share, sources and stages alike, runs once. Late elements and dead letters go to
-    the first end behind where they were found.
+    Sources and stages that ends share run once; steps on the way, such as ``filter``, run once
+    for each stage that reads through them. A stage is shared if it is the same object: ``p`` and
+    ``p.named("x")`` are two stages, and both run. Late elements and dead letters go to the first
+    end behind where they were found.
 
     Args:
         *ends: What ``write_parquet``, ``write_jsonl`` and ``write_to`` return.
@@ -145,7 +147,7 @@ def run(
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no end, or one needs a state directory.
+        InvalidArgument: There is no end, one needs a state directory, or two write to one place.
     """
     if not ends:
         raise InvalidArgument(
@@ -159,6 +161,8 @@ def run(
                 where="run",
                 mend='Say where its panes go: pipeline.write_parquet("out/")',
             )
+    sinks = [(end._durable,) if isinstance(end, Writing) else end._sinks for end in ends]
+    check_apart(sinks, durable=state is not None)
     if state is not None:
         return _run_durably(ends, state, commit_every, memory_limit, options)
     if memory_limit is not None:
@@ -220,6 +224,8 @@ def _run_durably(
 ) -> Metrics:
     (path,) = as_paths(state)
     budget = MemoryBudget.of(memory_limit)
+    if memory_limit is not None:
+        _check_bounded(ends)
     outcomes = _outcomes(ends, options, durable=True, memory=budget.rows)
     homes = _homes(outcomes, ends)
     durable = [
@@ -246,6 +252,18 @@ def _run_durably(
     return run.metrics
 
 
+def _check_bounded(ends: Sequence[Ending]) -> None:
+    """Raise if nothing would heed a memory limit: the state of processes stays in memory."""
+    stages = Graph.of(dict.fromkeys(end._end.stage for end in ends)).stages
+    if not any(isinstance(stage.work, Windowed) for stage in stages):
+        raise InvalidArgument(
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
+            "process stays in memory",
+            where="run(memory_limit=)",
+            mend="Leave it out, and clear cells that are not needed any more",
+        )
+
+
 def _outcomes(
     ends: Sequence[Ending],
     options: RunOptions,
@@ -253,9 +271,8 @@ def _outcomes(
     durable: bool = False,
     memory: int | None = None,
 ) -> Outcomes:
-    clocks = [end._end.clock for end in ends if end._end.clock is not None]
     stages = tuple(dict.fromkeys(end._end.stage for end in ends))
-    return Outcomes(stages, clocks[0] if clocks else None, options, durable=durable, memory=memory)
+    return Outcomes(stages, options, durable=durable, memory=memory)
 
 
 def _homes(outcomes: Outcomes, ends: Sequence[Ending]) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowwater.engine.graph import Flow, Graph, Read, Stage, Windowed
-from lowwater.pipeline._outline import step_texts, work_texts
+from lowwater.engine.clocks import ClockLike
+from lowwater.engine.graph import MAIN, Flow, Graph, Read, Stage, Windowed
+from lowwater.pipeline._outline import deduplication_text, step_texts, work_texts
 from lowwater.time import format_duration
+from lowwater.triggers import Default
 
 
 def explain_graph(graph: Graph) -> str:
@@ -31,7 +33,7 @@ def mermaid_graph(graph: Graph) -> str:
         lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, shown))}"]')
     for stage in graph.stages:
         for flow in stage.inputs:
-            label = _escaped(f"by {', '.join(stage.key_names)}")
+            label = "<br/>".join(map(_escaped, _edge_texts(stage, flow)))
             lines.append(f'  n{number[id(flow.origin)]} =="{label}"==> n{number[id(stage)]}')
     return "\n".join(lines)
 
@@ -43,10 +45,23 @@ def _read_lines(read: Read) -> Iterator[str]:
         yield "watermark: none until the input ends"
     else:
         yield f"watermark: {read.watermark!r}"
+    if read.clock is not None:
+        yield f"clock: {_clock_text(read.clock)}"
+    if read.max_ahead_us is not None:
+        yield f"max_ahead: {format_duration(read.max_ahead_us)}"
+    if read.idle_after_us is not None:
+        yield f"idle_after: {format_duration(read.idle_after_us)}"
+
+
+def _clock_text(clock: ClockLike) -> str:
+    says_itself = type(clock).__repr__ is not object.__repr__
+    return repr(clock) if says_itself else type(clock).__name__
 
 
 def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
-    reads = [f"reads: {graph.name_of(flow.origin)}{_steps(flow)}" for flow in stage.inputs]
+    reads = [
+        f"reads: {graph.name_of(flow.origin)}{_output(flow)}{_steps(flow)}" for flow in stage.inputs
+    ]
     lines = [graph.name_of(stage), *reads]
     if stage.deduplication is not None:
         lines.append(f"drops duplicates: {stage.deduplication!r}")
@@ -67,12 +82,31 @@ def _steps(flow: Flow) -> str:
     return "".join(f" → {text}" for text in step_texts(flow.steps))
 
 
+def _output(flow: Flow) -> str:
+    return "" if flow.output == MAIN else f", output {flow.output!r}"
+
+
+def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
+    """Yield what becomes of records on their way into a stage, a line each."""
+    if flow.output != MAIN:
+        yield f"output {flow.output!r}"
+    yield from step_texts(flow.steps)
+    yield f"by {', '.join(stage.key_names)}"
+
+
 def summary_texts(stage: Stage) -> Iterator[str]:
     """Yield what a stage does, a line each, as pictures of the graph show it."""
-    if stage.windowing is not None:
-        yield repr(stage.windowing.windows)
+    if stage.deduplication is not None:
+        yield deduplication_text(stage.deduplication)
+    windowing = stage.windowing
+    if windowing is not None:
+        yield repr(windowing.windows)
         if isinstance(stage.work, Windowed):
-            yield stage.windowing.mode
+            if windowing.trigger != Default():
+                yield repr(windowing.trigger)
+            yield windowing.mode
+        if windowing.lateness_us:
+            yield f"allowed lateness: {format_duration(windowing.lateness_us)}"
     yield from work_texts(stage)
 
 

@@ -247,9 +247,10 @@ def _processed(keyed: KeyedStream, process: object, windowing: Windowing | None)
     stream = keyed._stream
     if stream._deduplication is not None:
         raise InvalidArgument(
-            "deduplicate goes before windows and aggregates",
-            where="process",
-            mend="Remember the ids in a cell of the process, or group after deduplicate",
+            "a process does not drop duplicates yet",
+            where="deduplicate(...).key_by(...).process",
+            mend="Remember the ids in a cell of the process, or put deduplicate before a stage "
+            "with windows that the process reads",
         )
     stage = process_stage(stream._flows, keyed._keys, keyed._names, process, windowing)
     return Processed(stage, stream._clock)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
-
-import pyarrow as pa
 
 from lowwater.engine.clocks import ClockLike
 from lowwater.engine.delivery import DurableSink
 from lowwater.engine.emitted import TIME, emitted_table
 from lowwater.engine.graph import MAIN, Computed, Flow, Graph, Stage
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.panes import ErrorRecord, LateRecord
 from lowwater.engine.plan import Plan
-from lowwater.engine.process import Emitted
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.stateless import BatchFunction, RecordFunction
 from lowwater.engine.windowing import Windowing
@@ -23,11 +18,12 @@ from lowwater.errors import InternalError, InvalidArgument, describe, nearest
 from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesSink, ParquetSink
-from lowwater.pipeline._outline import stage_outline
+from lowwater.pipeline._checks import no_step
+from lowwater.pipeline._outline import output_suffix, stage_outline
+from lowwater.pipeline.elements import Elements, ProcessResult
 from lowwater.pipeline.ends import Delivering, End, Writing
 from lowwater.pipeline.explain import explain_graph, mermaid_graph
 from lowwater.pipeline.running import Outcomes, RunOptions
-from lowwater.time import Instant
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -36,59 +32,6 @@ if TYPE_CHECKING:
     from lowwater.pipeline.keyed import KeyedStream
     from lowwater.pipeline.streams import Key, Stream
     from lowwater.viz import GraphDiagram
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Element:
-    """A record that a process emitted.
-
-    Args:
-        key: The key it was emitted for: a plain value, or a tuple of several.
-        value: What was emitted.
-        timestamp: Its event time.
-        output: The tag of the output it was emitted to.
-    """
-
-    key: Any
-    value: Any
-    timestamp: Instant
-    output: str
-
-
-@final
-class ProcessResult:
-    """What a run of a process gave, held in memory.
-
-    Args:
-        keys: The names of the key columns.
-        metrics: The run's metrics.
-    """
-
-    def __init__(self, keys: tuple[str, ...], metrics: Metrics) -> None:
-        self._keys = keys
-        self._emitted: dict[str, list[Emitted]] = {}
-        self.metrics = metrics
-        self.late: list[LateRecord] = []
-        self.errors: list[ErrorRecord] = []
-
-    def elements(self, output: str = MAIN) -> list[Element]:
-        """Return what was emitted to an output, in order."""
-        found = self._emitted.get(output, [])
-        return [element for part in found for element in _elements(part, output)]
-
-    def values(self, output: str = MAIN) -> list[Any]:
-        """Return the values emitted to an output, in order."""
-        return [value for part in self._emitted.get(output, []) for value in part.to_list()]
-
-    def to_arrow(self, output: str = MAIN) -> pa.Table:
-        """Return what was emitted to an output as a table: keys, fields and ``timestamp``."""
-        return emitted_table(self._emitted.get(output, []), self._keys)
-
-    def __repr__(self) -> str:
-        counts = {tag: sum(map(len, parts)) for tag, parts in self._emitted.items()}
-        shown = ", ".join(f"{number} {tag}" for tag, number in counts.items())
-        return f"ProcessResult({self.metrics.events} events, emitted: {shown or 'nothing'})"
 
 
 @final
@@ -105,8 +48,7 @@ class Processed:
     _output: str = MAIN
 
     def __repr__(self) -> str:
-        tag = "" if self._output == MAIN else f"[{self._output!r}]"
-        return f"Processed({stage_outline(self._stage)}{tag})"
+        return f"Processed({stage_outline(self._stage)}{output_suffix(self._output)})"
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -144,16 +86,17 @@ class Processed:
 
         return GraphDiagram.of(Graph.of([self._stage]))
 
-    def run(self, **options: Unpack[RunOptions]) -> Iterator[Element]:
-        """Run, and give what is emitted to this output one by one as it comes."""
-        for outcome in Outcomes((self._stage,), self._clock, options):
-            if self._output in outcome.emitted:
-                yield from _elements(outcome.emitted[self._output], self._output)
+    def run(self, **options: Unpack[RunOptions]) -> Elements:
+        """Run, and give what is emitted to this output one by one as it comes.
+
+        What comes back is an iterator that also has ``metrics``.
+        """
+        return Elements(Outcomes((self._stage,), options), self._output)
 
     def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
         """Run to the end and keep everything, of all outputs."""
-        run = Outcomes((self._stage,), self._clock, options)
-        result = ProcessResult(self._stage.key_names, run.metrics)
+        run = Outcomes((self._stage,), options)
+        result = ProcessResult(self._stage.key_names, run)
         for outcome in run:
             for tag, emitted in outcome.emitted.items():
                 result._emitted.setdefault(tag, []).append(emitted)
@@ -228,8 +171,25 @@ class Processed:
     def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.to_stream().union(other)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            collected = f"Run it first: .collect().{name}()"
+            group = f'Group what is emitted first: .key_by("...").{name}(...)'
+            hints = {
+                **dict.fromkeys(("to_arrow", "to_pandas", "elements", "values"), collected),
+                **dict.fromkeys(("window", "process"), group),
+                **dict.fromkeys(
+                    ("aggregate", "group"),
+                    'Group what is emitted first: .key_by("...").window(...).aggregate(...)',
+                ),
+                "deduplicate": "Call .to_stream().deduplicate(...)",
+                "run_batches": "Use run() or collect()",
+            }
+            raise no_step("a process", name, hints)
+
     def _end(self) -> End:
-        return End(self._stage, self._clock, emitted_table((), self._stage.key_names), self._output)
+        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
 
 
 def process_stage(
@@ -247,10 +207,3 @@ def process_stage(
     definition = Definition.of(process, windowing)
     work = Computed(process, windowing, definition.outputs)
     return Stage(tuple(flows), keys, names, work)
-
-
-def _elements(emitted: Emitted, output: str) -> Iterator[Element]:
-    keys = [column.to_list() for column in emitted.keys]
-    each = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-    for key, value, time in zip(each, emitted.to_list(), emitted.times.tolist(), strict=True):
-        yield Element(key, value, Instant(time), output)

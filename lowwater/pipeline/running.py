@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
 
 import pyarrow as pa
 
 from lowwater.engine.clocks import ArrivalClock, Clock, ClockLike, WallClock
-from lowwater.engine.graph import Graph, Stage
+from lowwater.engine.graph import Graph, Read, Stage
 from lowwater.engine.ingest import OnError
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
@@ -39,7 +39,8 @@ class RunOptions(TypedDict, total=False):
 
     Args:
         bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
-        clock: Where processing time comes from; the source's own, or the machine's.
+        clock: Where processing time comes from; that of the sources, which must be one, or the
+            machine's.
         on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
         progress: A function called with the metrics after each bundle; ``True`` for a line in any
             case, ``False`` for none. Left out: a line if standard error is a terminal.
@@ -68,7 +69,6 @@ class Outcomes:
     def __init__(
         self,
         ends: Sequence[Stage],
-        clock: ClockLike | None,
         options: RunOptions,
         *,
         durable: bool = False,
@@ -89,9 +89,11 @@ class Outcomes:
         self._observer = observer_for(options.get("progress"))
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
-        self.clock = _clock(options.get("clock") or clock or WallClock())
         self.bundle_size = size
         self.graph = Graph.of(ends)
+        given = options.get("clock")
+        self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
+        _check_arrivals(self.clock, self.graph)
         self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
         self.local = self._run = LocalRun(
             self.graph,
@@ -333,6 +335,34 @@ def _max_skew(value: DurationLike | None) -> int | None:
             f"{describe('max_skew', value)} must not be negative", mend='Use, say, "10m"'
         )
     return found
+
+
+def _clock_of(reads: Iterable[Read]) -> ClockLike:
+    """Return the clock that the sources name: a run has one alone."""
+    named = [read.clock for read in reads if read.clock is not None]
+    for clock in named:
+        if clock != named[0]:
+            raise InvalidArgument(
+                f"the sources have different clocks: {named[0]!r} and {clock!r}",
+                where="run",
+                mend="Say which holds for the run: run(clock=...)",
+            )
+    return _clock(named[0]) if named else WallClock()
+
+
+def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
+    """Raise if a source is known not to say when its records arrived."""
+    if not isinstance(clock, ArrivalClock):
+        return
+    for read in graph.reads:
+        schema = read.source.schema
+        if schema is not None and clock.column not in schema.names:
+            raise InvalidArgument(
+                f"the run goes by {clock!r}, but {graph.name_of(read)} has no column "
+                f"{clock.column!r}",
+                where="run",
+                mend="Add the column to the source, or give the run another clock: run(clock=...)",
+            )
 
 
 def _clock(clock: object) -> ClockLike:

@@ -110,8 +110,9 @@ class Stream:
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
         """Leave only these columns; those of the event time and the arrival always stay."""
-        clock = self._clock
-        arrival = (clock.column,) if isinstance(clock, ArrivalClock) else ()
+        reads = [flow.origin for flow in self._flows if isinstance(flow.origin, Read)]
+        clocks = (read.clock for read in reads)
+        arrival = (clock.column for clock in clocks if isinstance(clock, ArrivalClock))
         times = dict.fromkeys(flow.time for flow in self._flows)
         return self._with(Select(Expressions(expressions, named), (*times, *arrival)))
 
@@ -162,7 +163,7 @@ class Stream:
         """Bring several streams together; also written ``a | b``.
 
         The watermark behind it is the lowest of theirs (S-H3). Each keeps its own column of event
-        times. Clocks are those of the sources.
+        times. If they name different clocks, the run has to say which holds: ``run(clock=...)``.
 
         Args:
             *others: Streams, or pipelines whose panes are meant, with the same columns.
@@ -171,7 +172,7 @@ class Stream:
             InvalidArgument: They do not have the same columns.
         """
         self._check_order("union")
-        flows, schema, names = list(self._flows), self._schema, self._known
+        flows, schema, names, clock = list(self._flows), self._schema, self._known, self._clock
         for other in others:
             if not isinstance(other, Stream) and not hasattr(other, "to_stream"):
                 raise InvalidArgument(
@@ -182,9 +183,10 @@ class Stream:
             stream = other if isinstance(other, Stream) else other.to_stream()
             stream._check_order("union")
             flows.extend(stream._flows)
+            clock = stream._clock if clock is None else clock
             names = _common_names(names, stream._known)
             schema = common_schema(schema, stream._schema)
-        return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
+        return replace(self, _flows=tuple(flows), _clock=clock, _schema=schema, _names=names)
 
     def __or__(self, other: Stream | Pipeline | Processed) -> Stream:
         return self.union(other)

@@ -187,9 +187,7 @@ def _pipelines() -> list[Pipeline]:
 
 def _durable(pipeline: Pipeline) -> DurableRun:
     end = pipeline._end()
-    outcomes = Outcomes(
-        (end.stage,), end.clock, {"bundle_size": 10, "progress": False}, durable=True
-    )
+    outcomes = Outcomes((end.stage,), {"bundle_size": 10, "progress": False}, durable=True)
     every = CommitPolicy.of("bundle")
     place = str(Path(_folder().name) / "state")
     to = DurableEnd(stage=0, sinks=(), no_panes=end.no_panes, late_of=frozenset({0}))

@@ -23,8 +23,9 @@ EXAMPLES = settings(max_examples=max(150, settings().max_examples))
 
 def outcomes_of(case: Drawn, **more: Any) -> Outcomes:
     stages = tuple(dict.fromkeys(end._stage for end in case.ends))
-    options: Any = {"progress": False, "on_error": "raise", **case.options, **more}
-    return Outcomes(stages, case.clock, options)
+    own: Any = {"progress": False, "on_error": "raise", "clock": case.clock}
+    options: Any = {**own, **case.options, **more}
+    return Outcomes(stages, options)
 
 
 def moments(case: Drawn) -> Iterator[LocalRun]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.io.delivery import Callback, ParquetFolder
 
 ROWS = [{"t": 1, "user": "a", "v": 2}]
 
@@ -115,3 +117,63 @@ def test_an_output_that_there_is_not() -> None:
     counts = stream(typed=True).key_by("user").process(Counter())
     with pytest.raises(lw.InvalidArgument, match=r"no output 'late'\. Known: 'main'"):
         counts.output("late")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_two_ends_with_one_target(tmp_path: Path, durable: bool) -> None:
+    """One would take the place of the other, silently."""
+    (tmp_path / "in.jsonl").write_text('{"t": 1, "user": "a", "v": 2}\n')
+    rows = lw.read_jsonl(tmp_path / "in.jsonl", time="t")
+    panes = rows.key_by("user").window(HOUR).aggregate(lw.sum("v"))
+    counts = rows.key_by("user").process(Counter())
+    options: Any = {"state": tmp_path / "state"} if durable else {}
+    place, again = tmp_path / "out", tmp_path / "x" / ".." / "out"
+    for ends in (
+        (panes.write_parquet(place), counts.write_parquet(again)),
+        (panes.write_jsonl(place), counts.write_jsonl(place)),
+        (panes.write_jsonl(place), panes.write_parquet(again)),
+    ):
+        with pytest.raises(lw.InvalidArgument, match=r"two ends write to '.*out'"):
+            lw.run(*ends, **options)
+    assert not place.exists()
+
+
+def test_two_ends_with_one_file_for_what_is_late(tmp_path: Path) -> None:
+    panes = totals(typed=True)
+    with pytest.raises(lw.InvalidArgument, match="two ends write to"):
+        lw.run(panes.write_jsonl(tmp_path / "out"), panes.write_jsonl(tmp_path / "out.jsonl"))
+
+
+def test_one_sink_twice(tmp_path: Path) -> None:
+    sink = Callback(print)
+    panes = totals(typed=True)
+    for ends in ((panes.write_to(sink, sink),), (panes.write_to(sink), panes.write_to(sink))):
+        with pytest.raises(lw.InvalidArgument, match="is given twice"):
+            lw.run(*ends, state=tmp_path)
+    folders = [panes.write_to(ParquetFolder(f"{tmp_path}/a")), panes.write_parquet(tmp_path / "a")]
+    with pytest.raises(lw.InvalidArgument, match="two ends write to"):
+        lw.run(*folders, state=tmp_path)
+
+
+def test_why_duplicates_are_not_dropped_before_a_process() -> None:
+    keyed = stream(typed=True).deduplicate(id="v", within="1m").key_by("user")
+    for grouped in (keyed, keyed.window(HOUR)):
+        with pytest.raises(lw.InvalidArgument, match=r"does not drop duplicates yet(.|\n)*a cell"):
+            grouped.process(Counter())
+
+
+def test_a_memory_limit_that_nothing_heeds(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"t": 1, "user": "a", "v": 2}\n')
+    keyed = lw.read_jsonl(tmp_path / "in.jsonl", time="t").key_by("user")
+    options: Any = {"state": tmp_path / "state", "memory_limit": "64MB"}
+    alone = keyed.process(Counter()).write_jsonl(tmp_path / "alone")
+    with pytest.raises(lw.InvalidArgument, match="the state of a process stays in memory"):
+        alone.run(**options)
+    behind = (
+        keyed.window(HOUR)
+        .aggregate(total=lw.sum("v"))
+        .with_columns(v=lw.col("total"))
+        .key_by("user")
+        .process(Counter())
+    )
+    assert behind.write_jsonl(tmp_path / "behind").run(**options).events == 1

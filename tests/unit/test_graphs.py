@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -276,3 +277,54 @@ def test_partitions_are_seen_before_steps_take_them_away(how: str) -> None:
     result = counted(stream).collect(bundle_size=1, clock=lw.ManualClock(BASE))
     assert result.late == []
     assert sum(p.value for p in result.panes) == (4 if how == "select" else 2)
+
+
+# ------------------------------------------------------------------------------------------ clocks
+
+
+def arrived(**options: Any) -> lw.Stream:
+    """Return records that may say when they arrived."""
+    rows = [{"at": at * SECOND, "came": (at + 60) * SECOND, "team": "A"} for at in range(3)]
+    return lw.from_arrow(pa.Table.from_pylist(rows), time="at", **options)
+
+
+ARRIVAL = lw.ArrivalClock("came", tick="1s")
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_the_clock_of_a_union_is_that_of_the_one_that_has_one(swapped: bool) -> None:
+    streams = [arrived(clock=ARRIVAL), arrived()]
+    one, other = reversed(streams) if swapped else streams
+    united = (one | other).select("team")  # keeps the column of arrivals
+    counted = united.key_by("team").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    result = counted.collect()
+    assert result.metrics.clock == lw.Instant(63 * SECOND)
+    assert [pane.value for pane in result.panes] == [6]
+
+
+def test_clocks_that_differ_are_refused_unless_the_run_has_its_own(tmp_path: Path) -> None:
+    one, other = arrived(clock=ARRIVAL), arrived(clock=lw.ArrivalClock("at"))
+
+    def counts(stream: lw.Stream) -> lw.Pipeline:
+        return stream.key_by("team").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+
+    with pytest.raises(InvalidArgument, match=r"different clocks(.|\n)*run\(clock=\.\.\.\)"):
+        counts(one | other).collect()
+    ends = [counts(s).write_jsonl(tmp_path / str(n)) for n, s in enumerate((one, other))]
+    with pytest.raises(InvalidArgument, match="different clocks"):
+        lw.run(*ends)
+    assert lw.run(*ends, clock=ARRIVAL).clock == lw.Instant(63 * SECOND)
+    same = counts(one | arrived(clock=lw.ArrivalClock("came", tick="1s")))
+    assert same.collect().metrics.clock == lw.Instant(63 * SECOND)
+
+
+def test_an_arrival_clock_needs_its_column_in_all_sources(tmp_path: Path) -> None:
+    lacking = lw.from_arrow(pa.table({"at": [1], "team": ["A"]}), time="at").named("lacking")
+    ends = [
+        stream.key_by("team").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+        for stream in (lacking, arrived(clock=ARRIVAL))
+    ]
+    with pytest.raises(
+        InvalidArgument, match=r"lacking has no column 'came'(.|\n)*run\(clock=\.\."
+    ):
+        lw.run(*(end.write_jsonl(tmp_path / str(n)) for n, end in enumerate(ends)))

@@ -41,10 +41,11 @@ def write(path: Path, first: int) -> Path:
 
 def ends(folder: Path) -> list[Any]:
     """Two sources, duplicates dropped, two stages behind one another, a process, three ends."""
+    clock = lw.ManualClock(0)
 
     def read(name: str) -> lw.Stream:
         return lw.read_parquet(
-            folder / name, time="at", watermark=lw.BoundedDisorder("5s"), clock=lw.ManualClock(0)
+            folder / name, time="at", watermark=lw.BoundedDisorder("5s"), clock=clock
         )
 
     union = read("a") | read("b")

@@ -23,13 +23,16 @@ class Other:
         ctx.emit({"value": record["value"]}, tag="odd" if record["value"] % 2 else "main")
 
 
+CLOCK = lw.ManualClock(0)
+
+
 def read(folder: Path, name: str = "in") -> lw.Stream:
     place = folder / name
     if not place.exists():
         write_files(place)
-    return lw.read_parquet(
-        place, time="at", watermark=lw.BoundedDisorder("5s"), clock=lw.ManualClock(0)
-    ).named(name)
+    return lw.read_parquet(place, time="at", watermark=lw.BoundedDisorder("5s"), clock=CLOCK).named(
+        name
+    )
 
 
 def sums(stream: lw.Stream | lw.Processed, name: str) -> lw.Pipeline:

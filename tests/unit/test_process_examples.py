@@ -99,10 +99,11 @@ def test_three_declined_in_more_than_ten_minutes() -> None:
 ROOT = Path(__file__).parents[2]
 
 
+CLOCK = lw.ManualClock(0)
+
+
 def stream(*items: dict[str, Any], disorder: str = "10m") -> lw.Stream:
-    return lw.from_iterable(
-        items, time="at", watermark=lw.BoundedDisorder(disorder), clock=lw.ManualClock(0)
-    )
+    return lw.from_iterable(items, time="at", watermark=lw.BoundedDisorder(disorder), clock=CLOCK)
 
 
 def test_first_orders() -> None:

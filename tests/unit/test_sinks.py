@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
+from lowwater.io import sinks
 from lowwater.io.sinks import to_json
 
 MINUTE = 60_000_000
@@ -180,3 +181,47 @@ def test_keys_that_arrow_has_no_type_for_are_text() -> None:
     items = [{"t": 1, "k": (1, "a")}, {"t": 2, "k": "b"}]
     built = lw.from_iterable(items, time="t", key="k").window(lw.GlobalWindow())
     assert sorted(built.aggregate(lw.count()).to_arrow()["k"].to_pylist()) == ["(1, 'a')", "b"]
+
+
+class _Emits:
+    """Emits what a function makes of each record."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit(self.function(record))
+
+
+def _emitted(function: Any) -> lw.Processed:
+    rows = [{"at": at * 1_000_000, "k": "a", "v": at} for at in range(4)]
+    return lw.from_iterable(rows, time="at").key_by("k").process(_Emits(function))
+
+
+def test_values_of_mixed_types_are_written_as_they_are(tmp_path: Path) -> None:
+    ends = _emitted(lambda record: {"x": record["v"] if record["v"] % 2 else "s"})
+    ends.write_jsonl(tmp_path / "mixed.jsonl").run()
+    lines = (tmp_path / "mixed.jsonl").read_text().splitlines()
+    assert [json.loads(line)["x"] for line in lines] == ["s", 1, "s", 3]
+    ends.write_parquet(tmp_path / "mixed").run()
+    table = pq.read_table(tmp_path / "mixed" / "panes-00000.parquet")
+    assert table["x"].to_pylist() == ['"s"', "1", '"s"', "3"]
+
+
+def test_fields_that_come_and_go_are_one_parquet_file(tmp_path: Path) -> None:
+    ends = _emitted(lambda record: {"x": 1} if record["v"] % 2 else {"y": None, "z": "s"})
+    ends.write_parquet(tmp_path).run(bundle_size=1)
+    (file,) = tmp_path.glob("*.parquet")
+    table = pq.read_table(file)
+    assert table["x"].to_pylist() == [None, 1, None, 1]
+    assert table["z"].to_pylist() == ["s", None, "s", None]
+
+
+def test_fields_that_come_later_begin_a_file_and_those_that_go_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "_ROW_GROUP", 1)
+    ends = _emitted(lambda record: {"x": 1} if record["v"] != 1 else {"x": 1, "y": 2})
+    ends.write_parquet(tmp_path).run(bundle_size=1)
+    files = sorted(tmp_path.glob("*.parquet"))
+    assert [pq.read_table(file).num_rows for file in files] == [1, 3]
