@@ -298,7 +298,7 @@ def _print_emitted(process: Processed, options: argparse.Namespace, stream: Text
     from lowwater.pipeline.running import Outcomes
 
     how: RunOptions = {"bundle_size": options.bundle_size, "on_error": options.on_error}
-    run = Outcomes((process._stage,), process._clock, how)
+    run = Outcomes((process._stage,), how)
     for outcome in run:
         if process._output not in outcome.emitted:
             continue
