@@ -198,8 +198,10 @@ def run(name: str, folder: Path, most_seconds: float, options: dict[str, Any]) -
         .option("maxFilesPerTrigger", 1)
         .parquet(str(folder))
     )
-    panes = QUERIES[name](events, **options)
     with tempfile.TemporaryDirectory(dir=folder.parent) as checkpoint:
+        if options.get("state") == "rocksdb":
+            options = {"state_location": f"{checkpoint}/lowwater", **options}
+        panes = QUERIES[name](events, **options)
         query = (
             panes.writeStream.format("noop")
             .outputMode("append")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from lowwater.engine.clocks import ArrivalClock, ClockLike
 from lowwater.engine.delivery import Delivery
-from lowwater.engine.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
 from lowwater.engine.outbox import decode_delivery
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.sources import Source
@@ -24,7 +24,7 @@ from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
 from lowwater.state.store import StateStore
 from lowwater.time import format_duration
 
-LAYOUT = 2
+LAYOUT = 3
 PIPELINE = 0
 """The number under which a pipeline's own rows are stored, beside those of its operators."""
 
@@ -101,29 +101,25 @@ def outbox_key(delivery: Delivery) -> bytes:
     return OUTBOX + encode_int64(place).tobytes()
 
 
-def describe_graph(graph: Graph, clock: ClockLike, bundle_size: int) -> dict[str, Any]:
+def describe_graph(
+    graph: Graph, ends: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
+) -> dict[str, Any]:
     """Return what a state directory must know of the pipeline it belongs to.
 
-    Where there is one source, or one stage, its parts have plain names; else each begins with the
-    name of the source or the stage.
+    Args:
+        graph: The graph.
+        ends: The number of the stage and the output of each end.
+        clock: Where processing time comes from.
+        bundle_size: How many elements a bundle has at most.
     """
-    found: dict[str, Any] = {}
-    for read in graph.reads:
-        name = graph.name_of(read)
-        parts = {
-            "source": _source(read.source),
-            "paths": list(getattr(read.source, "paths", ())),
-            "time": read.time,
-            "timezone": read.timezone,
-        }
-        found |= _prefixed(parts, name if len(graph.reads) > 1 else None)
-    for stage in graph.stages:
-        name = graph.name_of(stage)
-        found |= _prefixed(_describe_stage(graph, stage), name if len(graph.stages) > 1 else None)
-    # It cuts bundles; what other clocks say has no part in where bundles are cut.
-    found["clock"] = repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's"
-    found["bundle_size"] = bundle_size
-    return found
+    return {
+        "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
+        "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
+        "ends": [_output(graph, graph.stages[stage], output) for stage, output in ends],
+        # It cuts bundles; what other clocks say has no part in where bundles are cut.
+        "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
+        "bundle_size": bundle_size,
+    }
 
 
 def stored_operators(graph: Graph) -> dict[str, Any]:
@@ -137,10 +133,19 @@ def stored_operators(graph: Graph) -> dict[str, Any]:
     return found
 
 
+def _describe_read(read: Read) -> dict[str, Any]:
+    return {
+        "source": _source(read.source),
+        "paths": list(getattr(read.source, "paths", ())),
+        "time": read.time,
+        "timezone": read.timezone,
+    }
+
+
 def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
     work, windowing = stage.work, stage.windowing
     parts: dict[str, Any] = {
-        "steps": [_step(step) for flow in stage.inputs for step in flow.steps],
+        "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
         "keys": list(stage.keys),
         "key names": list(stage.key_names),
     }
@@ -167,13 +172,16 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "timers": {name: _text(timer) for name, timer in definition.timers.items()},
             "outputs": list(definition.outputs),
         }
-    if len(stage.inputs) > 1 or not isinstance(stage.inputs[0].origin, Read):
-        parts["reads"] = [graph.name_of(flow.origin) for flow in stage.inputs]
     return parts
 
 
-def _prefixed(parts: dict[str, Any], name: str | None) -> dict[str, Any]:
-    return parts if name is None else {f"{name}: {part}": value for part, value in parts.items()}
+def _describe_flow(graph: Graph, flow: Flow) -> str:
+    return " → ".join([_output(graph, flow.origin, flow.output), *map(_step, flow.steps)])
+
+
+def _output(graph: Graph, origin: Origin, output: str) -> str:
+    name = graph.name_of(origin)
+    return name if output == MAIN else f"{name}[{output!r}]"
 
 
 def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
@@ -185,27 +193,56 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
     Raises:
         StateError: It cannot; the message names what differs.
     """
-    differs = []
+    differs: list[str] = []
     with decoding("the description of the pipeline"):
-        for name in sorted({*stored, *now}):
-            before, after = stored.get(name), now.get(name)
-            part = name.rpartition(": ")[2]
-            if part == "allowed_lateness" and before is not None and after is not None:
-                if after < before:
-                    was, is_ = format_duration(before), format_duration(after)
-                    differs.append(f"{name} was {was} and is {is_}, shorter")
-            elif part == "paths" and before is not None and after is not None:
-                gone = [one for one in before if one not in after]
-                if gone:
-                    differs.append(f"the source no longer reads {', '.join(map(repr, gone))}")
-            elif before != after:
-                differs.append(f"{name} was {before!r} and is {after!r}")
+        for what in ("source", "stage"):
+            differs += _differences(what, stored[f"{what}s"], now[f"{what}s"])
+        before, after = stored["ends"], now["ends"]
+        if before != after[: len(before)] and not differs:
+            was, is_ = ", ".join(before), ", ".join(after)
+            differs.append(f"its ends were {was} and are {is_}: new ones come last")
+        for name in ("clock", "bundle_size"):
+            if stored[name] != now[name]:
+                differs.append(f"{name} was {stored[name]!r} and is {now[name]!r}")
     if differs:
         raise StateError(
             f"the state belongs to another pipeline: {'; '.join(differs)}",
             where=path,
             mend="Run the pipeline as it was, use another state directory, or reset this one",
         )
+
+
+def _differences(what: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how sources or stages differ, by name."""
+    for name in stored:
+        if name not in now:
+            yield f"the {what} {name!r} is gone"
+    for name in now:
+        if name not in stored:
+            yield f"the {what} {name!r} is new"
+    both = [name for name in stored if name in now]
+    if (order := [name for name in now if name in stored]) != both:
+        was, is_ = ", ".join(both), ", ".join(order)
+        yield f"its {what}s came in the order {was} and come in the order {is_}"
+    for name in both:
+        prefix = f"{name}: " if len(now) > 1 else ""
+        yield from _changes(prefix, stored[name], now[name])
+
+
+def _changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for part in sorted({*stored, *now}):
+        before, after = stored.get(part), now.get(part)
+        name = prefix + part
+        if part == "allowed_lateness" and before is not None and after is not None:
+            if after < before:
+                was, is_ = format_duration(before), format_duration(after)
+                yield f"{name} was {was} and is {is_}, shorter"
+        elif part == "paths" and before is not None and after is not None:
+            gone = [one for one in before if one not in after]
+            if gone:
+                yield f"the source no longer reads {', '.join(map(repr, gone))}"
+        elif before != after:
+            yield f"{name} was {before!r} and is {after!r}"
 
 
 def _check(record: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:

@@ -153,7 +153,8 @@ class DurableRun:
         self._path = path
         self._ends = ends
         self._every = every
-        self._description = describe_graph(run.graph, clock, bundle_size)
+        outputs = [(end.stage, end.output) for end in ends]
+        self._description = describe_graph(run.graph, outputs, clock, bundle_size)
         self._memory = memory
         self._epoch = 0
         self._state_id = ""

@@ -39,6 +39,7 @@ _FILES = re.compile(
     r"\d+\.(?:sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(?:\.old\.\d+)?|MANIFEST-\d+"
     r"|OPTIONS-\d+(?:\.dbtmp)?|\d+\.dbtmp|rocksdict-config\.json"
 )
+_NESTED = ("sources", "stages")
 _OWN = ("SEQUENCER", "SEQUENCER.new", "OWNER")
 
 
@@ -398,8 +399,19 @@ def _delivery(delivery: Delivery) -> str:
 
 
 def _described(description: Mapping[str, Any]) -> Iterator[str]:
-    width = max((len(name) for name in description), default=0)
-    for name, value in description.items():
+    """Yield the lines that tell of a pipeline: its sources, its stages, and the rest."""
+    with decoding("the description of the pipeline"):
+        for what in ("sources", "stages"):
+            for name, parts in description.get(what, {}).items():
+                yield f"  {name}"
+                yield from _aligned(parts, "    ")
+        rest = {name: each for name, each in description.items() if name not in _NESTED}
+        yield from _aligned(rest, "  ")
+
+
+def _aligned(parts: Mapping[str, Any], indent: str) -> Iterator[str]:
+    width = max((len(name) for name in parts), default=0)
+    for name, value in parts.items():
         shown = value
         if name == "allowed_lateness":
             shown = format_duration(value)
@@ -407,4 +419,4 @@ def _described(description: Mapping[str, Any]) -> Iterator[str]:
             shown = ", ".join(map(str, value)) or "none"
         elif isinstance(value, dict):
             shown = ", ".join(f"{key}={each}" for key, each in value.items())
-        yield f"  {name.ljust(width)}  {shown}"
+        yield f"{indent}{name.ljust(width)}  {shown}"

@@ -431,8 +431,8 @@ def test_other_steps_and_keys_are_refused(folder: Path) -> None:
     with stopping("after the write", 5), pytest.raises(Stopped):
         run(built(stream.filter(lw.col("value") > 3).key_by("key")), place)
     for other, match in (
-        (stream.filter(lw.col("value") > 4).key_by("key"), "steps was"),
-        (stream.key_by("key"), "steps was"),
+        (stream.filter(lw.col("value") > 4).key_by("key"), "reads was"),
+        (stream.key_by("key"), "reads was"),
         (stream.filter(lw.col("value") > 3).key_by("value"), "keys was"),
     ):
         with pytest.raises(StateError, match=match):
