@@ -19,7 +19,7 @@ from lowwater.engine.panes import ErrorRecord
 from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.seen import SeenBatch
 from lowwater.engine.sources import Position, ReplayableSource
-from lowwater.engine.stateless import Step
+from lowwater.engine.stateless import Filter, FlatMap, Map, MapBatches, Select, Step, WithColumns
 from lowwater.engine.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
@@ -127,9 +127,10 @@ class Piece:
 class Feed:
     """One source of a run.
 
-    A source that one stage reads is checked and cut behind the steps of that stage. Where several
-    do, or the steps might take away what the watermark's estimator looks at, batches are cut as
-    they come from the source, and each stage gets what becomes of its part.
+    The watermark is that of the source's records, whatever becomes of them (S-T3): batches are
+    checked and cut before the first step that may drop or add some, or that not all readers share,
+    and each stage gets what becomes of its part. Where one stage reads the source and its steps
+    keep every record, that is behind them; so it is where only the steps make the event time.
 
     Args:
         read: The source.
@@ -158,8 +159,9 @@ class Feed:
         self._size = bundle_size
         self._durable = durable
         self._own: Ingest | None = None
-        looks = () if read.watermark is None else columns_read(read.watermark)
-        if len(self._gates) > 1 or (looks and any(gate.steps for gate in self._gates)):
+        looks = read.watermark is not None and bool(columns_read(read.watermark))
+        self._shared = _shared_steps(self._gates, looks=looks)
+        if len(self._gates) > 1 or _may_change(self._gates[0], len(self._shared), read.time):
             self._own = Ingest(
                 time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
                 max_ahead_us=read.max_ahead_us,
@@ -240,8 +242,15 @@ class Feed:
         """
         if self._own is None:
             yield from self._of_one(self._gates[0], records)
+            return
+        came = self._came(records)
+        before = records
+        for step in self._shared:
+            before = step.apply(before)
+        if len(self._gates) == 1 and self.read.time not in set(before.columns):
+            yield from self._of_one(self._gates[0], records)  # the steps make it
         else:
-            yield from self._of_several(self._own, records)
+            yield from self._of_several(self._own, before, came)
 
     def observe(self, piece: Piece, clock: int) -> None:
         """Have the watermark's estimator see a bundle."""
@@ -341,29 +350,52 @@ class Feed:
             part = given.part(bundled, cut.start)
             yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
 
-    def _of_several(self, own: Ingest, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
-        checked = own.admit(records, clock=self._came(records))
+    def _of_several(
+        self, own: Ingest, records: Records, came: int | Int64Array | None
+    ) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        checked = own.admit(records, clock=came)
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
+        cuts = list(self._cutter.cuts(sound, None))
+        ways = [self._way(gate, sound, cuts) for gate in self._gates]
+        for _, errors in ways:
+            if errors:
+                yield errors
+        seen = SeenBatch(sound, None, self.read.timezone)
+        for at, cut in enumerate(cuts):
+            parts = tuple(part for by_cut, _ in ways if (part := by_cut[at]) is not None)
+            times = checked.bundle.times[cut.start : cut.stop]
+            yield Piece(cut.clock, parts, times, seen, cut.start)
+
+    def _way(
+        self, gate: Gate, sound: Records, cuts: Sequence[Cut]
+    ) -> tuple[list[Part | None], Sequence[ErrorRecord]]:
+        """Return what becomes of each cut of a batch on the way to a stage, and dead letters."""
+        gate = replace(gate, steps=gate.steps[len(self._shared) :])
+        errors: list[ErrorRecord] = []
+        parts: list[Part | None] = []
+        if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in gate.steps):
+            # Which rows those of map_batches' function come from, nobody knows.
+            for cut in cuts:
+                given = gate.take(sound.slice(cut.start, cut.stop))
+                parts.append(None)
+                if given is not None:
+                    errors.extend(given.admitted.errors)
+                    bundle = given.admitted.bundle
+                    parts[-1] = given.part(bundle, 0) if len(bundle) else None
+            return parts, errors
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
-        sound = Records(placed, sound.length, sound.origin, sound.first_row)
-        given = [found for gate in self._gates if (found := gate.take(sound)) is not None]
-        for one in given:
-            if one.admitted.errors:
-                yield one.admitted.errors
-        rows = [_rows(one) for one in given]
-        seen = SeenBatch(sound, None, self.read.timezone)
-        for cut in self._cutter.cuts(sound, None):
-            parts = []
-            for one, row in zip(given, rows, strict=True):
-                start, stop = np.searchsorted(row, (cut.start, cut.stop)).tolist()
-                if start < stop:
-                    bundle = part_of(one.admitted.bundle, start, stop)
-                    parts.append(one.part(bundle, start))
-            times = checked.bundle.times[cut.start : cut.stop]
-            yield Piece(cut.clock, tuple(parts), times, seen, cut.start)
+        given = gate.take(Records(placed, sound.length, sound.origin, sound.first_row))
+        if given is None or not cuts:
+            return [None] * len(cuts), errors
+        rows = _rows(given)
+        for cut in cuts:
+            start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
+            bundle = part_of(given.admitted.bundle, start, stop)
+            parts.append(given.part(bundle, start) if start < stop else None)
+        return parts, given.admitted.errors
 
     def rest(self, seconds: float, clock: int) -> None:
         """Note that there was nothing, and when the source will look again.
@@ -376,6 +408,34 @@ class Feed:
             if self._heard_at is None:
                 self._heard_at = clock
         self.due_at = time.monotonic() + seconds if seconds else 0.0
+
+
+def _shared_steps(gates: Sequence[Gate], *, looks: bool) -> tuple[Step, ...]:
+    """Return the first steps of all ways from a source, as long as they keep every record.
+
+    And every column, where the watermark's estimator ``looks`` at columns.
+    """
+    ending = (*_CHANGING, Map, Select) if looks else _CHANGING
+    shared: list[Step] = []
+    for steps in zip(*(gate.steps for gate in gates), strict=False):
+        if any(step is not steps[0] for step in steps) or isinstance(steps[0], ending):
+            break
+        shared.append(steps[0])
+    return tuple(shared)
+
+
+def _may_change(gate: Gate, shared: int, time: str) -> bool:
+    """Whether steps behind the shared ones may change which records there are, or their columns.
+
+    Not if they make the event time: then there is none before.
+    """
+    steps = gate.steps[shared:]
+    makes = (step for step in steps if isinstance(step, (WithColumns, Select)))
+    return bool(steps) and not any(time in step.expressions.named for step in makes)
+
+
+_CHANGING = (Filter, FlatMap, MapBatches)
+"""Steps of whose records there may be fewer or more than before."""
 
 
 def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:

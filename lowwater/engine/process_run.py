@@ -19,6 +19,7 @@ from lowwater.engine.records import HIDDEN, Records
 from lowwater.engine.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.engine.stored_numbers import operator_number
 from lowwater.engine.window_run import late_elements, taken_from
+from lowwater.errors import InvalidArgument
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Instant
 
@@ -91,7 +92,10 @@ class ProcessRun:
         """Take what waits."""
         waiting, self._waiting = self._waiting, []
         for part in waiting:
-            bundle = replace(part.bundle, values={**_columns(part), **part.bundle.values})
+            bundle = replace(
+                part.bundle,
+                values={**_columns(part, signed=self.stage.signed), **part.bundle.values},
+            )
             output = self.operator.step(bundle)
             if self._recorder is not None:
                 operator = self.operator
@@ -132,8 +136,14 @@ class ProcessRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _columns(part: Part) -> dict[str, Column]:
-    """Return the columns of a bundle's records, with ``kind`` where some take others back."""
+def _columns(part: Part, *, signed: bool) -> dict[str, Column]:
+    """Return the columns of a bundle's records, with ``kind`` if any of the stage's is taken back.
+
+    Raises:
+        InvalidArgument: They have a column of that name already.
+    """
+    if signed and "kind" in part.records.columns:
+        raise kind_taken()
     start, stop = part.start, part.start + len(part.bundle)
     kept = part.admitted.kept
     found: dict[str, Column] = {}
@@ -144,4 +154,16 @@ def _columns(part: Part) -> dict[str, Column]:
             found["kind"] = Column.of_objects(kinds)
         elif not name.startswith(HIDDEN):
             found[name] = (column if kept is None else column.take(kept)).slice(start, stop)
+    if signed and "kind" not in found:  # of a flow in which nothing is taken back
+        found["kind"] = Column.of_objects(["insert"] * len(part.bundle))
     return found
+
+
+def kind_taken() -> InvalidArgument:
+    """Return the error for a column ``kind`` on the way to a process that is told of kinds."""
+    return InvalidArgument(
+        "a column is called 'kind': behind a stage that takes panes back, that says whether a "
+        "record is an insert or a retract",
+        where="process",
+        mend="Rename the column",
+    )

@@ -10,6 +10,7 @@ from lowwater.engine.aggregates import AggregateSpec, collect, signed_specs
 from lowwater.engine.graph import Stage, Windowed
 from lowwater.engine.pane_table import RESERVED
 from lowwater.engine.plan import gate_of
+from lowwater.engine.process_run import kind_taken
 from lowwater.engine.records import HIDDEN
 from lowwater.engine.result_types import result_type
 from lowwater.engine.stateless import AddWhole, require_names
@@ -253,6 +254,8 @@ def _processed(keyed: KeyedStream, process: object, windowing: Windowing | None)
             "with windows that the process reads",
         )
     stage = process_stage(stream._flows, keyed._keys, keyed._names, process, windowing)
+    if stage.signed and "kind" in (stream._known or ()):
+        raise kind_taken()
     return Processed(stage, stream._clock)
 
 

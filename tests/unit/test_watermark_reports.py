@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.engine import feed, runner
 from lowwater.engine.clocks import Clock
 from lowwater.engine.metrics import Metrics
 from lowwater.engine.records import Records
@@ -148,6 +151,9 @@ def test_a_source_that_waits_does_not_keep_others_waiting(
     waited: list[float] = []
     monkeypatch.setattr(follow, "wait", waited.append)
     monkeypatch.setattr(follow, "stopwatch", lambda: 0.0)
+    still = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=time.perf_counter)
+    for module in (feed, runner):
+        monkeypatch.setattr(module, "time", still)
     write_jsonl(tmp_path / "a.jsonl", [{"t": 1, "k": "a"}])
     live = lw.read_jsonl(
         str(tmp_path), time="t", watermark=lw.Ascending(), follow=True, max_idle="3s"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from sortedcontainers import SortedKeyList
 
 from lowwater.engine.process.declarations import Cell, CellKind, checked
-from lowwater.engine.process.held import FIXED, Cursor, HeldCell, own
+from lowwater.engine.process.held import FIXED, Cursor, HeldCell, no_truth, own
 from lowwater.errors import InvalidArgument
 from lowwater.state.damage import damaged
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
@@ -35,6 +35,9 @@ class ValueState(HeldCell):
         self._default = declared.default
         self._dtype = declared.dtype
         self._merge = declared.merge
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth(self.name)
 
     @property
     def is_set(self) -> bool:
@@ -266,6 +269,9 @@ class CombiningState(HeldCell):
         if held is self:
             held = self._combiner.create_accumulator()
         return own(self._combiner.extract_output(held))
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth(self.name)
 
     @property
     def is_set(self) -> bool:

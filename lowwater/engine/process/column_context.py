@@ -194,9 +194,9 @@ class _Part:
     columns: Mapping[str, Column]
 
 
-def column_context_type(names: list[str]) -> type[ColumnContext]:
-    """Return the type of a context with these cells and timers."""
-    return type("ColumnContext", (ColumnContext,), {"__slots__": tuple(names)})
+def column_context_type(bound: Mapping[str, Any]) -> type[ColumnContext]:
+    """Return the type of a context with these cells and timers, which nobody can assign to."""
+    return type("ColumnContext", (ColumnContext,), {**bound, "__slots__": ()})
 
 
 def _inferred(values: NDArray[Any]) -> NDArray[Any]:

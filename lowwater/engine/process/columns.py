@@ -13,7 +13,7 @@ from lowwater.engine.process._chains import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.process.column_cells import Bounds, ColumnCell, ColumnTimer
 from lowwater.engine.process.column_context import KeyedBatch, column_context_type
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
-from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.definition import Definition, gave_back, mend_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.process.placing import Placing
 from lowwater.engine.process.stored_columns import StoredColumns
@@ -72,10 +72,8 @@ class ColumnProcess:
             bound[name] = ColumnTimer(
                 name, self._state, queue, self._holds, self._bounds, event=event
             )
-        made = column_context_type(list(bound))
+        made = column_context_type(bound)
         self._context = made(self._state, self._bounds, definition.outputs)
-        for name, each in bound.items():
-            setattr(self._context, name, each)
         self._on_records = definition.hook("on_records")
         self._on_timers = definition.hook("on_timers")
         self._on_windows_expired = definition.hook("on_windows_expired")
@@ -256,15 +254,17 @@ class ColumnProcess:
         context.watermark, context.clock = self.watermark, self.clock
         self._bounds.floor = min(int(batch.times.min()), self.output_watermark)
         try:
-            hook(batch, context)
+            returned = hook(batch, context)
         except LowwaterError:
             raise
         except Exception as error:
             raise DataError(
                 f"{name} failed: {type(error).__name__}: {error}",
                 where=self._definition.name,
-                mend="Mend it; the error above this one shows the place",
+                mend=mend_of(error),
             ) from error
+        if returned is not None:
+            raise gave_back(name, returned, self._definition.name)
 
     def _endless(self, how: str, which: Int64Array) -> DataError:
         return DataError(

@@ -93,7 +93,8 @@ class ProcessContext:
             return InvalidArgument(
                 "there is no event time for this record yet, as there is no watermark",
                 where=f"emit of {self._moment.place}",
-                mend="Use emit(..., time=...), or set the timer with an output_time",
+                mend="Use emit(..., time=...), or set the timer with an output_time; for on_end, "
+                "give the source a watermark, or keep the time of the key's last record in a cell",
             )
         if at < floor:
             return InvalidArgument(
@@ -114,6 +115,9 @@ class ProcessContext:
         def __getattr__(self, name: str) -> Any: ...
 
 
-def context_type(names: list[str]) -> type[ProcessContext]:
-    """Return the type of a context with these cells and timers: slots, which are quickest."""
-    return type("ProcessContext", (ProcessContext,), {"__slots__": tuple(names)})
+def context_type(bound: Mapping[str, Any]) -> type[ProcessContext]:
+    """Return the type of a context with these cells and timers.
+
+    They are attributes of the type: as quick to read as slots, and nobody can assign to them.
+    """
+    return type("ProcessContext", (ProcessContext,), {**bound, "__slots__": ()})

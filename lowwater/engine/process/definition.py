@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,6 +21,9 @@ _HOOKS = {
 _RESERVED = frozenset(
     name for name in (*dir(ProcessContext), *dir(ColumnContext)) if not name.startswith("_")
 )
+
+
+_LAZY = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 @final
@@ -104,6 +108,14 @@ class Definition:
                     where=self.name,
                     mend=f"Call it {name}",
                 )
+        for name in mine:
+            hook = self.hook(name)
+            if any(lazy(hook) for lazy in _LAZY):
+                raise InvalidArgument(
+                    f"{name} is a generator or a coroutine: calling it would do nothing",
+                    where=self.name,
+                    mend="Write ctx.emit(x) instead of yield x, and no async",
+                )
         _, on_timer, expired, end = mine
         if self.timers and not _has(self.process, on_timer):
             raise InvalidArgument(
@@ -159,6 +171,22 @@ class Definition:
                     where=self.name,
                     mend=f"Write {name} = lw.{cell.kind}_cell(merge=...), a function of two values",
                 )
+
+
+def gave_back(hook: str, returned: object, process: str) -> InvalidArgument:
+    """Return the error for a hook that returned something, which would be lost."""
+    return InvalidArgument(
+        f"{hook} returned {describe('value', returned)}, and what hooks return goes nowhere",
+        where=process,
+        mend="Use ctx.emit(value), and return nothing",
+    )
+
+
+def mend_of(error: Exception) -> str:
+    """Return what to do about an error of a hook's own."""
+    if isinstance(error, AttributeError) and "is read-only" in str(error):
+        return "Cells and timers are not assigned to: write ctx.name.set(value)"
+    return "Mend it; the error above this one shows the place"
 
 
 def _has(process: object, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 from uuid import UUID
 
 from lowwater.engine.process.declarations import Cell, CellKind
-from lowwater.errors import StateError, describe, user_code
+from lowwater.errors import InvalidArgument, StateError, describe, user_code
 from lowwater.state.codec import encode
 from lowwater.state.damage import damaged
 from lowwater.time import Instant
@@ -121,4 +121,13 @@ def refused(error: StateError, cell: str, key: object, process: str) -> StateErr
         f"the cell {cell!r} of {describe('key', key)} cannot be stored: {error.what}",
         where=process,
         mend=error.mend,
+    )
+
+
+def no_truth(cell: str) -> InvalidArgument:
+    """Return the error for a cell in place of its value in a condition."""
+    return InvalidArgument(
+        f"the cell {cell!r} is neither true nor false: it is where the value is kept",
+        where=f"cell {cell!r}",
+        mend=f"Write ctx.{cell}.get() for the value, or ctx.{cell}.is_set",
     )

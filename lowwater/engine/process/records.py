@@ -10,7 +10,7 @@ from lowwater.engine.process._chains import Chains
 from lowwater.engine.process._merging import merge_windows
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import context_type
-from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.definition import Definition, gave_back, mend_of
 from lowwater.engine.process.held import Cursor
 from lowwater.engine.process.output import NOTHING, ProcessOutput, Sink
 from lowwater.engine.process.placing import Placing
@@ -65,9 +65,7 @@ class RecordProcess:
             name: TimerState(name, at, self._timers, self._cursor, self._moment)
             for at, name in enumerate(self._timer_names)
         }
-        self._context = context_type(list(bound))(self._cursor, self._moment, self._sinks)
-        for name, each in bound.items():
-            setattr(self._context, name, each)
+        self._context = context_type(bound)(self._cursor, self._moment, self._sinks)
         self._context.tag = self._context.window = None
         self._on_record = definition.hook("on_record")
         self._on_timer = definition.hook("on_timer")
@@ -162,11 +160,13 @@ class RecordProcess:
             context.time = context.due = at
             moment.floor = at if at < output_watermark else output_watermark
             try:
-                on_record(record, context)
+                returned = on_record(record, context)
             except LowwaterError:
                 raise
             except Exception as error:
                 raise self._failed("on_record", error) from error
+            if returned is not None:
+                raise gave_back("on_record", returned, self._definition.name)
             for each in held:
                 if scope in each:
                     if scope not in born:
@@ -287,11 +287,13 @@ class RecordProcess:
 
     def _call(self, name: str, hook: Any, *args: Any) -> None:
         try:
-            hook(*args)
+            returned = hook(*args)
         except LowwaterError:
             raise
         except Exception as error:
             raise self._failed(name, error) from error
+        if returned is not None:
+            raise gave_back(name, returned, self._definition.name)
 
     def _failed(self, name: str, error: Exception) -> DataError:
         context = self._context
@@ -299,7 +301,7 @@ class RecordProcess:
             f"{name} failed for {describe('key', context.key)} at {format_instant(context.time)}: "
             f"{type(error).__name__}: {error}",
             where=self._definition.name,
-            mend="Mend it; the error above this one shows the place",
+            mend=mend_of(error),
         )
 
     def _settle(self, scope: int, key: Any, alive: bool) -> None:
