@@ -17,14 +17,13 @@ from lowwater.engine.tagged import encoding_of, to_values
 from lowwater.engine.trace import Trace
 from lowwater.pipeline._checks import no_step
 from lowwater.pipeline.running import Outcomes
+from lowwater.pipeline.traced import Traced
 from lowwater.time import Instant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lowwater.explain import Explanation
-    from lowwater.viz import Diagram, GraphDiagram
-    from lowwater.viz.compose import Between
+    from lowwater.viz import GraphDiagram
 
 
 @final
@@ -46,7 +45,7 @@ class Element:
 
 
 @final
-class ProcessResult:
+class ProcessResult(Traced):
     """What a run of a process gave, held in memory.
 
     Args:
@@ -70,26 +69,6 @@ class ProcessResult:
     def trace(self) -> Trace:
         """What the run did, step by step; needs ``collect(trace=True)``."""
         return self._run.trace()
-
-    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
-        """Return where an element went; needs ``trace=True``: see :meth:`Result.why`."""
-        from lowwater.explain import why
-
-        return why(self.trace, element, stage=stage)
-
-    def diagram(
-        self, *, key: Any = None, stage: str | None = None, between: Between | None = None
-    ) -> Diagram:
-        """Return the picture of event time by processing time; needs ``trace=True``.
-
-        Args:
-            key: The key to show, or a list of keys; the busiest six unless given.
-            stage: The name of the stage; the last one unless given.
-            between: First event time shown, and the first that is not; all unless given.
-        """
-        from lowwater.viz import Diagram
-
-        return Diagram.of(self.trace, key=key, stage=stage, between=between)
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks at the end."""
@@ -138,7 +117,7 @@ class ProcessResult:
 
 
 @final
-class Elements(Iterator[Element]):
+class Elements(Traced, Iterator[Element]):
     """What a run of a process emits to one output, as it comes, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, output: str) -> None:

@@ -20,15 +20,11 @@ from lowwater.engine.runner import LocalRun
 from lowwater.engine.steps import PaneBatch
 from lowwater.engine.trace import Trace
 from lowwater.errors import InvalidArgument, describe
+from lowwater.pipeline.traced import Traced
 from lowwater.time import DurationLike, duration
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from lowwater.explain import Explanation, LatenessProfile
-    from lowwater.explain.window import WindowLike
-    from lowwater.viz import Diagram, GraphDiagram
-    from lowwater.viz.compose import Between
+    from lowwater.viz import GraphDiagram
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
@@ -142,7 +138,7 @@ class Outcomes:
 
 
 @final
-class Panes(Iterator[Pane]):
+class Panes(Traced, Iterator[Pane]):
     """The panes of a run, as they come, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
@@ -163,77 +159,6 @@ class Panes(Iterator[Pane]):
         """What the run has done so far, step by step; needs ``trace=True``."""
         return self._outcomes.trace()
 
-    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
-        """Return line by line why a window fired, or has not; needs ``trace=True``.
-
-        Args:
-            key: The key: a plain value, or a tuple for several key columns.
-            window: The window, a ``(start, end)`` pair, or an instant inside.
-            stage: The name of the stage; the last one unless given.
-        """
-        from lowwater.explain import explain
-
-        return explain(self.trace, key, window, stage=stage)
-
-    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
-        """Return where an element went; needs ``trace=True``.
-
-        Args:
-            element: A record as its source gave it, fields of one, a function that is true for it,
-                or a ``TracedElement``.
-            stage: Look at this stage alone.
-        """
-        from lowwater.explain import why
-
-        return why(self.trace, element, stage=stage)
-
-    def lateness_profile(
-        self,
-        *,
-        delays: Sequence[DurationLike] | None = None,
-        lateness: Sequence[DurationLike] | None = None,
-        stage: str | None = None,
-    ) -> LatenessProfile:
-        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
-
-        Args:
-            delays: The watermark delays to try; chosen from the disorder unless given.
-            lateness: The allowed latenesses to try; chosen likewise.
-            stage: The name of the stage; the last one that reads a source unless given.
-        """
-        from lowwater.explain import lateness_profile
-
-        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
-
-        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
-        """
-        from lowwater.explain import to_frame
-
-        return to_frame(self.trace)
-
-    def diagram(
-        self,
-        *,
-        key: Any = None,
-        stage: str | None = None,
-        column: str | None = None,
-        between: Between | None = None,
-    ) -> Diagram:
-        """Return the picture of event time by processing time; needs ``trace=True``.
-
-        Args:
-            key: The key to show, or a list of keys; the busiest six unless given.
-            stage: The name of the stage; the last one unless given.
-            column: Which aggregate panes show; the first unless given.
-            between: First event time shown, and the first that is not; all unless given.
-        """
-        from lowwater.viz import Diagram
-
-        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
-
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks now."""
         from lowwater.viz import GraphDiagram
@@ -250,7 +175,7 @@ class Panes(Iterator[Pane]):
 
 
 @final
-class PaneBatches(Iterator[PaneBatch]):
+class PaneBatches(Traced, Iterator[PaneBatch]):
     """The panes of a run as columns, as they come, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
@@ -270,26 +195,6 @@ class PaneBatches(Iterator[PaneBatch]):
     def trace(self) -> Trace:
         """What the run has done so far, step by step; needs ``trace=True``."""
         return self._outcomes.trace()
-
-    def diagram(
-        self,
-        *,
-        key: Any = None,
-        stage: str | None = None,
-        column: str | None = None,
-        between: Between | None = None,
-    ) -> Diagram:
-        """Return the picture of event time by processing time; needs ``trace=True``.
-
-        Args:
-            key: The key to show, or a list of keys; the busiest six unless given.
-            stage: The name of the stage; the last one unless given.
-            column: Which aggregate panes show; the first unless given.
-            between: First event time shown, and the first that is not; all unless given.
-        """
-        from lowwater.viz import Diagram
-
-        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks now."""

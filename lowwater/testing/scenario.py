@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -12,6 +12,7 @@ from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.trace import Trace
 from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.pipeline.traced import Traced
 from lowwater.testing import _text
 from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import DurationLike, Instant
@@ -19,12 +20,8 @@ from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain import Explanation
     from lowwater.explain.window import WindowLike
-    from lowwater.viz import Diagram
-    from lowwater.viz.compose import Between
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
 """``(value, event time, key)``, and perhaps a mapping of more columns."""
@@ -250,7 +247,7 @@ class Scenario:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ScenarioRun:
+class ScenarioRun(Traced):
     """What a scenario gave.
 
     Args:
@@ -288,72 +285,11 @@ class ScenarioRun:
             window: The window, a ``(start, end)`` pair, or an instant inside; times of day, too.
             stage: The name of the stage; the last one unless given.
         """
-        from lowwater.explain import explain
-
         if isinstance(window, (tuple, list)) and len(window) == 2:
             window = (moment(window[0], name="start"), moment(window[1], name="end"))
         elif isinstance(window, str):
             window = moment(window, name="window")
-        return explain(self.trace, key, window, stage=stage)
-
-    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
-        """Return where an element went; needs ``run(trace=True)``.
-
-        Args:
-            element: A record as its source gave it, fields of one, a function that is true for it,
-                or a ``TracedElement``.
-            stage: Look at this stage alone.
-        """
-        from lowwater.explain import why
-
-        return why(self.trace, element, stage=stage)
-
-    def lateness_profile(
-        self,
-        *,
-        delays: Sequence[DurationLike] | None = None,
-        lateness: Sequence[DurationLike] | None = None,
-        stage: str | None = None,
-    ) -> LatenessProfile:
-        """Return what other watermark delays and latenesses would do; needs ``run(trace=True)``.
-
-        Args:
-            delays: The watermark delays to try; chosen from the disorder unless given.
-            lateness: The allowed latenesses to try; chosen likewise.
-            stage: The name of the stage; the last one that reads a source unless given.
-        """
-        from lowwater.explain import lateness_profile
-
-        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
-
-    def diagram(
-        self,
-        *,
-        key: Any = None,
-        stage: str | None = None,
-        column: str | None = None,
-        between: Between | None = None,
-    ) -> Diagram:
-        """Return the picture of event time by processing time; needs ``run(trace=True)``.
-
-        Args:
-            key: The key to show, or a list of keys; the busiest six unless given.
-            stage: The name of the stage; the last one unless given.
-            column: Which aggregate panes show; the first unless given.
-            between: First event time shown, and the first that is not; all unless given.
-        """
-        from lowwater.viz import Diagram
-
-        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the trace as a tidy pandas DataFrame; needs ``run(trace=True)``.
-
-        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
-        """
-        from lowwater.explain import to_frame
-
-        return to_frame(self.trace)
+        return Traced.explain(self, key, window, stage=stage)
 
 
 def _element(parts: ElementLike) -> Element:
