@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import lowwater as lw
 from lowwater.engine._items import columns_of
 from lowwater.engine.columns import Column
 from lowwater.engine.process import ProcessOperator, ProcessOutput
@@ -16,6 +17,9 @@ from lowwater.state.store import Batch
 
 Given = list[tuple[Any, int, Any]]
 """What came out of the main output: key, time, value."""
+
+FIXED = Windowing(windows=lw.FixedWindows("10us"))
+SESSIONS = Windowing(windows=lw.Sessions("10us"))
 
 
 class Driven:
@@ -68,3 +72,13 @@ class Driven:
     def _given(self, step: Any) -> Given:
         self.last = self.operator.step(step)
         return self.tagged("main")
+
+
+def process(**members: Any) -> Any:
+    """Return a process with these declarations and hooks."""
+    return type("Mine", (), {"on_record": lambda self, record, ctx: None, **members})()
+
+
+def records(*rows: tuple[str, int]) -> list[dict[str, Any]]:
+    """Return records of a key and a time."""
+    return [{"k": key, "t": at} for key, at in rows]
