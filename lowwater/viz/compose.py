@@ -77,6 +77,7 @@ def compose(
         steps=moments.steps,
         watermark=watermark,
         panels=tuple(panels),
+        headed=len(_busy(whole)) > 1,
         notes=tuple(notes),
     )
 

@@ -67,12 +67,12 @@ def lay_out(scene: Scene) -> Picture:
     for at, panel in enumerate(scene.panels):
         row, column = divmod(at, columns)
         left = _MARGIN + column * wide
-        above = top + row * (high + _ABOVE + _BELOW) + (_ABOVE if count > 1 else 4.0)
+        above = top + row * (high + _ABOVE + _BELOW) + (_ABOVE if scene.headed else 4.0)
         area = Area(left + _LEFT, above, left + wide - 8, above + high)
         plot = Plot(area, scene.x, scene.y)
-        shapes += _panel(scene, panel, plot, titled=count > 1)
+        shapes += _panel(scene, panel, plot, titled=scene.headed)
     rows = -(-count // columns)
-    bottom = top + rows * (high + _ABOVE + _BELOW) + (0.0 if count > 1 else 4.0 - _ABOVE)
+    bottom = top + rows * (high + _ABOVE + _BELOW) + (0.0 if scene.headed else 4.0 - _ABOVE)
     for note in _notes(scene):
         shapes.append(Label(_MARGIN, bottom + 12, fitted(note, WIDTH - 28, 11), "quiet", 11))
         bottom += 16

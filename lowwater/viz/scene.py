@@ -193,6 +193,7 @@ class Scene:
         steps: Whether ``y`` counts steps, as the clock hardly moved.
         watermark: The watermark's steps, in order.
         panels: One for each key shown.
+        headed: Whether each is headed by its key, as there are more keys than one.
         notes: What is not shown, in words.
     """
 
@@ -202,6 +203,7 @@ class Scene:
     steps: bool
     watermark: tuple[WatermarkStep, ...]
     panels: tuple[Panel, ...]
+    headed: bool
     notes: tuple[str, ...] = field(default=())
 
     @property

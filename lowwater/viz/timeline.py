@@ -85,7 +85,7 @@ class _Timeline:
 
     def lines(self) -> Iterator[str]:
         scene = self._scene
-        if len(scene.panels) > 1:
+        if scene.headed:
             yield f"{self._panel.name}:"
         yield self._axis()
         moments = sorted(self._moments)

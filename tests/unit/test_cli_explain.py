@@ -18,8 +18,9 @@ stream = lw.from_iterable(items, time="t", watermark=lw.Ascending()).filter(lw.c
 one = stream.key_by("k").window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
 two = stream.key_by("k").window(lw.FixedWindows("5m")).aggregate(total=lw.sum("v"))
 never = stream.key_by("k").window(lw.FixedWindows("1m"), trigger=lw.Never()).aggregate(n=lw.count())
-digits = lw.from_iterable([{"t": "2000-01-01T12:00:05Z", "k": "7", "v": 1}], time="t").key_by(
-    "k").window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
+seven, eight = ({"t": "2000-01-01T12:00:05Z", "k": k, "v": v} for k, v in (("7", 1), ("8", 9)))
+digits = lw.from_iterable([seven, eight], time="t").key_by("k").window(
+    lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
 values = lw.from_iterable([1], time=lambda v: v).key_by(lambda v: "a").window(
     lw.FixedWindows("2m")).aggregate(total=lw.sum("value"))
 """
@@ -101,7 +102,10 @@ def test_digits_may_be_a_text_key(file: Path, capsys: pytest.CaptureFixture[str]
     assert main(["explain", f"{file}:digits", "--key", "7", "--window", AT]) == 0
     assert "fired ON_TIME #0: 1" in capsys.readouterr().out
     assert main(["diagram", f"{file}:digits", "--key", "7"]) == 0
-    assert "7" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "7:", "one key of several is named above its timeline"
+    fired = [line.partition("    [")[2] for line in lines if "#0" in line]
+    assert fired == ["12:00, 12:01) 1 ON TIME #0"]
 
 
 def test_bundles_other_than_those_of_run_are_told(

@@ -197,7 +197,10 @@ def test_keys_are_panels_and_may_be_chosen() -> None:
     assert "k8" in [panel.name for panel in scene.panels]
     assert len(scene.panels) == 6
     assert scene.notes == ("4 more keys are not shown: name some with key=",)
-    assert [panel.name for panel in run.diagram(key="k3").scene.panels] == ["k3"]
+    one = run.diagram(key="k3")
+    assert [panel.name for panel in one.scene.panels] == ["k3"]
+    assert one.to_text().splitlines()[1] == "k3:"
+    assert ">k3</text>" in one.to_svg()
     assert [panel.name for panel in run.diagram(key=["k9", "k1"]).scene.panels] == ["k9", "k1"]
     with pytest.raises(lw.InvalidArgument, match=r"key='k77' \(str\) did not come"):
         run.diagram(key="k77")
