@@ -187,14 +187,15 @@ def _merge_rows(
     if not rows.size:
         return into, NONE
     table = state.table
-    order = np.lexsort((table["end"][rows], table["start"][rows], group))
-    rows, group = rows[order], group[order]
+    if len(rows) > 1:
+        order = np.lexsort((table["end"][rows], table["start"][rows], group))
+        rows, group = rows[order], group[order]
     same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
     begins = run_starts(group)
     into[group[begins]] = rows[begins]
     into[group[same]] = rows[same]  # S-P4: an equal window goes on, with its index
     present = group[begins]
-    size = np.diff(np.append(np.flatnonzero(begins), len(rows)))
+    size = np.add.reduceat(np.ones(len(rows), dtype=np.int64), begins.nonzero()[0])
     goes_on = np.zeros(len(into), dtype=np.bool_)
     goes_on[group[same]] = True
     changes = np.zeros(len(into), dtype=np.bool_)

@@ -41,6 +41,7 @@ class WindowState:
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
         self.windowing = windowing
+        self.lateness_us = windowing.lateness_us
         self.merging = windowing.merging
         self.machine = Machine(windowing.trigger, merging=self.merging is not None)
         self.rule = windowing.timestamps
@@ -158,7 +159,7 @@ class WindowState:
 
     def expiry(self, end: Int64Array) -> Int64Array:
         """Return when windows with these ends expire (S-T3)."""
-        return saturating_add_array(end, self.windowing.lateness_us)
+        return saturating_add_array(end, self.lateness_us)
 
     def hold_keys(self, rows: Int64Array, seen: Int64Array) -> None:
         """Count new rows for their keys.

@@ -378,7 +378,7 @@ class WindowOperator:
         if self._watermark == START_OF_TIME or not len(end):
             return element, start, end
         first = int(end.min())
-        expiry = saturating_add(first, self._windowing.lateness_us)
+        expiry = saturating_add(first, self._state.lateness_us)
         if expiry > self._watermark and first > self._gone_until:
             return element, start, end
         expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)

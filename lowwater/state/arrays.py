@@ -47,6 +47,9 @@ def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int
     >>> expand_ranges(np.array([5, 9]), np.array([2, 1]))
     (array([5, 6, 9]), array([0, 0, 1]))
     """
+    if len(start) == 1:
+        only = np.arange(int(start[0]), int(start[0]) + int(count[0]), dtype=np.int64)
+        return only, np.zeros(len(only), dtype=np.int64)
     which = np.repeat(np.arange(len(start), dtype=np.int64), count)
     begins = np.cumsum(count) - count
     inside = np.arange(len(which), dtype=np.int64) - begins[which]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import final
 
 import numpy as np
@@ -165,6 +166,11 @@ class Segments:
         below_or_equal: bool,
     ) -> Int64Array:
         """Return how many of each segment's windows lie below (or at) a bound in a column."""
+        if len(at) == 1:
+            size = int(count[0])
+            rows = self._pool[int(at[0]) : int(at[0]) + size]
+            find = bisect_right if below_or_equal else bisect_left
+            return np.array([find(rows, bound[0], key=column.__getitem__)], dtype=np.int64)
         low = np.zeros(len(at), dtype=np.int64)
         high = count.copy()
         for _ in range(int(count.max(initial=0)).bit_length()):

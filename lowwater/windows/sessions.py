@@ -114,8 +114,8 @@ def merge_overlapping(
         touching: Also merge intervals of which one ends where the next starts.
     """
     count = len(keys)
-    if count == 0:
-        return Merged(np.empty(0, dtype=np.int64), start, end)
+    if count < 2:
+        return Merged(np.zeros(count, dtype=np.int64), start, end)
     new_key = np.empty(count, dtype=np.bool_)
     new_key[0] = True
     np.not_equal(keys[1:], keys[:-1], out=new_key[1:])
@@ -125,9 +125,9 @@ def merge_overlapping(
         opens[1:] |= start[1:] > reach[:-1]
     else:
         opens[1:] |= start[1:] >= reach[:-1]
-    first = np.flatnonzero(opens)
-    last = np.append(first[1:], count) - 1
-    return Merged(np.cumsum(opens) - 1, start[first], reach[last])
+    closes = np.ones(count, dtype=np.bool_)
+    closes[:-1] = opens[1:]
+    return Merged(np.cumsum(opens) - 1, start[opens], reach[closes])
 
 
 def _running_max(values: Int64Array, restart: NDArray[np.bool_]) -> Int64Array:
