@@ -88,13 +88,26 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     if not isinstance(work, Windowed):
         raise InvalidArgument(f"{target!r} has no windows", mend="Run it without --scenario")
     scenario = _scenario(options.scenario)
-    return scenario.run_windowing(work.windowing, aggregate=dict(work.aggregates), trace=True)
+    run = scenario.run_windowing(work.windowing, aggregate=dict(work.aggregates), trace=True)
+    _tell_dead_letters(run)
+    return run
 
 
 def tell_bundles(options: argparse.Namespace) -> None:
     """Say on standard error that bundles are not those of ``run``: early panes depend on them."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
         print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+
+
+def _tell_dead_letters(run: ScenarioRun) -> None:
+    """Say on standard error that elements of a scenario could not be used, and why the first."""
+    if run.errors:
+        first, of = run.errors[0], len(run.scenario.elements)
+        print(
+            f"dead letters: {len(run.errors)} of {of} elements of the scenario; the first, "
+            f"{first.record!r}, is {first.reason}: {first.detail}",
+            file=sys.stderr,
+        )
 
 
 def literal(text: str) -> Any:

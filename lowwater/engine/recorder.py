@@ -72,6 +72,7 @@ class StageRecorder:
         inputs: What it reads, by name.
         order: Gives the next number of what happens.
         sources: Names of the sources, for the origins of elements.
+        stages: Names of the stages, likewise.
     """
 
     def __init__(
@@ -81,12 +82,15 @@ class StageRecorder:
         inputs: tuple[str, ...],
         order: count[int],
         sources: Sequence[str],
+        stages: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._stage = stage
         self._inputs = inputs
         self._order = order
         self._sources = sources
+        self._origins = (*sources, *stages)
+        self._handed = 0
         self._taken: list[tuple[int, Taken]] = []
         self._shown: list[tuple[int, PaneBatch]] = []
         self._elements: list[TracedElement] = []
@@ -105,6 +109,14 @@ class StageRecorder:
     def showed(self, panes: PaneBatch) -> None:
         """Record panes."""
         self._shown.append((next(self._order), panes))
+
+    def handed(self, records: Records) -> Records:
+        """Record panes that go on to other stages; return them, each with its number hidden in it.
+
+        They are to be all that were shown since the last time, in order.
+        """
+        first, self._handed = self._handed, self._handed + records.length
+        return _numbered(records, first, self._origins.index(self._name), len(self._origins))
 
     def moved(self, clock: int, input_watermark: int, output: int, held_by: str | None) -> None:
         """Record where the stage stands, unless it stood there before."""
@@ -148,7 +160,7 @@ class StageRecorder:
         values = _values(bundle, records)
         if not isinstance(self._stage.work, Windowed):  # a process reads what it likes
             values = [one if isinstance(one, dict) else {"value": one} for one in records]
-        origins = self._origins(taken)
+        origins = self._origins_of(taken)
         signs = [1] * number if bundle.signs is None else bundle.signs.tolist()
         clock, watermark = Instant(taken.clock), Instant(taken.watermark)
         found = []
@@ -157,6 +169,7 @@ class StageRecorder:
         ):
             gone = dropped[at]
             went = tuple(window for window in windows[at] if window not in gone)
+            of = origins[at]
             fate: Fate = "kept"
             if at not in first_ones:
                 fate, went = "duplicate", ()
@@ -166,19 +179,21 @@ class StageRecorder:
                 TracedElement(
                     key=key, time=Instant(time), clock=clock, watermark=watermark,
                     values=values[at], fate=fate, reason=reasons[at], windows=went,
-                    retract=signs[at] < 0, record=records[at], origins=origins[at],
-                    dropped=gone, order=order,
+                    retract=signs[at] < 0, record=records[at], dropped=gone, order=order,
+                    origins=(of,) if of is not None and of[0] in self._sources else (),
+                    pane=of if of is not None and of[0] not in self._sources else None,
                 )
             )  # fmt: skip
         return found
 
-    def _origins(self, taken: Taken) -> list[tuple[tuple[str, int], ...]]:
+    def _origins_of(self, taken: Taken) -> list[tuple[str, int] | None]:
+        """Return what each element is made of: (source or stage, number of the record or pane)."""
         column = taken.records.columns.get(TRACED)
         if column is None:
-            return [()] * len(taken.rows)
-        many = len(self._sources)
+            return [None] * len(taken.rows)
+        many = len(self._origins)
         found = column.data[taken.rows].tolist()
-        return [((self._sources[code % many], code // many),) for code in found]
+        return [(self._origins[code % many], code // many) for code in found]
 
 
 @final
@@ -193,6 +208,7 @@ class Recorder:
         self._graph = graph
         self._order = count()
         self._sources = [graph.name_of(read) for read in graph.reads]
+        names = [graph.name_of(stage) for stage in graph.stages]
         self._stages = [
             StageRecorder(
                 graph.name_of(stage),
@@ -200,6 +216,7 @@ class Recorder:
                 tuple(dict.fromkeys(graph.name_of(flow.origin) for flow in stage.inputs)),
                 self._order,
                 self._sources,
+                names,
             )
             for stage in graph.stages
         ]
@@ -220,12 +237,7 @@ class Recorder:
         self._read[at].append(records)
         first = self._counts[at]
         self._counts[at] += records.length
-        numbers = np.arange(first, self._counts[at], dtype=np.int64) * len(self._sources) + at
-        columns = records.columns
-        if isinstance(columns, ArrowColumns):
-            batch = columns.batch.append_column(TRACED, pa.array(numbers))
-            return replace(records, columns=ArrowColumns(batch))
-        return replace(records, columns={**columns, TRACED: Column(numbers)})
+        return _numbered(records, first, at, len(self._graph.names))
 
     def failed(self, errors: Sequence[ErrorRecord]) -> None:
         """Record dead letters."""
@@ -259,6 +271,16 @@ class Recorder:
             },
             reads=dict(zip(self._sources, self._graph.reads, strict=True)),
         )
+
+
+def _numbered(records: Records, first: int, origin: int, origins: int) -> Records:
+    """Return records with the number of each hidden in it, and that of what they come from."""
+    numbers = np.arange(first, first + records.length, dtype=np.int64) * origins + origin
+    columns = records.columns
+    if isinstance(columns, ArrowColumns):
+        batch = columns.batch.append_column(TRACED, pa.array(numbers))
+        return replace(records, columns=ArrowColumns(batch))
+    return replace(records, columns={**columns, TRACED: Column(numbers)})
 
 
 def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window]]:

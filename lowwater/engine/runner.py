@@ -349,7 +349,11 @@ class LocalRun:
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Have what a stage has shown wait for the stages that read it."""
-        for output, records in run.given().items():
+        given_on = run.given()
+        if self._recorder is not None and isinstance(run.stage.work, Windowed):
+            recorder = self._recorder.stage(run.number)
+            given_on = {output: recorder.handed(records) for output, records in given_on.items()}
+        for output, records in given_on.items():
             for gate in self._between[run.number]:
                 given = gate.take(records) if gate.output == output else None
                 if given is None:

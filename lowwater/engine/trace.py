@@ -40,6 +40,9 @@ class TracedElement:
         record: The whole element as it came to the stage: a value, or a mapping of its columns.
         origins: Which record of which source it is made of, as (source, index into
             ``Trace.read[source]``); empty for what another stage made.
+        pane: Which pane of which stage it is made of, as (stage, index into the stage's ``panes``);
+            ``None`` for what a source or a process gave, and where a function of ``map_batches``
+            changed how many there are.
         dropped: The windows it was dropped from, before any merging.
         order: What has a lower one happened earlier, over all stages; of one bundle all share one.
     """
@@ -57,6 +60,7 @@ class TracedElement:
     origins: tuple[tuple[str, int], ...] = ()
     dropped: tuple[Window, ...] = ()
     order: int = 0
+    pane: tuple[str, int] | None = None
 
 
 @final

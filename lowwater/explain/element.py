@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, Trace, TracedElement
+from lowwater.engine.panes import ErrorRecord, Pane
+from lowwater.engine.trace import Trace, TracedElement
 from lowwater.errors import InvalidArgument
-from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
-from lowwater.time import format_duration, saturating_add
+from lowwater.explain.alike import Alike, same
+from lowwater.explain.journeys import MOST, Journeys
+from lowwater.explain.text import Explanation, counted
 
 Predicate: TypeAlias = Callable[[Any], Any]
-
-_MOST = 10
 
 
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     """Return where an element went: windows and panes, or why it is in none.
+
+    Of panes that other stages read it tells where they went there, and so on to the last stage.
+    O(records + elements + panes), and what is told.
 
     Args:
         trace: The trace of the run.
@@ -30,40 +31,37 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     Raises:
         InvalidArgument: There is no such stage, or the function raises for every record.
     """
-    stages = trace.stages if stage is None else (trace.stage(stage),)
-    lineages = [Lineage(of) for of in stages]
+    journeys = Journeys(trace, trace.stages if stage is None else (trace.stage(stage),))
     if isinstance(element, TracedElement):
-        found = [(each, element) for each in lineages if element in each.stage.elements]
-        return _explained([_Story.of(trace, each, one) for each, one in found], [])
+        found = [(each.name, element) for each in journeys.stages if element in each.elements]
+        return _explained(journeys, found, [])
     matches = _Matches(element if callable(element) else _matcher(element))
-    stories: list[_Story] = []
+    letters = Alike((error.record, error) for error in trace.errors)
+    meant: list[tuple[Any, None]] = []
+    stories: list[tuple[str, TracedElement]] = []
     lost: list[str] = []
     for name, records in trace.read.items():
         for at, record in enumerate(records):
             if not matches.says(record):
                 continue
-            own = [
-                (each, one)
-                for each in lineages
-                for one in each.stage.elements
-                if (name, at) in one.origins
-            ]
-            stories += [_Story.of(trace, each, one) for each, one in own]
-            lost += [] if own else _lost(trace, name, at, record)
+            meant.append((record, None))
+            own = journeys.made_of(name, at)
+            stories += own
+            lost += [] if own else [_lost(letters.of(record), name, at, record)]
     stories += [
-        _Story.of(trace, each, one)
-        for each in lineages
-        for one in each.stage.elements
+        (each.name, one)
+        for each in journeys.stages
+        for one in each.elements
         if not one.origins and matches.says(one.record)
     ]
-    known = [record for records in trace.read.values() for record in records]
+    known = Alike(meant)
     lost += [
-        f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
+        _dead(error)
         for error in trace.errors
-        if error.record not in known and matches.says(error.record)
+        if matches.says(error.record) and not known.of(error.record)
     ]
     matches.check()
-    return _explained(stories, lost)
+    return _explained(journeys, stories, lost)
 
 
 class _Matches:
@@ -96,89 +94,42 @@ class _Matches:
         ) from error
 
 
-class _Story:
-    """What became of one element in one stage."""
-
-    def __init__(self, lines: list[str], element: TracedElement, panes: list[Pane]) -> None:
-        self.lines = lines
-        self.element = element
-        self.panes = panes
-
-    @classmethod
-    def of(cls, trace: Trace, lineage: Lineage, element: TracedElement) -> _Story:
-        panes = lineage.showing(element)
-        lines = list(_lines(lineage, element, panes))
-        name = lineage.stage.name
-        if (next_ones := [f"`{one.name}`" for one in trace.stages if name in one.inputs]) and panes:
-            lines.append(f"  its panes went on to {' and '.join(next_ones)}")
-        return cls(lines, element, panes)
-
-
-def _lines(lineage: Lineage, element: TracedElement, panes: list[Pane]) -> Iterator[str]:
-    stage, times = lineage.stage, Times.of(element.time)
-    what = "taken back: " if element.retract else ""
-    yield (
-        f"{what}{element_text(element.values)} at {times.at(element.time)} on {times.day}, "
-        f"key {element.key!r}"
-    )
-    yield (
-        f"  {times.at(element.clock)}  it came to stage `{stage.name}`, where the watermark was "
-        f"{times.at(element.watermark)}"
-    )
-    if element.fate == "duplicate":
-        yield "  dropped as a duplicate: its id was seen before"
-        return
-    if element.reason is not None:
-        yield f"  {_dropped(stage, element, times)}"
-    for window in element.windows:
-        now = lineage.became(element.key, window, element.order)
-        then = "" if now == window else f", which merged into {times.window(now)}"
-        yield f"  it went into window {times.window(window)}{then}"
-    for pane in panes:
-        yield (
-            f"  {times.at(pane.emitted_at)}  {pane.timing} #{pane.index} of "
-            f"{times.window(pane.window)} shows it: {shown(dict(pane.values))}"
-        )
-    if element.windows and not panes and stage.aggregates:
-        yield "  no pane has shown it yet: ask explain(key, window)"
-    if stage.windowing is None:
-        yield "  it went to the process, whose state is its own"
-
-
-def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:
-    windows = ", ".join(times.window(window) for window in element.dropped)
-    if element.reason == "unwindowed":
-        return "dropped, unwindowed: it falls between the windows"
-    if element.reason == "closed":
-        return f"dropped from {windows}, closed: the trigger had finished"
-    lateness = 0 if stage.windowing is None else stage.windowing.lateness_us
-    last = max(window.end for window in element.dropped)
-    return (
-        f"dropped from {windows}, expired: kept until "
-        f"{times.at(saturating_add(last, lateness))} with allowed_lateness="
-        f"{format_duration(lateness)!r}; {rounded_up(element.watermark - last + 1)!r} would have "
-        "taken it"
-    )
-
-
-def _lost(trace: Trace, source: str, at: int, record: Any) -> list[str]:
+def _lost(letters: list[ErrorRecord], source: str, at: int, record: Any) -> str:
     """Return what became of a record that no stage got."""
-    letters = [error for error in trace.errors if _same(error.record, record)]
     if letters:
-        error = letters[0]
-        return [f"{record!r} became a dead letter, {error.reason}: {error.detail}"]
-    return [f"{record!r} came from source `{source}` (record {at}), and no step kept it"]
+        return _dead(letters[0])
+    return f"{record!r} came from source `{source}` (record {at}), and no step kept it"
 
 
-def _explained(stories: list[_Story], lost: list[str]) -> Explanation:
-    lines = [line for story in stories[:_MOST] for line in story.lines]
-    lines += lost[:_MOST]
-    if (more := max(0, len(stories) - _MOST) + max(0, len(lost) - _MOST)) > 0:
+def _dead(error: ErrorRecord) -> str:
+    return f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
+
+
+def _explained(
+    journeys: Journeys, found: list[tuple[str, TracedElement]], lost: list[str]
+) -> Explanation:
+    lines: list[str] = []
+    elements: dict[int, TracedElement] = {}
+    panes: dict[int, Pane] = {}
+    told = untold = 0
+    for stage, element in found:
+        if id(element) in elements:
+            continue  # it was told of: it is a pane of another
+        if told < MOST:
+            told += 1
+            story = journeys.of(stage, element)
+            lines += story.lines
+        else:
+            untold += 1
+            story = Explanation((), (element,), tuple(journeys.panes(stage, element)))
+        elements |= {id(one): one for one in story.elements}
+        panes |= {id(one): one for one in story.panes}
+    lines += lost[:MOST]
+    if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
         lines = ["no source gave such an element, and no stage got one"]
-    panes = [pane for story in stories for pane in story.panes]
-    return Explanation(tuple(lines), tuple(story.element for story in stories), tuple(panes))
+    return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 
 def _matcher(element: Any) -> Predicate:
@@ -186,13 +137,6 @@ def _matcher(element: Any) -> Predicate:
         wanted = dict(element)
         return lambda record: (
             isinstance(record, Mapping)
-            and all(name in record and _same(record[name], value) for name, value in wanted.items())
+            and all(name in record and same(record[name], value) for name, value in wanted.items())
         )
-    return lambda record: _same(record, element)
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except (TypeError, ValueError):  # arrays say so element by element
-        return False
+    return lambda record: same(record, element)

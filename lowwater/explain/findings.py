@@ -102,15 +102,7 @@ def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
     where = graph.name_of(read)
     endless = is_endless(read)
     if read.watermark is None:
-        yield Finding(
-            "error" if endless else "note",
-            "it has no watermark until its input ends"
-            + ("; it may never end, and no window is complete before" if endless else ""),
-            where,
-            'Give it one, as in watermark=BoundedDisorder("10s")'
-            if endless
-            else "That is right for a batch; give watermark= to have results as they are complete",
-        )
+        yield _without_watermark(read, where)
     siblings = [
         flow.origin
         for stage in graph.stages
@@ -132,6 +124,22 @@ def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
             where,
             'Say PerPartition(..., idle_after="1m")',
         )
+
+
+def _without_watermark(read: Read, where: str) -> Finding:
+    what = "it has no watermark until its input ends"
+    if is_endless(read):
+        what += "; it may never end, and no window is complete before"
+        return Finding("error", what, where, 'Give it one, as in watermark=BoundedDisorder("10s")')
+    if getattr(read.source, "endless", False) is None:
+        what += (
+            "; it gives its elements one by one and does not say how many, so whether it ends is "
+            "not known, and if it does not, no window is ever complete"
+        )
+        mend = 'Give a list or a table if it ends, else a watermark, as in BoundedDisorder("10s")'
+        return Finding("warning", what, where, mend)
+    mend = "That is right for a batch; give watermark= to have results as they are complete"
+    return Finding("note", what, where, mend)
 
 
 def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:
@@ -278,7 +286,7 @@ def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
 
 
 def is_endless(read: Read) -> bool:
-    """Whether a source may go on for ever: it follows what is being written."""
+    """Whether a source may go on for ever: it follows what is being written, or says so."""
     source: Any = read.source
     follow = getattr(source, "follow", None)
     return bool(follow) or getattr(source, "endless", False) is True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, final
 
 from lowwater.engine.panes import Pane
@@ -28,9 +29,9 @@ class Lineage:
             for part in merge.of:
                 if part != merge.into:
                     self._merges.setdefault((_hashable(merge.key), part), []).append(merge)
-        self._panes: dict[tuple[Any, Window], list[tuple[int, Pane]]] = {}
-        for order, pane in zip(stage.pane_orders, stage.panes, strict=True):
-            self._panes.setdefault((_hashable(pane.key), pane.window), []).append((order, pane))
+        self._panes: dict[tuple[Any, Window], list[int]] = {}
+        for number, pane in enumerate(stage.panes):
+            self._panes.setdefault((_hashable(pane.key), pane.window), []).append(number)
 
     def became(self, key: Any, window: Window, since: int, until: int = _LAST) -> Window:
         """Return what a window had become by an order, if it was there at another.
@@ -85,37 +86,49 @@ class Lineage:
 
     def panes(self, key: Any, window: Window) -> list[tuple[int, Pane]]:
         """Return the panes of a window with the order of each, retractions too."""
-        return self._panes.get((_hashable(key), window), [])
+        orders, panes = self.stage.pane_orders, self.stage.panes
+        return [(orders[at], panes[at]) for at in self._panes.get((_hashable(key), window), [])]
 
     def merges_into(self, key: Any, window: Window) -> list[TracedMerge]:
         """Return the merges that made a window, or made it larger than its parts."""
         return [merge for merge in self.stage.merges if (merge.key, merge.into) == (key, window)]
 
     def showing(self, element: TracedElement) -> list[Pane]:
-        """Return the panes that show an element: of each of its windows, in order.
+        """Return the panes that show an element; see :meth:`shown_in`."""
+        return [self.stage.panes[number] for number in self.shown_in(element)]
+
+    def shown_in(self, element: TracedElement) -> list[int]:
+        """Return which panes of the stage show an element: of each of its windows, in order.
 
         Discarding panes show what is new, so the first behind it does; others show all so far.
         """
-        windowing = self.stage.windowing
-        found: list[tuple[int, Pane]] = []
+        windowing, orders = self.stage.windowing, self.stage.pane_orders
+        first_only = windowing is not None and windowing.mode == "discarding"
+        found: list[int] = []
         for window in element.windows:
-            of_window: list[tuple[int, Pane]] = []
             at, since = window, element.order
-            while True:
+            of_window: list[int] = []
+            while not (first_only and of_window):
                 merged = self._next_merge(element.key, at, since)
                 until = _LAST if merged is None else merged.order
-                of_window += [
-                    (order, pane)
-                    for order, pane in self.panes(element.key, at)
-                    if since <= order < until and pane.kind == "insert"
-                ]
+                shown = self._inserted(element.key, at, since, until)
+                of_window += islice(shown, 1 if first_only else None)
                 if merged is None:
                     break
                 at, since = merged.into, merged.order + 1
-            if windowing is not None and windowing.mode == "discarding":
-                of_window = of_window[:1]
             found += of_window
-        return [pane for _, pane in sorted(found, key=lambda each: each[0])]
+        return sorted(found, key=lambda number: orders[number])
+
+    def taken_back(self, number: int) -> int | None:
+        """Return which pane of the stage takes one back; ``None`` if it stands."""
+        panes = self.stage.panes
+        pane = panes[number]
+        numbers = self._panes[_hashable(pane.key), pane.window]
+        for at in range(bisect_right(numbers, number), len(numbers)):
+            later = panes[numbers[at]]
+            if later.kind == "retract" and later.index == pane.index:
+                return numbers[at]
+        return None
 
     def windows(self, key: Any) -> list[Window]:
         """Return all windows of a key that were ever in the trace, sorted."""
@@ -123,6 +136,16 @@ class Lineage:
         found |= {window for element in self.of_key(key) for window in element.dropped}
         found |= {pane.window for pane in self.stage.panes if pane.key == key}
         return sorted(found)
+
+    def _inserted(self, key: Any, window: Window, since: int, until: int) -> Iterator[int]:
+        """Yield which panes a window showed from an order on, and before another."""
+        orders, panes = self.stage.pane_orders, self.stage.panes
+        numbers = self._panes.get((_hashable(key), window), [])
+        for at in range(bisect_left(numbers, since, key=lambda one: orders[one]), len(numbers)):
+            if orders[numbers[at]] >= until:
+                return
+            if panes[numbers[at]].kind == "insert":
+                yield numbers[at]
 
     def _chain(self, element: TracedElement, window: Window) -> Iterator[Window]:
         """Yield a window of an element, and each that it became."""

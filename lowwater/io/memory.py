@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, cycle, islice, repeat
+from operator import length_hint
 from typing import Any, ClassVar, final
 
 import pyarrow as pa
@@ -67,6 +68,13 @@ class IterableSource:
     def __repr__(self) -> str:
         return f"IterableSource({_extent(self.items)})"
 
+    @property
+    def endless(self) -> bool | None:
+        """Whether the elements never end; ``None`` where only reading them would tell."""
+        if length_hint(self.items, -1) >= 0:
+            return False
+        return True if isinstance(self.items, (count, cycle, repeat)) else None
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         iterator = iter(self.items)
         if iterator is self.items:
@@ -126,6 +134,11 @@ class ArrowSource:
 
     def __repr__(self) -> str:
         return f"ArrowSource({_extent(self.data)})"
+
+    @property
+    def endless(self) -> bool | None:
+        """Whether the batches never end; ``None`` where only reading them would tell."""
+        return False if isinstance(self.data, pa.Table) else None
 
     @property
     def schema(self) -> pa.Schema:

@@ -147,7 +147,8 @@ def run(
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no end, one needs a state directory, or two write to one place.
+        InvalidArgument: There is no end, one needs a state directory, two write to one place, or
+            one to a place within another's.
     """
     if not ends:
         raise InvalidArgument(

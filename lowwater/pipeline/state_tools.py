@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lowwater.engine.delivery import Delivery
 from lowwater.engine.process.stored import PROCESS_TABLES
+from lowwater.engine.process.stored_view import verify_process
 from lowwater.engine.stored_view import TABLES, StoredView
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
@@ -198,6 +199,8 @@ def verify_state(path: PathLike) -> int:
             pass
         for operator, group, _ in _groups(store, record or {}, "windows"):
             StoredView(store, operator, group).verify()
+        for operator, group, _ in _groups(store, record or {}, "process"):
+            verify_process(store, operator, group)
         for operator, group, _ in _groups(store, record or {}, "deduplication"):
             from lowwater.state.seen import SeenInStore
 

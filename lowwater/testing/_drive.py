@@ -31,6 +31,7 @@ from lowwater.engine.steps import (
 )
 from lowwater.engine.trace import Trace
 from lowwater.engine.windowing import Windowing
+from lowwater.errors import InvalidArgument
 from lowwater.testing.scenario import (
     Add,
     Aggregates,
@@ -67,8 +68,12 @@ def drive(
         signs: +1 or -1 of each element, in order of arrival (S-C1); ``None`` for an operator that
             takes nothing back.
         trace: Whether to record what becomes of each element.
+
+    Raises:
+        InvalidArgument: No element has a column that the windows or the aggregates read.
     """
     specs = _named(collect() if aggregate is None else aggregate)
+    _check_columns(scenario, windowing, specs)
     source = _Source(scenario, windowing, specs, on_error, signs)
     operator = WindowOperator(
         windowing,
@@ -100,6 +105,34 @@ def drive(
         if recorder is None
         else Trace((recorder.trace(),), tuple(source.errors), read={"scenario": source.read}),
     )
+
+
+def _check_columns(
+    scenario: Scenario, windowing: Windowing, specs: Mapping[str, AggregateSpec]
+) -> None:
+    """Raise if a column is read that no element has; one that some have is null in the others."""
+    elements = scenario.elements
+    given = ("value", *dict.fromkeys(name for element in elements for name in element.columns))
+    read = dict.fromkeys((*windowing.windows.columns, *_needs(specs)))
+    lacking = [name for name in read if name not in (*given, "key", "time")]
+    if elements and lacking:
+        raise InvalidArgument(
+            f"the scenario has no {_listed('column', lacking)}: the windows and aggregates read "
+            f"{_listed('column', list(read))}, its elements have {_listed('column', given)}",
+            where="scenario",
+            mend="Give its elements what is lacking, in columns of the Markdown table behind `key` "
+            f'or as in .add((5, "12:00:26", "A", {{{lacking[0]!r}: 5}})); or have the pipeline '
+            "read what they have",
+        )
+
+
+def _listed(noun: str, names: Sequence[str]) -> str:
+    """Return names with what they are.
+
+    >>> _listed("column", ["gap"]), _listed("column", ["gap", "value"])
+    ("column 'gap'", "columns 'gap', 'value'")
+    """
+    return f"{noun}{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
 
 
 def _recorder(

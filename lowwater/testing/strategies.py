@@ -21,17 +21,17 @@ Needs the ``testing`` extra.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
 from lowwater.engine.windowing import Windowing
-from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner
+from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner, describe
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
 from lowwater.testing.scenario import Scenario
-from lowwater.time import START_OF_TIME, DurationLike, Instant
+from lowwater.time import START_OF_TIME, DurationLike, Instant, duration
 from lowwater.triggers import (
     AfterAll,
     AfterAny,
@@ -98,8 +98,14 @@ def _kept(make: Callable[_P, _R]) -> Callable[_P, _R]:
 def durations(
     *, least: int = 1, most: int = 15, unit: DurationLike = "1s"
 ) -> st.SearchStrategy[int]:
-    """Return durations of ``least`` to ``most`` whole units, both included, in microseconds."""
+    """Return durations of ``least`` to ``most`` whole units, both included, in microseconds.
+
+    Raises:
+        InvalidArgument: There is no whole number from ``least`` to ``most``.
+    """
     micros = positive_duration(unit, "unit")
+    _check_whole("least", least)
+    _check_whole("most", most, least=least)
     return st.integers(least, most).map(lambda number: number * micros)
 
 
@@ -110,7 +116,11 @@ def timestamps(
     """Return instants of whole units, from ``start`` up to ``units`` of them later, both included.
 
     They shrink towards ``start``.
+
+    Raises:
+        InvalidArgument: ``units`` is not a whole number of zero or more.
     """
+    _check_whole("units", units, least=0)
     base, micros = int(moment(start, name="start")), positive_duration(unit, "unit")
     return st.integers(0, units).map(lambda number: Instant(base + number * micros))
 
@@ -128,7 +138,17 @@ def windows(
         merging: Whether windows merge; either, if left out.
         gap_column: A column of gaps, for sessions with a gap per element; none have it if left out.
         unit: What sizes, periods, offsets and gaps are a few of.
+
+    Raises:
+        InvalidArgument: ``gap_column`` is not the name of a column, or no windows that merge are
+            wanted to have it.
     """
+    if merging is False and gap_column is not None:
+        raise InvalidArgument(
+            f"{describe('gap_column', gap_column)} is of sessions, and these merge",
+            where="windows",
+            mend="Leave out merging=False, or gap_column",
+        )
     plain = st.one_of(fixed_windows(unit=unit), sliding_windows(unit=unit), st.just(GlobalWindow()))
     joined = sessions(gap_column=gap_column, unit=unit)
     if merging is None:
@@ -161,6 +181,12 @@ def sessions(
     one_gap = st.builds(Sessions, durations(most=10, unit=unit), merge_touching=touching)
     if gap_column is None:
         return one_gap
+    if not isinstance(gap_column, str) or not gap_column:
+        raise InvalidArgument(
+            f"{describe('gap_column', gap_column)} is not the name of a column",
+            where="sessions",
+            mend='Name one, as in gap_column="gap"',
+        )
     return one_gap | st.builds(Sessions, gap_column=st.just(gap_column), merge_touching=touching)
 
 
@@ -177,7 +203,12 @@ def triggers(
         depth: How deep; 1 for triggers without parts.
         leaves: More triggers without parts, such as a ``CustomTrigger`` of the user's.
         unit: What delays and alignments are a few of.
+
+    Raises:
+        InvalidArgument: ``depth`` is not a whole number above zero, or ``leaves`` no strategy.
     """
+    _check_whole("depth", depth, least=1)
+    _check_drawable("leaves", leaves)
     single = st.one_of(
         st.sampled_from([Default(), AfterWatermark(), Always(), Never()]),
         *_single(unit).values(),
@@ -206,13 +237,20 @@ def windowings(
         safe: Whether none may lose data (S-R3); one that could is wrapped in ``Repeatedly``.
         unit: What sizes, delays and lateness are a few of.
         **fields: Fields of :class:`Windowing` to fix, as in ``accumulation="retracting"``.
+
+    Raises:
+        InvalidArgument: There is no such field, or what it is fixed to is refused whatever the
+            windows; or ``windows`` or ``triggers`` is no strategy.
     """
-    for name in fields:
+    _check_drawable("windows", windows)
+    _check_drawable("triggers", triggers)
+    for name, value in fields.items():
         if name not in Windowing.__dataclass_fields__ or name in ("windows", "trigger"):
             raise InvalidArgument(
                 f"windowings() has no {name}=",
                 mend="Fix fields of Windowing; for windows and triggers give strategies",
             )
+        Windowing(**{"windows": FixedWindows("1s"), "accumulation": "discarding", name: value})
     drawn: dict[str, st.SearchStrategy[Any]] = {
         "windows": _windows(unit) if windows is None else windows,
         "trigger": _triggers(unit) if triggers is None else triggers,
@@ -256,9 +294,18 @@ def scenarios(
         unit: What times are whole numbers of; choose it so that a few make a window.
         max_steps: How many steps there may be before the end.
         ends: Whether the input ends.
+
+    Raises:
+        InvalidArgument: There are no keys, ``max_steps`` is not a whole number above zero,
+            ``disorder`` or ``unit`` is too short, or ``values`` or a column is no strategy.
     """
+    _check_keys(keys)
+    _check_whole("max_steps", max_steps, least=1)
+    _check_drawable("values", values)
+    for name, column in _checked_columns(columns).items():
+        _check_drawable(f"columns[{name!r}]", column)
     micros = positive_duration(unit, "unit")
-    behind = max(0, _of_units(disorder, micros))
+    behind = _of_units(disorder, micros)
     begin = [int(moment("00:00:00")), -20 * micros] if start is None else [int(moment(start))]
     return _scenarios(
         begin, micros, behind, late, tuple(keys), values, dict(columns or {}), max_steps, ends
@@ -266,13 +313,23 @@ def scenarios(
 
 
 def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
-    """Return the scenario with its elements in any order; it shrinks towards the given one."""
+    """Return the scenario with its elements in any order; it shrinks towards the given one.
+
+    Raises:
+        InvalidArgument: It is not a scenario.
+    """
+    _check_scenario(scenario)
     numbers = list(range(len(scenario.elements)))
     return st.permutations(numbers).map(lambda order: reordered(scenario, order))
 
 
 def bundlings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
-    """Return the scenario with its elements in other bundles; it shrinks towards bundles of one."""
+    """Return the scenario with its elements in other bundles; it shrinks towards bundles of one.
+
+    Raises:
+        InvalidArgument: It is not a scenario.
+    """
+    _check_scenario(scenario)
     most = max(1, min(6, len(scenario.elements)))
     sizes = st.lists(st.integers(1, most), min_size=1, max_size=6)
     return sizes.map(lambda some: rebundled(scenario, some))
@@ -328,6 +385,63 @@ def _scenarios(
     return scenario.end() if ends else scenario
 
 
+def _check_whole(name: str, number: object, *, least: int | None = None) -> None:
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole or (least is not None and number < least):  # type: ignore[operator]  # an int
+        from_least = "" if least is None else f" of {least} or more"
+        raise InvalidArgument(
+            f"{describe(name, number)} is not a whole number{from_least}",
+            where="lowwater.testing.strategies",
+            mend=f"Give one, as in {name}={1 if least is None else max(least, 1)}",
+        )
+
+
+def _check_drawable(name: str, strategy: object) -> None:
+    """Raise if something is neither ``None`` nor a strategy that something can be drawn from."""
+    if strategy is None:
+        return
+    if not isinstance(strategy, st.SearchStrategy):
+        raise InvalidArgument(
+            f"{describe(name, strategy)} is not a strategy",
+            where="lowwater.testing.strategies",
+            mend=f"Give one, such as hypothesis.strategies.just({strategy!r})",
+        )
+    if strategy is st.nothing():
+        raise InvalidArgument(
+            f"{name} is nothing(): there is nothing to draw from it",
+            where="lowwater.testing.strategies",
+            mend="Give a strategy of at least one value, or leave it out",
+        )
+
+
+def _check_keys(keys: object) -> None:
+    if not isinstance(keys, Collection) or not len(keys):
+        raise InvalidArgument(
+            f"{describe('keys', keys)} is not a sequence of at least one key",
+            where="scenarios",
+            mend='Name some, as in keys=("A", "B"); one alone is keys=("A",)',
+        )
+
+
+def _checked_columns(columns: object) -> Mapping[str, Any]:
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InvalidArgument(
+            f"{describe('columns', columns)} is not a mapping of strategies",
+            where="scenarios",
+            mend='Write columns={"gap": durations(most=9)}',
+        )
+    return columns or {}
+
+
+def _check_scenario(scenario: object) -> None:
+    if not isinstance(scenario, Scenario):
+        raise InvalidArgument(
+            f"{describe('scenario', scenario)} is not a Scenario",
+            where="lowwater.testing.strategies",
+            mend='Give one, as in Scenario().add((5, "12:00:26", "A")).end()',
+        )
+
+
 def _windowing(fields: dict[str, Any]) -> Windowing:
     try:
         return Windowing(**fields)
@@ -369,7 +483,8 @@ def _triggers(unit: DurationLike) -> st.SearchStrategy[Trigger]:
 
 
 def _of_units(length: DurationLike, micros: int) -> int:
-    return positive_duration(length, "disorder") // micros if length != 0 else 0
+    behind = duration(length, name="disorder")
+    return (positive_duration(length, "disorder") if behind else 0) // micros
 
 
 def _window(start: Instant, size: int) -> Window:

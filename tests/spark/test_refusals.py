@@ -107,6 +107,16 @@ def test_it_is_refused_with_a_mend_and_documented(spark: Any, tmp_path: Path, na
     assert name in LIMITS
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_union_is_refused_before_its_clocks_are_looked_at(swapped: bool) -> None:
+    """Which of them would hold is no question: no session is needed to say so, nor a clock."""
+    streams = [begun(clock=lw.ArrivalClock("at")), begun(clock=lw.ManualClock())]
+    one, other = streams[::-1] if swapped else streams
+    for pipeline in (counted(one | other), counted(counted(one | other))):
+        with pytest.raises(UnsupportedByRunner, match=r"cannot run a (union|stage behind)"):
+            pipeline.to_spark(None)
+
+
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_options_of_the_embedded_runner_say_what_is_nearest(spark: Any, name: str) -> None:
     with pytest.raises(UnsupportedByRunner, match=f"^{name}= is for the embedded") as caught:

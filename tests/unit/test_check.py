@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count, cycle, repeat
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -67,6 +70,42 @@ def test_doubtful_windowings(how: dict[str, Any], severity: str, what: str) -> N
     assert what in finding.what
     assert finding.where == "stage 1"
     assert str(finding).startswith(f"{severity}: stage 1: ")
+
+
+def generated() -> Iterator[dict[str, Any]]:
+    yield {"at": 0, "k": "a"}
+
+
+@pytest.mark.parametrize(
+    ("items", "severity"),
+    [
+        (generated(), "warning"),
+        (map(str, count()), "warning"),
+        (zip(range(3), count(), strict=False), "warning"),
+        (iter([1, 2]), "note"),
+        (range(3), "note"),
+        ({1, 2}, "note"),
+        (repeat(1, 3), "note"),
+        (repeat(1), "error"),
+        (count(), "error"),
+        (cycle([1]), "error"),
+    ],
+)
+def test_whether_elements_end_is_said_as_far_as_it_is_known(items: Any, severity: str) -> None:
+    found = lw.check(windowed(lw.from_iterable(items, time="value")))
+    assert found[0].severity == severity
+    assert ("whether it ends is not known" in found[0].what) == (severity == "warning")
+    assert ("it may never end" in found[0].what) == (severity == "error")
+    assert not lw.check(windowed(lw.from_iterable(items, time="value", watermark=ASCENDING)))
+
+
+def test_a_reader_of_batches_does_not_say_how_many_there_are() -> None:
+    table = pa.table({"at": [0], "k": ["a"]})
+    (note,) = lw.check(windowed(lw.from_arrow(table, time="at")))
+    assert note.severity == "note"
+    (warning,) = lw.check(windowed(lw.from_arrow(table.to_reader(), time="at")))
+    assert warning.severity == "warning"
+    assert "Give a list or a table if it ends" in warning.mend
 
 
 def test_sources_without_end(tmp_path: Path) -> None:

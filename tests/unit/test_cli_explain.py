@@ -68,6 +68,31 @@ def test_explain_a_scenario(file: Path, scenario: Path, capsys: pytest.CaptureFi
     assert "watermark 12:01:00 < end 12:02:00" in out
 
 
+@pytest.mark.parametrize("command", ["explain", "diagram", "diff"])
+def test_a_scenario_without_the_columns_that_are_read(
+    command: str, file: Path, scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = f"{file}:one"
+    other = [target] if command == "diff" else []
+    assert main([command, target, *other, "--scenario", str(scenario)]) == 2
+    said = capsys.readouterr().err
+    assert "the scenario has no column 'v': the windows and aggregates read column 'v', " in said
+    assert "its elements have column 'value'" in said
+    assert 'add((5, "12:00:26", "A", {\'v\': 5}))' in said
+
+
+def test_elements_of_a_scenario_that_do_not_fit_are_told(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "words.md"
+    made = Scenario(start="12:00").add(("x", "12:00:26", "A"), (2, "12:00:27", "A"))
+    path.write_text(made.to_markdown())
+    assert main(["explain", f"{file}:values", "--scenario", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert "dead letters: 1 of 2 elements of the scenario; the first" in said
+    assert "is wrong_type: value='x' (str) is not one of numbers" in said
+
+
 def test_diff(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", f"{file}:one", f"{file}:one"]) == 0
     assert "no difference: 2 windows" in capsys.readouterr().out

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.io.delivery import Callback, ParquetFolder
+from lowwater.io.delivery import (
+    Callback,
+    JsonLinesFolder,
+    ParquetFolder,
+    PostgresTable,
+    SqliteTable,
+)
+from lowwater.pipeline._targets import check_apart
 
 ROWS = [{"t": 1, "user": "a", "v": 2}]
 
@@ -142,6 +149,73 @@ def test_two_ends_with_one_file_for_what_is_late(tmp_path: Path) -> None:
     panes = totals(typed=True)
     with pytest.raises(lw.InvalidArgument, match="two ends write to"):
         lw.run(panes.write_jsonl(tmp_path / "out"), panes.write_jsonl(tmp_path / "out.jsonl"))
+
+
+def refused(*sinks: Any, durable: bool = True) -> str | None:
+    """Return why sinks of an end each are refused, if they are."""
+    try:
+        check_apart([[sink] for sink in sinks], durable=durable)
+    except lw.InvalidArgument as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_target_within_the_folder_of_another_end(tmp_path: Path, durable: bool) -> None:
+    """Either would write, replace or read what is the other's."""
+    panes = totals(typed=True)
+    options: Any = {"state": tmp_path / "state"} if durable else {}
+    (tmp_path / "link").symlink_to(tmp_path / "out", target_is_directory=True)
+    outer = panes.write_parquet(tmp_path / "out")
+    for path in ("out/x", "out/x/y", "z/../out/x", "link/x"):
+        inner = panes.write_parquet(tmp_path / path)
+        for ends in ((outer, inner), (inner, outer)):
+            with pytest.raises(lw.InvalidArgument, match=r"write to '.*out': '.*x.*' lies within"):
+                lw.run(*ends, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_relative_path_into_the_folder_of_another_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused(ParquetFolder(str(tmp_path / "out")), JsonLinesFolder("out/x"))
+    assert said is not None
+    assert "'out/x' lies within it" in said
+    assert refused(ParquetFolder("out"), ParquetFolder("out-x"), JsonLinesFolder("x/out")) is None
+
+
+@pytest.mark.parametrize("name", [".staging/a", "part-1", "late-x.sqlite", ".lowwater.json"])
+def test_a_database_among_the_files_of_a_folder(name: str) -> None:
+    said = refused(ParquetFolder("out"), SqliteTable(f"out/{name}", "t"))
+    assert said is not None
+    assert "lies within" in said
+    assert refused(ParquetFolder("out"), SqliteTable("out/counts.sqlite", "t")) is None
+
+
+def test_files_of_a_run_among_those_of_another_end() -> None:
+    folder = ParquetFolder("out")
+    assert refused(folder, JsonLinesFolder("out/x.jsonl"), durable=False) is None
+    for inner in ("out/late.jsonl", "out/panes-00000.parquet", "out/errors"):
+        taken = refused(folder, JsonLinesFolder(inner), durable=False)
+        assert (taken is None) == (inner == "out/errors"), taken
+    said = refused(JsonLinesFolder("out"), ParquetFolder("out/x"), durable=False)
+    assert said is not None
+    assert "'out/x' lies within it" in said
+
+
+def test_one_table_for_two_ends() -> None:
+    """The second's deliveries would be skipped: their ids are noted already."""
+    said = refused(SqliteTable("a.sqlite", "t"), SqliteTable("./a.sqlite", "T"))
+    assert said is not None
+    assert "the table 't' in './a.sqlite'" in said
+    assert refused(SqliteTable("a.sqlite", "t"), SqliteTable("a.sqlite", "u")) is None
+    said = refused(PostgresTable("dbname=secret", "t"), PostgresTable("dbname=secret", "t"))
+    assert said is not None
+    assert "secret" not in said
+    said = refused(SqliteTable("out", "t"), ParquetFolder("out"))
+    assert said is not None
+    assert "two ends write to 'out'" in said
 
 
 def test_one_sink_twice(tmp_path: Path) -> None:

@@ -150,6 +150,20 @@ def test_bad_elements_of_a_scenario_are_refused() -> None:
         Scenario().add((1, 2))  # type: ignore[arg-type]  # too short on purpose
 
 
+def test_a_column_that_no_element_has_is_told() -> None:
+    plain = Scenario(start="12:00").add((5, "12:00:26", "A"))
+    with pytest.raises(lw.InvalidArgument, match=r"no column 'gap'.*read columns 'gap', 'value'"):
+        plain.run(lw.Sessions(gap_column="gap"))
+    with pytest.raises(
+        lw.InvalidArgument, match=r"no columns 'amount', 'tax'.*have column 'value'"
+    ):
+        plain.run(lw.FixedWindows("1m"), aggregate={"a": lw.sum("amount"), "b": lw.max("tax")})
+    some = plain.add((6, "12:00:27", "A", {"amount": 7}))
+    (pane,) = some.end().run(lw.FixedWindows("1m"), aggregate=lw.sum("amount")).panes
+    assert pane.value == 7
+    assert not Scenario().end().run(lw.FixedWindows("1m"), aggregate=lw.sum("amount")).panes
+
+
 def test_differences_are_shown_side_by_side() -> None:
     run = PAPER.run(lw.FixedWindows("2m"), trigger=lw.AfterWatermark(), aggregate=lw.sum())
     with pytest.raises(AssertionError) as caught:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import find, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
 import lowwater as lw
 from lowwater.pipeline import Pipeline, Stream
@@ -311,8 +312,6 @@ def test_what_is_not_late_stays_so() -> None:
                 return True
         return False
 
-    from hypothesis.errors import NoSuchExample
-
     with pytest.raises(NoSuchExample):
         find(lws.scenarios(late=False), drops, settings=quick)
     assert drops(find(lws.scenarios(late=True), drops, settings=quick))
@@ -321,6 +320,51 @@ def test_what_is_not_late_stays_so() -> None:
 def test_a_strategy_names_a_field_that_is_not_there() -> None:
     with pytest.raises(lw.InvalidArgument, match="has no size="):
         lws.windowings(size=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: lws.scenarios(keys=[]), r"keys=\[\] \(list\) is not a sequence of at least one"),
+        (lambda: lws.scenarios(keys=4), r"keys=4 \(int\)"),  # type: ignore[arg-type]
+        (lambda: lws.scenarios(max_steps=0), r"max_steps=0 \(int\) is not a whole number of 1"),
+        (lambda: lws.scenarios(values=4), r"values=4 \(int\) is not a strategy.*just\(4\)"),  # type: ignore[arg-type]
+        (lambda: lws.scenarios(values=st.nothing()), r"values is nothing\(\)"),
+        (lambda: lws.scenarios(columns={"gap": 4}), r"columns\['gap'\]=4"),  # type: ignore[dict-item]
+        (lambda: lws.scenarios(columns=4), r"columns=4 \(int\) is not a mapping"),  # type: ignore[arg-type]
+        (lambda: lws.scenarios(disorder="-3s"), "disorder='-3s'"),
+        (lambda: lws.durations(least=5, most=2), r"most=2 \(int\) is not a whole number of 5"),
+        (lambda: lws.durations(least=1.5), r"least=1.5 \(float\)"),  # type: ignore[arg-type]
+        (lambda: lws.timestamps(units=-1), r"units=-1 \(int\) is not a whole number of 0"),
+        (lambda: lws.windows(gap_column=""), "gap_column='' .* is not the name"),
+        (lambda: lws.sessions(gap_column=7), "gap_column=7 .* is not the name"),  # type: ignore[arg-type]
+        (lambda: lws.windows(merging=False, gap_column="g"), "is of sessions, and these merge"),
+        (lambda: lws.triggers(depth=0), r"depth=0 \(int\)"),
+        (lambda: lws.triggers(leaves=3), r"leaves=3 \(int\) is not a strategy"),  # type: ignore[arg-type]
+        (lambda: lws.windowings(windows=3), "windows=3"),  # type: ignore[arg-type]
+        (lambda: lws.windowings(triggers=st.nothing()), r"triggers is nothing\(\)"),
+        (lambda: lws.windowings(accumulation="x"), "accumulation='x'"),
+        (lambda: lws.windowings(allowed_lateness=-1), "allowed_lateness=-1"),
+        (lambda: lws.reorderings(3), r"scenario=3 \(int\) is not a Scenario"),  # type: ignore[arg-type]
+        (lambda: lws.bundlings(3), r"scenario=3 \(int\) is not a Scenario"),  # type: ignore[arg-type]
+    ],
+)
+def test_strategies_of_nothing_are_refused_when_they_are_made(
+    make: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(lw.InvalidArgument, match=said):
+        make()
+
+
+def test_no_disorder_may_be_written_in_any_form() -> None:
+    def is_out_of_order(scenario: Scenario) -> bool:
+        times = [element.time for element in scenario.elements]
+        return times != sorted(times)
+
+    quick = settings(max_examples=50, database=None)
+    for none in (0, "0s"):
+        with pytest.raises(NoSuchExample):
+            find(lws.scenarios(disorder=none, late=False), is_out_of_order, settings=quick)
 
 
 def test_a_timeline_shows_the_late_and_the_watermark() -> None:

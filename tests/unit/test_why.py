@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
 from lowwater.explain import why
+from lowwater.explain.alike import Alike
 from lowwater.testing import Scenario
 
 ROWS: list[dict[str, Any]] = [
@@ -91,6 +96,134 @@ def test_two_branches_are_both_told() -> None:
     assert "stage `b`" not in result.why({"id": 1}, stage="a")
     assert said.lines.count("  its panes went on to `c`") == 2
     assert [stage.inputs for stage in result.trace.stages][-1] == ("a", "b")
+
+
+def hourly(**how: Any) -> lw.Pipeline:
+    stream = lw.from_iterable(ROWS, time="at").filter(lw.col("v") > 0).key_by("k")
+    return stream.window(lw.FixedWindows("1h"), **how).aggregate(n=lw.count()).named("hour")
+
+
+def daily(before: Any) -> lw.Pipeline:
+    return before.key_by("k").window(lw.FixedWindows("1d")).aggregate(n=lw.sum("n")).named("day")
+
+
+def test_panes_are_followed_through_the_stages_behind() -> None:
+    month = daily(hourly()).key_by("k").window(lw.FixedWindows("30d")).aggregate(n=lw.sum("n"))
+    result = month.named("month").collect(trace=True)
+    said = result.why({"id": 1})
+    at = [said.lines.index(line) for line in said if "went on to" in line]
+    assert [said.lines[each] for each in at] == [
+        "  its panes went on to `day`",
+        "  panes of `day` with it went on to `month`",
+    ]
+    assert said.lines[at[0] + 1] == "    element 4 at 12:59:59.999999 on 2000-01-01, key 'a'"
+    assert "it went into window [00:00:00, 2000-01-02 00:00:00)" in said.lines[at[0] + 3]
+    assert said.lines[at[0] + 4].endswith(
+        "ON_TIME #0 of [00:00:00, 2000-01-02 00:00:00) shows it: 4"
+    )
+    assert said.lines[-1].endswith("shows it: 4")
+    stages = result.trace.stages
+    assert said.elements == tuple(stage.elements[0] for stage in stages)
+    assert said.panes == tuple(stage.panes[0] for stage in stages)
+    assert stages[1].elements[0].pane == ("hour", 0)
+    assert stages[1].elements[0].origins == ()
+    assert "    " not in str(result.why({"id": 1}, stage="hour"))
+
+
+def test_what_is_told_of_as_the_pane_of_another_is_not_told_again() -> None:
+    result = daily(hourly()).collect(trace=True)
+    said = result.why({"k": "a"})
+    assert len(said.elements) == len({id(element) for element in said.elements}) == 5
+    assert sum("came to stage `day`" in line for line in said) == 4  # below each that is in it
+
+
+def test_panes_that_are_taken_back_are_followed_too() -> None:
+    early = lw.AfterWatermark(early=lw.AfterCount(1))
+    before = hourly(trigger=early, accumulation="retracting")
+    result = daily(before).collect(trace=True, bundle_size=1)
+    came = [one for one in result.why({"id": 1}).elements[1:] if one.key == "a"]
+    assert [(one.values["n"], one.retract) for one in came] == [
+        (1, False), (1, True), (2, False), (2, True), (3, False), (3, True), (4, False), (4, True),
+        (4, False),
+    ]  # fmt: skip
+    assert "    taken back: element 1" in result.why({"id": 1})
+    hour, day = result.trace.stages
+    for one in day.elements:
+        assert one.pane is not None
+        pane = hour.panes[one.pane[1]]
+        assert (pane.key, pane.values["n"], pane.kind == "retract") == (
+            one.key, one.values["n"], one.retract,
+        )  # fmt: skip
+
+
+def test_what_becomes_of_panes_between_stages_is_said() -> None:
+    dropped = daily(hourly().filter(lw.col("n") > 100)).collect(trace=True)
+    assert dropped.why({"id": 1}).lines[-1] == "    no step has kept them"
+
+    def twice(batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch, batch])
+
+    doubled = daily(hourly().map_batches(twice)).collect(trace=True)
+    assert doubled.why({"id": 1}).lines[-1] == "    which of its elements they are is not known"
+
+
+class Counted(tuple[Any, ...]):
+    """Elements that count how often they are all looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Counted.looks += 1
+        return super().__iter__()
+
+
+def test_elements_are_looked_at_as_often_for_one_match_as_for_many() -> None:
+    rows = [{"id": at, "k": "a", "at": at, "v": [at]} for at in range(200)]
+    stream = lw.from_iterable(rows, time="at").key_by("k")
+    trace = stream.window(lw.FixedWindows("1s")).aggregate(n=lw.count()).collect(trace=True).trace
+    stage = replace(trace.stages[0], elements=Counted(trace.stages[0].elements))
+    trace = replace(trace, stages=(stage,))
+    looks = []
+    for meant in ({"id": 7}, {"k": "a"}):
+        before = Counted.looks
+        why(trace, meant)
+        looks.append(Counted.looks - before)
+    assert looks[0] == looks[1]
+
+
+class Value:
+    """A value that counts what it is compared with, and may refuse to be hashed."""
+
+    compared = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        Value.compared += 1
+        return isinstance(other, Value) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+
+def test_dead_letters_are_not_compared_with_every_record() -> None:
+    alike = Alike(({"v": [Value(at)]}, at) for at in range(500))
+    assert [alike.of({"v": [Value(at)]}) for at in range(500)] == [[at] for at in range(500)]
+    assert Value.compared < 5_000
+
+
+def test_values_that_cannot_be_hashed_are_found() -> None:
+    array = np.arange(3)
+    values = [{"v": [1]}, [array], {1, 2}, bytearray(b"x"), (1, 2), [1, 2], array, {"v": array}]
+    alike = Alike((value, at) for at, value in enumerate(values))
+    for at in (0, 2, 3, 4, 5, 6, 7):
+        assert alike.of(values[at]) == [at]
+    assert alike.of({"v": [2]}) == []
+    rows = [{"k": None, "at": 1, "v": [at]} for at in range(3)]
+    stream = lw.from_iterable(rows, time="at").key_by("k").window(lw.FixedWindows("1s"))
+    said = stream.aggregate(n=lw.count()).collect(trace=True).why(lambda record: True)
+    assert sum("became a dead letter" in line for line in said) == len(said.lines) == 3
 
 
 def test_tracing_changes_nothing(result: lw.Result) -> None:

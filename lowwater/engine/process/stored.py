@@ -111,21 +111,34 @@ class StoredProcess:
             record = decode(data)
             check_record(record, self._definition, placing)
             facts: dict[str, int] = record["facts"]
-            self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
-            self._load_scopes(store, record)
-            self._load_cells(store, record)
-            self._load_timers(store, facts["turn"])
-            found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
-            known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
-            was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
-            if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
-                raise damaged(_WHAT, "parts of it are missing")
+            self.fill(store, record)
             if placing is not None:
                 placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
                 for scope, born in self._scopes.born.items():
                     end = self._scopes.place(scope)[2]
                     self._timers.expire_at(placing.expires(end), born, scope)
             return facts
+
+    def fill(self, store: StateStore, record: dict[str, Any]) -> None:
+        """Fill the state from a store, and see that all of it is there.
+
+        Args:
+            store: The store.
+            record: The facts, checked.
+
+        Raises:
+            StateError: What is stored is damaged.
+        """
+        facts = record["facts"]
+        self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
+        self._load_scopes(store, record)
+        self._load_cells(store, record)
+        self._load_timers(store, facts["turn"])
+        found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
+        known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
+        was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
+        if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
+            raise damaged(_WHAT, "parts of it are missing")
 
     def _write_keys(self, batch: Batch) -> None:
         scopes = self._scopes
@@ -230,12 +243,11 @@ class StoredProcess:
                 self._timers.put(scope, slot, setting)
 
 
-def check_record(record: Any, definition: Definition, placing: Placing | None) -> None:
-    """Check the stored facts of a process against the process that is to go on.
+def check_facts(record: Any) -> None:
+    """Check the stored facts of a process, whatever the process.
 
     Raises:
-        StateError: They are damaged, of another layout, or of a process with other cells, timers
-            or windows.
+        StateError: They are damaged, or of another layout.
     """
     if record["layout"] != LAYOUT:
         raise StateError(
@@ -246,6 +258,16 @@ def check_record(record: Any, definition: Definition, placing: Placing | None) -
     for name, fact in {**{name: facts.get(name) for name in _EVERY}, **facts}.items():
         if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
             raise damaged(_WHAT, f"{name} is {fact!r}")
+
+
+def check_record(record: Any, definition: Definition, placing: Placing | None) -> None:
+    """Check the stored facts of a process against the process that is to go on.
+
+    Raises:
+        StateError: They are damaged, of another layout, or of a process with other cells, timers
+            or windows.
+    """
+    check_facts(record)
     now = declared(definition.cells, definition.timers)
     for each in record["declared"]:
         if each not in now:

@@ -91,15 +91,28 @@ class StoredColumns:
             record = decode(data)
             check_record(record, self._definition, self._placing)
             facts: dict[str, int] = record["facts"]
-            state, placing = self._state, self._placing
-            state.births = facts["births"]
-            state.keys, ids, _ = self._keys.load(store, record["keys"], facts["keys"])
-            rows = self._journal.load(store, record["table"], facts["rows"])["rows"]
-            self._check(rows, ids, facts)
-            state.rebuild(rows)
-            if placing is not None:
+            rows = self.fill(store, record)
+            self._state.rebuild(rows)
+            if (placing := self._placing) is not None:
                 placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
             return facts, rows
+
+    def fill(self, store: StateStore, record: dict[str, Any]) -> Int64Array:
+        """Fill the state from a store, see that all of it is there, and return the rows.
+
+        Args:
+            store: The store.
+            record: The facts, checked.
+
+        Raises:
+            StateError: What is stored is damaged.
+        """
+        state, facts = self._state, record["facts"]
+        state.births = facts["births"]
+        state.keys, ids, _ = self._keys.load(store, record["keys"], facts["keys"])
+        rows = self._journal.load(store, record["table"], facts["rows"])["rows"]
+        self._check(rows, ids, facts)
+        return rows
 
     def _check(self, rows: Int64Array, ids: Int64Array, facts: dict[str, Any]) -> None:
         state, table = self._state, self._state.table

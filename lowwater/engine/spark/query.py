@@ -59,7 +59,7 @@ def panes_on_spark(
         spark: The session.
         plan: The stage.
         options: How to run it.
-        clock: What its source was given as ``clock=``.
+        clock: What its source, which is one, was given as ``clock=``.
 
     Raises:
         InvalidArgument: A column is not there, or its name is taken.
