@@ -137,7 +137,7 @@ def _without_watermark(read: Read, where: str) -> Finding:
             "not known, and if it does not, no window is ever complete"
         )
         mend = 'Give a list or a table if it ends, else a watermark, as in BoundedDisorder("10s")'
-        return Finding("warning", what, where, mend)
+        return Finding("note", what, where, mend)
     mend = "That is right for a batch; give watermark= to have results as they are complete"
     return Finding("note", what, where, mend)
 
