@@ -2,8 +2,9 @@
 
 Each query runs in a driver of its own over the same files, a file per micro-batch, into Spark's
 ``noop`` sink, on ``local[2]`` with the settings that :func:`lowwater.engine.spark.recommended`
-gives, whichever query it is. A figure is the median of the batches behind the first ones, which
-warm the JVM up. Queries run in turn, ``--rounds`` times; a ratio is the median of the rounds'.
+gives, whichever query it is. A figure is the median of the batches behind the first ones, in which
+the JVM still compiles what it runs. Queries run in turn, ``--rounds`` times; a ratio is the median
+of the rounds'. As windows pile up there is no such median, so a small run goes before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any, final
 from benchmarks.spark_events import batches_folder, growing_folder
 
 _DATA = Path(__file__).parent / ".data"
-_WARM_UP = 3
 _FIXED, _SESSIONS = "lowwater-fixed", "lowwater-sessions"
 _TARGETS: list[tuple[str, str, float | None]] = [
     (_FIXED, "spark-fixed", 1.2),
@@ -54,13 +54,30 @@ class Timing:
 
 
 def measured(
-    query: str, folder: Path, most_seconds: float, options: dict[str, Any]
+    query: str,
+    folder: Path,
+    most_seconds: float,
+    options: dict[str, Any],
+    *,
+    warm_up: int = 0,
+    before: Path | None = None,
 ) -> Timing | str:
-    """Run a query in a driver of its own; return its timing, or why there is none."""
+    """Run a query in a driver of its own; return its timing, or why there is none.
+
+    Args:
+        query: Which.
+        folder: Its files, one for each batch.
+        most_seconds: About how long.
+        options: Of ``to_spark``.
+        warm_up: How many of the first batches do not count.
+        before: Files that the query runs over first.
+    """
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.spark_queries", query, str(folder)]
     command += ["--most-seconds", str(most_seconds)]
     if query.startswith("lowwater"):
         command += ["--options", json.dumps(options)]
+    if before is not None:
+        command += ["--before", str(before)]
     done = subprocess.run(
         command,
         capture_output=True,
@@ -75,8 +92,8 @@ def measured(
     found = json.loads(done.stdout.strip().rpartition("\n")[2])
     if not found["batches"]:
         return f"no batch within {4 * most_seconds:.0f} s"
-    warm = len(found["batches"]) > _WARM_UP
-    first = _WARM_UP if warm else len(found["batches"]) - 1
+    warm = len(found["batches"]) > warm_up
+    first = warm_up if warm else len(found["batches"]) - 1
     return Timing(found["batches"][first:], found["add_batch"][first:], warm)
 
 
@@ -89,7 +106,7 @@ def report_speed(rows: int, keys: int, args: argparse.Namespace) -> None:
     timings: dict[str, list[Timing]] = {query: [] for query in queries}
     for number in range(args.rounds):
         for query in queries:
-            timing = measured(query, folder, args.most_seconds, args.options)
+            timing = measured(query, folder, args.most_seconds, args.options, warm_up=args.warm_up)
             if isinstance(timing, str):
                 print(f"| {query} | {timing} | | |", flush=True)
                 continue
@@ -117,19 +134,20 @@ def report_growth(rows: int, args: argparse.Namespace) -> None:
     """Print what a batch takes as windows stay open."""
     count = args.open // rows + 1
     folder = growing_folder(rows, count, _DATA)
+    before = growing_folder(rows // 25, args.warm_up, _DATA)
     print(f"\n{rows:,} new windows a batch; s a batch\n")
     print("| query | " + " | ".join(f"{rows * at:,}" for at in range(1, count)) + " |")
     print("|---|" + "---|" * (count - 1))
     ways: list[tuple[str, dict[str, Any]]] = [("spark-growing", {})]
     ways += [("lowwater-growing", {**args.options, **way}) for way in args.ways]
     for query, options in ways:
-        timing = measured(query, folder, 10 * args.most_seconds, options)
+        timing = measured(query, folder, 5 * args.most_seconds, options, before=before)
         name = f"{query} {json.dumps(options) if options else ''}".strip()
         if isinstance(timing, str):
             print(f"| {name} | {timing} |", flush=True)
             continue
-        # Batch n begins with n * rows open windows; the first ones are the JVM's.
-        cells = ["" for _ in range(_WARM_UP - 1)] + [f"{each:.2f}" for each in timing.seconds]
+        # Batch n, counted from 0, begins with n * rows open windows.
+        cells = [f"{each:.2f}" for each in timing.seconds[1:]]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -138,11 +156,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=[250_000])
     parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000])
-    parser.add_argument("--batches", type=int, default=8, help="files, the first three to warm up")
+    parser.add_argument("--batches", type=int, default=40, help="files, one for each batch")
+    parser.add_argument("--warm-up", type=int, default=20, help="batches that do not count")
     parser.add_argument("--rounds", type=int, default=1, help="how often each query runs")
     parser.add_argument("--open", type=int, default=2_000_000, help="open windows, 0 for none")
     parser.add_argument("--growth-rows", type=int, default=250_000, help="rows a batch, for those")
-    parser.add_argument("--most-seconds", type=float, default=60, help="per query, about")
+    parser.add_argument("--most-seconds", type=float, default=120, help="per query, about")
     parser.add_argument("--only", nargs="+", choices=_ORDER, help="queries")
     parser.add_argument("--options", type=json.loads, default={}, help="of to_spark, as JSON")
     parser.add_argument(
@@ -159,6 +178,7 @@ def main() -> None:
         args.rows = [*args.rows, 1_000_000]
     if args.quick:
         args.rows, args.keys, args.batches = [20_000], [1_000], 5
+        args.warm_up = 3
         args.growth_rows, args.open = 20_000, 80_000
     for rows in args.rows:
         for keys in args.keys:
