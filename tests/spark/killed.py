@@ -2,8 +2,9 @@
 
 ``python -m tests.spark.killed FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb`` and HOW
 is ``none``, ``before:N`` or ``after:N`` (the driver dies around the N-th time that state is saved),
-``worker:N`` (a Python worker dies in the user's function as it is called for the N-th time) or
-``raise:N`` (that function fails). It says ``started`` when the query runs.
+``worker:N`` (a Python worker dies in the user's function as it is called for the N-th time),
+``raise:N`` (that function fails) or ``executor:N`` (the executor that it runs in dies: one of two,
+each a process of its own). It says ``started`` when the query runs.
 """
 
 from __future__ import annotations
@@ -95,10 +96,12 @@ class Tripping:
         return 0
 
     def add_input(self, accumulator: int, value: int) -> int:
-        if self.how in {"worker", "raise"} and self.counter.is_at(self.number):
-            if self.how == "worker":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise RuntimeError("once only")
+        if self.how in {"worker", "raise", "executor"} and self.counter.is_at(self.number):
+            if self.how == "raise":
+                raise RuntimeError("once only")
+            victim = os.getpid() if self.how == "worker" else _executor()
+            self.counter.path.with_suffix(".struck").touch()
+            os.kill(victim, signal.SIGKILL)
         return accumulator + 1
 
     def merge_accumulators(self, accumulators: Iterable[int]) -> int:
@@ -106,6 +109,15 @@ class Tripping:
 
     def extract_output(self, accumulator: int) -> int:
         return accumulator
+
+
+def _executor() -> int:
+    """Return the process of the executor that this worker of its daemon belongs to."""
+    daemon = Path(f"/proc/{os.getppid()}")
+    assert b"pyspark.daemon" in (daemon / "cmdline").read_bytes()
+    executor = int((daemon / "stat").read_text().rpartition(")")[2].split()[1])
+    assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    return executor
 
 
 def main() -> None:
@@ -146,7 +158,8 @@ def main() -> None:
         )
     )
     panes = pipeline.to_spark(
-        _session(folder), state=keeper, key_groups=2, files_per_batch=1, drain=True,
+        _session(folder, "local-cluster[2,1,700]" if kind == "executor" else "local[2,4]"),
+        state=keeper, key_groups=2, files_per_batch=1, drain=True,
         outputs="all", types={"called": "bigint"},
     )  # fmt: skip
     query = (
@@ -160,15 +173,18 @@ def main() -> None:
     query.awaitTermination()
 
 
-def _session(folder: Path) -> SparkSession:
+def _session(folder: Path, master: str) -> SparkSession:
     builder = (
-        SparkSession.builder.master("local[2,4]")  # a task may fail three times
+        SparkSession.builder.master(master)  # a task may fail three times
         .appName("lowwater kills")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "700m")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", FAST)
+        .config("spark.executor.extraJavaOptions", FAST)
+        .config("spark.executor.memory", "700m")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))

@@ -109,15 +109,24 @@ def test_killed_at_any_instant(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["worker:100", "raise:150"])
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [
+        ("worker:100", "rocksdb"),
+        ("raise:150", "rocksdb"),
+        ("executor:200", "rocksdb"),
+        ("executor:250", "inline"),
+    ],
+)
 def test_a_task_is_tried_again(
-    how: str, events: Path, tmp_path: Path, uninterrupted: tuple[list[str], float]
+    how: str, state: str, events: Path, tmp_path: Path, uninterrupted: tuple[list[str], float]
 ) -> None:
-    """A Python worker dies in the midst of a micro-batch; a task fails: once each."""
+    """A Python worker or an executor dies amid a micro-batch; a task fails: once each."""
     folder = _folder(events, tmp_path)
-    assert _run(folder, "rocksdb", how).code == 0
-    calls = (folder / how.replace(":", "-")).stat().st_size
-    assert calls > int(how.partition(":")[2])
+    assert _run(folder, state, how).code == 0
+    counter = folder / how.replace(":", "-")
+    assert counter.stat().st_size > int(how.partition(":")[2])
+    assert counter.with_suffix(".struck").exists() == (not how.startswith("raise"))
     assert _output(folder) == uninterrupted[0]
 
 
