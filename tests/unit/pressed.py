@@ -67,7 +67,7 @@ class Told:
 
     Args:
         number: Its number.
-        watch: Told of each batch.
+        watch: Told of each batch; ``None``: nobody is.
         count: How many batches it has.
         rows: How many rows each has.
         ahead: How far its event times are ahead, in seconds.
@@ -75,7 +75,7 @@ class Told:
     """
 
     number: int
-    watch: Watch
+    watch: Watch | None
     count: int
     rows: int = 2
     ahead: int = 0
@@ -95,7 +95,8 @@ class Told:
             for batch in range(begin, self.count):
                 rows = np.arange(self.rows)
                 own = (self.number * self.count + batch) * self.rows + rows
-                self.watch.reads(self.number, own.tolist())
+                if self.watch is not None:
+                    self.watch.reads(self.number, own.tolist())
                 at = (batch + self.ahead) * SECOND + rows
                 made = {"at": at, "key": own, "v": np.ones(self.rows, dtype=np.int64)}
                 columns = {name: Column(column) for name, column in made.items()}
@@ -103,7 +104,8 @@ class Told:
                 for _ in range(self.rests):
                     yield Records({}, 0, rest_seconds=1_000.0), {"batch": batch + 1}
         finally:
-            self.watch.closed.append(self.number)
+            if self.watch is not None:
+                self.watch.closed.append(self.number)
 
     def stream(self) -> Stream:
         """Return its records as a stream."""
