@@ -9,16 +9,19 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import lowwater as lw
-from lowwater.engine import _window_state
+from lowwater.engine import _window_state, steps
 from lowwater.engine.graph import Graph
 from lowwater.engine.process import column_state
+from lowwater.engine.tagged import panes_to_table
+from lowwater.io.delivery import sidecars
+from lowwater.io.delivery.sidecars import rows_of
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.processed import Processed
 from lowwater.pipeline.running import Outcomes
@@ -27,7 +30,7 @@ from tests.unit.pressed import SECOND, Told, branched, passed, summed
 BATCHES = 10
 ROWS = 20
 SLACK = 32 * 1024
-"""Bytes by which Python's own books differ from run to run; a batch left behind takes 1 000, and there are 70 between."""
+"""Bytes by which Python's own books grow; the 70 batches between would be twice this."""
 
 
 def source(number: int, batches: int, **options: Any) -> lw.Stream:
@@ -97,7 +100,7 @@ def few_keys_are_kept() -> Iterator[None]:
 def run(name: str, batches: int, look: Callable[[Outcomes], None]) -> Outcomes:
     """Run a graph, and look at it behind each turn."""
     ends = GRAPHS[name](batches)
-    outcomes = Outcomes(
+    outcomes: Outcomes = Outcomes(
         tuple(end._stage for end in ends),
         {
             "progress": lambda _: look(outcomes),
@@ -155,3 +158,59 @@ def test_rows_are_those_of_open_windows_and_nothing_waits_between_turns(name: st
         return max(rows)
 
     assert most(10 * BATCHES) == most(2 * BATCHES)
+
+
+# ----------------------------------------------------------------- what comes out all at one moment
+
+WIDE = [
+    {"at": n, "key": f"k{n}", "v": None if n % 5 == 0 else n, "w": [n, str(n)], "x": n % 3 == 0}
+    for n in range(20)
+]
+
+
+def wide(rows: list[dict[str, Any]]) -> Pipeline:
+    """Return panes of values of several kinds, all of which come at the end of the input."""
+    return (
+        lw.from_iterable(rows, time="at", clock=lw.ManualClock(0))
+        .key_by("key", "x")
+        .window(lw.FixedWindows("1h"))
+        .aggregate(least=lw.min("v"), mean=lw.mean("v"), every=lw.collect("w"), n=lw.count())
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 100])
+def test_panes_made_a_few_at_a_time_are_the_same(size: int, tmp_path: Path) -> None:
+    (batch,) = wide(WIDE).run_batches()
+    wide(WIDE).write_jsonl(tmp_path / "whole.jsonl").run()
+    with (
+        mock.patch.object(steps, "PANES_AT_ONCE", size),
+        mock.patch.object(sidecars, "ROWS_AT_ONCE", size),
+    ):
+        assert list(batch) == batch.to_panes()
+        assert len(batch) == len(WIDE)
+        wide(WIDE).write_jsonl(tmp_path / "parts.jsonl").run()
+    assert (tmp_path / "parts.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+@pytest.mark.parametrize("how", ["panes", "jsonl"])
+def test_what_comes_at_once_is_made_into_python_values_bit_by_bit(how: str) -> None:
+    """So a sink takes a fraction of what the Python values of all would."""
+    (batch,) = wide([{**WIDE[1], "key": n} for n in range(30_000)]).run_batches()
+    table = panes_to_table(batch, ("key", "x"))
+
+    def take() -> Iterator[Any]:
+        return iter(batch) if how == "panes" else rows_of(table)
+
+    tracemalloc.start()
+    try:
+        every = list(take())
+        whole, _ = tracemalloc.get_traced_memory()
+        del every
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in take():
+            pass
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most - before < 0.75 * whole
