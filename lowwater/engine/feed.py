@@ -229,6 +229,12 @@ class Feed:
             self._iterator = self._batches()
         return next(self._iterator, None)
 
+    def close(self) -> None:
+        """Have the source let go of files and connections; it is not read any more."""
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
     def begin(self, *, fresh: bool) -> None:
         """Note that a batch is to be taken: a ``fresh`` one, or one that a restart came in."""
         if fresh:

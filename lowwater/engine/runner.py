@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeAlias, final
 
 from lowwater.engine.clocks import ClockLike
@@ -198,8 +199,14 @@ class LocalRun:
             low.leave(name, [] if hold is None else [hold])
         return low.report(self._clock)
 
-    def __iter__(self) -> Iterator[Outcome]:
-        """Run, and yield what comes out as soon as it does."""
+    def __iter__(self) -> Generator[Outcome, None, None]:
+        """Run, and yield what comes out as soon as it does; once closed, sources are let go of."""
+        with ExitStack() as closing:
+            for feed in self._feeds:
+                closing.callback(feed.close)
+            yield from self._outcomes()
+
+    def _outcomes(self) -> Iterator[Outcome]:
         began = time.perf_counter()
         if self._ended:
             return

@@ -18,6 +18,9 @@ TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
 KINDS: tuple[Kind, ...] = ("insert", "retract")
 REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed")
 
+PANES_AT_ONCE = 4096
+"""Of how many panes Python values are made at a time: they take many times what columns take."""
+
 EARLY, ON_TIME, LATE = range(3)
 INSERT, RETRACT = range(2)
 EXPIRED, CLOSED, UNWINDOWED = range(3)
@@ -132,7 +135,8 @@ class PaneBatch:
         return len(self.start)
 
     def __iter__(self) -> Iterator[Pane]:
-        return iter(self.to_panes())
+        for start in range(0, len(self), PANES_AT_ONCE):
+            yield from self.slice(start, start + PANES_AT_ONCE).to_panes()
 
     def take(self, rows: Int64Array) -> PaneBatch:
         """Return the panes at ``rows``, in that order."""
@@ -150,6 +154,24 @@ class PaneBatch:
             self.timestamp[rows],
             self.emitted_at[rows],
             self.watermark[rows],
+        )
+
+    def slice(self, start: int, stop: int) -> PaneBatch:
+        """Return the panes from ``start`` up to ``stop``, without copying."""
+        return PaneBatch(
+            tuple(key.slice(start, stop) for key in self.keys),
+            self.start[start:stop],
+            self.end[start:stop],
+            {name: column.slice(start, stop) for name, column in self.values.items()},
+            self.timing[start:stop],
+            self.index[start:stop],
+            self.on_time_index[start:stop],
+            self.is_first[start:stop],
+            self.is_last[start:stop],
+            self.kind[start:stop],
+            self.timestamp[start:stop],
+            self.emitted_at[start:stop],
+            self.watermark[start:stop],
         )
 
     @classmethod

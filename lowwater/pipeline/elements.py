@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -122,8 +123,7 @@ class Elements(Traced, Iterator[Element]):
 
     def __init__(self, outcomes: Outcomes, output: str) -> None:
         self._outcomes = outcomes
-        self._output = output
-        self._elements = self._each()
+        self._elements = _emitted(outcomes, output)
 
     def __repr__(self) -> str:
         return f"<elements of a run, {self.metrics.events} events so far>"
@@ -147,10 +147,12 @@ class Elements(Traced, Iterator[Element]):
     def __next__(self) -> Element:
         return next(self._elements)
 
-    def _each(self) -> Iterator[Element]:
-        for outcome in self._outcomes:
-            if self._output in outcome.emitted:
-                yield from _elements(outcome.emitted[self._output], self._output)
+
+def _emitted(outcomes: Outcomes, output: str) -> Iterator[Element]:
+    with closing(iter(outcomes)) as found:
+        for outcome in found:
+            if output in outcome.emitted:
+                yield from _elements(outcome.emitted[output], output)
 
 
 def _elements(emitted: Emitted, output: str) -> Iterator[Element]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias, Unpack, final
 
@@ -189,8 +190,9 @@ def _run_in_memory(ends: Sequence[Ending], options: RunOptions) -> Metrics:
                 )
             opened.append((end._end, end._open()))
         homes = _homes(outcomes, ends)
-        for outcome in outcomes:
-            _write(outcome, opened, homes, outcomes)
+        with closing(iter(outcomes)) as found:
+            for outcome in found:
+                _write(outcome, opened, homes, outcomes)
         complete = True
     finally:
         for _, sink in opened:
@@ -248,8 +250,9 @@ def _run_durably(
         outcomes.bundle_size,
         budget,
     )
-    for _ in run.deliveries(iter(outcomes)):
-        pass
+    with closing(iter(outcomes)) as found:
+        for _ in run.deliveries(found):
+            pass
     return run.metrics
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
 
 import pyarrow as pa
@@ -120,16 +121,17 @@ class Outcomes:
             )
         return self._recorder.trace()
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Generator[Outcome, None, None]:
         try:
-            for outcome in self._run:
-                if self._on_dead_letter is not None:
-                    for error in outcome.errors:
-                        self._on_dead_letter(error)
-                if self._on_late is not None and outcome.late is not None:
-                    for late in outcome.late.to_records():
-                        self._on_late(late)
-                yield outcome
+            with closing(iter(self._run)) as outcomes:
+                for outcome in outcomes:
+                    if self._on_dead_letter is not None:
+                        for error in outcome.errors:
+                            self._on_dead_letter(error)
+                    if self._on_late is not None and outcome.late is not None:
+                        for late in outcome.late.to_records():
+                            self._on_late(late)
+                    yield outcome
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()
         finally:
@@ -144,7 +146,7 @@ class Panes(Traced, Iterator[Pane]):
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
         self._outcomes = outcomes
         self._keys = keys
-        self._panes = self._each()
+        self._panes = _panes(outcomes)
 
     def __repr__(self) -> str:
         return f"<panes of a run, {self.metrics.events} events so far>"
@@ -168,11 +170,6 @@ class Panes(Traced, Iterator[Pane]):
     def __next__(self) -> Pane:
         return next(self._panes)
 
-    def _each(self) -> Iterator[Pane]:
-        for outcome in self._outcomes:
-            if outcome.panes is not None:
-                yield from outcome.panes
-
 
 @final
 class PaneBatches(Traced, Iterator[PaneBatch]):
@@ -181,7 +178,7 @@ class PaneBatches(Traced, Iterator[PaneBatch]):
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
         self._outcomes = outcomes
         self._keys = keys
-        self._batches = self._each()
+        self._batches = _batches(outcomes)
 
     def __repr__(self) -> str:
         return f"<batches of panes of a run, {self.metrics.events} events so far>"
@@ -209,8 +206,16 @@ class PaneBatches(Traced, Iterator[PaneBatch]):
         """Give the remaining batches as Arrow batches instead."""
         return (panes_to_arrow(batch, self._keys) for batch in self)
 
-    def _each(self) -> Iterator[PaneBatch]:
-        for outcome in self._outcomes:
+
+# Not methods: what holds nothing of the run's holder ends with it, and then sources are closed.
+def _panes(outcomes: Outcomes) -> Iterator[Pane]:
+    for batch in _batches(outcomes):
+        yield from batch
+
+
+def _batches(outcomes: Outcomes) -> Iterator[PaneBatch]:
+    with closing(iter(outcomes)) as found:
+        for outcome in found:
             if outcome.panes is not None:
                 yield outcome.panes
 

@@ -51,6 +51,21 @@ def test_a_low_watermark_never_goes_back(case: Drawn) -> None:
         before = now
 
 
+@given(drawn())
+@EXAMPLES
+def test_nothing_waits_between_turns_and_nothing_is_left_at_the_end(case: Drawn) -> None:
+    """S-O7: so what is in memory is what the stages hold, and that goes."""
+
+    def look(_: lw.Metrics) -> None:
+        assert not any(stage._waiting or stage._given for stage in outcomes.local._stages)
+
+    outcomes = outcomes_of(case, progress=look)
+    list(outcomes)
+    assert [stage.operator.state_rows for stage in outcomes.local._stages] == [0] * len(
+        outcomes.local._stages
+    )
+
+
 def shown(outcomes: list[Outcome]) -> list[Any]:
     """Return what came out, as plain values."""
     return [

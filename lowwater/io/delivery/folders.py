@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,7 +102,9 @@ def _sidecars(delivery: Delivery) -> dict[str, bytes]:
 
 
 def _to_lines(table: pa.Table) -> bytes:
-    return "".join(f"{json_text(row)}\n" for row in rows_of(table)).encode()
+    lines = io.BytesIO()
+    lines.writelines(f"{json_text(row)}\n".encode() for row in rows_of(table))
+    return lines.getvalue()
 
 
 def _to_parquet(panes: pa.Table) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,9 @@ import pyarrow as pa
 from lowwater.engine.panes import ErrorRecord, LateRecord
 from lowwater.engine.tagged import JSON, encoding_of, tag, to_values
 from lowwater.io.sinks import error_to_json, late_to_json, to_json
+
+ROWS_AT_ONCE = 16_384
+"""Of how many rows Python values are made at a time: they take many times what a table takes."""
 
 _ANYTHING = tag(pa.field("", pa.string()), JSON)
 _LATE = pa.schema(
@@ -47,14 +50,17 @@ def errors_to_table(records: Iterable[ErrorRecord]) -> pa.Table:
     return _table(map(error_to_json, records), _ERRORS)
 
 
-def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows as JSON takes them."""
+def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows as JSON takes them."""
     names = table.schema.names
-    columns = [
-        _instants(column) if pa.types.is_timestamp(field.type) else to_values(field, column)
-        for field, column in zip(table.schema, table.columns, strict=True)
-    ]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    for start in range(0, table.num_rows, ROWS_AT_ONCE):
+        part = table.slice(start, ROWS_AT_ONCE)
+        columns = [
+            _instants(column) if pa.types.is_timestamp(field.type) else to_values(field, column)
+            for field, column in zip(part.schema, part.columns, strict=True)
+        ]
+        for row in zip(*columns, strict=True):
+            yield dict(zip(names, row, strict=True))
 
 
 def json_text(value: Any) -> str:
