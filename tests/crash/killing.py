@@ -1,0 +1,151 @@
+"""Kills a pipeline again and again, and compares what it gives in the end."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from tests.crash.standing import Standing, standing
+from tests.crash.written import Files, Written, files, written
+
+ROOT = Path(__file__).parents[2]
+POINTS = (
+    "before the write",
+    "after the write",
+    "before publishing",
+    "between sinks",
+    "before forgetting",
+)
+_MOST_PER_PIPELINE = 6
+_PATIENCE_S = 300.0  # a run takes a few; one that hangs is not waited for
+_DEATHS = {"alarm": -signal.SIGALRM, "point": -signal.SIGKILL}
+
+
+@final
+@dataclass
+class Campaign:
+    """A pipeline that is killed in one folder after another, and has to give the same in each.
+
+    Args:
+        child: The module that runs it: see :mod:`tests.crash.child`.
+        sources: A folder with what it reads.
+        place: Where its folders go.
+
+    Every third pipeline keeps its windows in memory: its deliveries are those of a run that is
+    not killed, file by file. The others spare memory at every other start; then commits, and
+    deliveries with them, may be cut otherwise, and what they hold is compared.
+
+    Attributes:
+        wanted: What it gives if it is not killed.
+        wanted_files: The files of it.
+        kills: How often it was killed.
+        starts: How often it was started again.
+        pipelines: In how many folders it was.
+    """
+
+    child: str
+    sources: Path
+    place: Path
+    wanted: Written = field(init=False)
+    wanted_files: Files = field(init=False)
+    kills: int = field(default=0, init=False)
+    starts: int = field(default=0, init=False)
+    pipelines: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        whole = self._folder("whole")
+        assert not self._is_killed(whole, "none")
+        self.wanted, self.wanted_files = written(whole), files(whole)
+        self._seconds = _seconds(whole)
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.starts} restarts, {self.pipelines} pipelines"
+
+    def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
+        """Kill one pipeline at each point, passed for that time; return how often it died."""
+        before = self.kills
+        self._run_killed(iter([f"point:{name}:{count}" for name, count in deaths]))
+        return self.kills - before
+
+    def kill_at_random(self, kills: int, *, seed: int) -> None:
+        """Kill pipelines until they have died so often, at instants and points that chance says.
+
+        Only deaths count: an instant may come after the end, where what is left takes less.
+        """
+        chance = random.Random(seed)
+        wanted = self.kills + kills
+        while self.kills < wanted:
+            self._run_killed(self._at_random(chance, wanted))
+
+    def _at_random(self, chance: random.Random, wanted: int) -> Iterator[str]:
+        """Yield how to die next, for one pipeline."""
+        for _ in range(_MOST_PER_PIPELINE):
+            if self.kills == wanted:
+                return
+            # What is left takes ever less.
+            how = f"alarm:{int(chance.uniform(0.01, 0.8) * self._seconds * 1e6)}"
+            if chance.random() < 0.2:
+                how = f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
+            yield how
+
+    def _run_killed(self, deaths: Iterator[str]) -> None:
+        """Run in a folder of its own until it outlives a death or none is left; compare then."""
+        self.pipelines += 1
+        folder = self._folder(str(self.pipelines))
+        spares = self.pipelines % 3 != 1
+        stood: Standing = {}
+        died = 0
+        for how in deaths:
+            is_killed = self._is_killed(folder, how, cold=spares and died % 2 == 0)
+            stood = _gone_on(folder, stood)
+            if not is_killed:
+                break
+            died += 1
+            self.kills += 1
+        if not died:
+            self._seconds = _seconds(folder)  # the machine has become faster
+        self.starts += died
+        assert not self._is_killed(folder, "none", cold=spares and died % 2 == 0)
+        _gone_on(folder, stood)
+        assert written(folder) == self.wanted
+        assert spares or files(folder) == self.wanted_files
+
+    def _folder(self, name: str) -> Path:
+        folder = self.place / name
+        folder.mkdir()
+        (folder / "in").symlink_to(self.sources)
+        return folder
+
+    def _is_killed(self, folder: Path, how: str, *, cold: bool = False) -> bool:
+        """Run the child; return whether it died as it was told, and did not come to the end."""
+        done = subprocess.run(
+            [sys.executable, "-m", self.child, str(folder), how, *["cold"] * cold],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_S,
+        )
+        death = _DEATHS.get(how.partition(":")[0], 0)
+        assert done.returncode in {0, death}, f"{how}: {done.returncode}\n{done.stderr}"
+        return done.returncode != 0
+
+
+def _gone_on(folder: Path, before: Standing) -> Standing:
+    """Return where the state stands now; nothing of it may have gone back."""
+    now = standing(folder / "state")
+    for name, at in before.items():
+        to = now.get(name)
+        assert to is not None, f"{name} is gone from {folder}"
+        assert to >= at, f"{name} went back from {at} to {to} in {folder}"
+    return now
+
+
+def _seconds(folder: Path) -> float:
+    return float((folder / "seconds").read_text())
