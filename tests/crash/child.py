@@ -61,6 +61,7 @@ def told() -> Told:
         _die_at_point(name, int(count))
     elif kind == "alarm":
         # Nobody handles it, so the kernel ends the process there and then.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, int(rest) / 1e6)
     return Told(folder, limit, time.perf_counter())
 

@@ -1,4 +1,4 @@
-"""A graph of stages that is killed: files and a log, united, on two ways to six ends.
+"""A graph of stages that is killed: files and a log, united, on two ways to seven ends.
 
 ::
 
@@ -13,7 +13,7 @@ from typing import Any, final
 
 import lowwater as lw
 from lowwater.engine import sources
-from lowwater.io.delivery import JsonLinesFolder, SqliteTable
+from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
 from tests.crash.child import told
 
 SECOND = 1_000_000
@@ -123,8 +123,8 @@ def main() -> None:
         .named("sums")
     )
     work.run(
-        panes.write_parquet(out / "panes"),
-        totals.write_to(JsonLinesFolder(str(out / "totals")), SqliteTable(table, "totals")),
+        panes.write_to(ParquetFolder(str(out / "panes")), SqliteTable(table, "panes")),
+        totals.write_jsonl(out / "totals"),
         visits.write_parquet(out / "visits"),
         visits.output("quiet").write_jsonl(out / "quiet"),
         visits.output("reminded").write_parquet(out / "reminded"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from tests.crash.standing import Standing, standing
-from tests.crash.written import Files, Written, files, written
+from tests.crash.written import Files, Written, differences, files, written
 
 ROOT = Path(__file__).parents[2]
 POINTS = (
@@ -45,7 +45,7 @@ class Campaign:
         wanted: What it gives if it is not killed.
         wanted_files: The files of it.
         kills: How often it was killed.
-        starts: How often it was started again.
+        restarts: How often it was started where it had run before.
         pipelines: In how many folders it was.
     """
 
@@ -55,7 +55,7 @@ class Campaign:
     wanted: Written = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
-    starts: int = field(default=0, init=False)
+    restarts: int = field(default=0, init=False)
     pipelines: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Campaign:
         self._seconds = _seconds(whole)
 
     def __str__(self) -> str:
-        return f"{self.kills} kills, {self.starts} restarts, {self.pipelines} pipelines"
+        return f"{self.kills} kills, {self.restarts} restarts, {self.pipelines} pipelines"
 
     def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
         """Kill one pipeline at each point, passed for that time; return how often it died."""
@@ -100,21 +100,25 @@ class Campaign:
         folder = self._folder(str(self.pipelines))
         spares = self.pipelines % 3 != 1
         stood: Standing = {}
-        died = 0
+        died: list[str] = []
         for how in deaths:
-            is_killed = self._is_killed(folder, how, cold=spares and died % 2 == 0)
+            self.restarts += 1
+            is_killed = self._is_killed(folder, how, cold=spares and len(died) % 2 == 0)
             stood = _gone_on(folder, stood)
             if not is_killed:
                 break
-            died += 1
+            died.append(how)
             self.kills += 1
         if not died:
             self._seconds = _seconds(folder)  # the machine has become faster
-        self.starts += died
-        assert not self._is_killed(folder, "none", cold=spares and died % 2 == 0)
+        assert not self._is_killed(folder, "none", cold=spares and len(died) % 2 == 0)
         _gone_on(folder, stood)
-        assert written(folder) == self.wanted
-        assert spares or files(folder) == self.wanted_files
+        told = [f"after {', '.join(died)} in {folder}", *differences(written(folder), self.wanted)]
+        assert len(told) == 1, "\n".join(told)
+        if not spares:
+            own, wanted = files(folder), self.wanted_files
+            differ = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
+            assert not differ, f"{told[0]} other files: {', '.join(differ)}"
 
     def _folder(self, name: str) -> Path:
         folder = self.place / name

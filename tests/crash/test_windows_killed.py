@@ -42,7 +42,8 @@ def test_the_run_has_everything(campaign: Campaign) -> None:
     assert {json.loads(line)["reason"] for line in wanted["jsonl errors"]} == {
         "null_time", "null_id",
     }  # fmt: skip
-    assert wanted["panes.sqlite panes"]
+    for name in ("panes", "panes_late", "panes_errors"):
+        assert wanted[f"panes.sqlite {name}"]
     assert json.loads(wanted["metrics"][0])["duplicates"] > 50
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +19,7 @@ def written(folder: Path) -> Written:
     """Return everything that is in ``out``, by place and kind, sorted; and what was counted."""
     out = folder / "out"
     found: Written = {"metrics": [(out / "metrics.json").read_text()]}
+    schemas: dict[str, set[str]] = {}
 
     def add(path: Path, name: str, lines: list[str]) -> None:
         found.setdefault(f"{path.name} {name}", []).extend(
@@ -30,13 +33,13 @@ def written(folder: Path) -> Written:
         else:
             table = pq.read_table(path)
             add(path.parent, kind, [repr(row) for row in table.to_pylist()])
-            found[f"{path.parent.name} schema"] = [str(table.schema)]
+            schemas.setdefault(f"{path.parent.name} schemas", set()).add(str(table.schema))
     for path in out.glob("*.sqlite"):
         with closing(sqlite3.connect(path)) as database:
-            for name in _tables(database):
-                rows = database.execute(f'select * from "{name}"').fetchall()
+            for name, columns in _tables(database):
+                rows = database.execute(f'select {columns} from "{name}"').fetchall()
                 add(path, name, [repr(row) for row in rows])
-    return {name: sorted(lines) for name, lines in found.items()}
+    return {name: sorted(lines) for name, lines in {**found, **schemas}.items()}
 
 
 def files(folder: Path) -> Files:
@@ -49,11 +52,20 @@ def files(folder: Path) -> Files:
     }
 
 
-def _tables(database: sqlite3.Connection) -> list[str]:
-    """Return the tables of panes: others name deliveries, which may be cut otherwise."""
+def differences(found: Written, wanted: Written) -> Iterator[str]:
+    """Yield in words what is missing, or is too much, by place and kind."""
+    for name in sorted({*found, *wanted}):
+        there, due = Counter(found.get(name, ())), Counter(wanted.get(name, ()))
+        for what, lines in (("missing", due - there), ("too much", there - due)):
+            if lines:
+                yield f"{name}: {lines.total()} {what}, the first {min(lines)}"
+
+
+def _tables(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield the tables and their columns, but for deliveries, which may be cut otherwise."""
     known = database.execute("select name from sqlite_master where type = 'table'").fetchall()
-    return [
-        name
-        for (name,) in known
-        if not name.startswith("lowwater_") and not name.endswith(("_late", "_errors"))
-    ]
+    for (name,) in known:
+        if name.endswith(("_late", "_errors")):
+            yield name, "reason, record"
+        elif not name.startswith("lowwater_"):
+            yield name, "*"
