@@ -1,8 +1,9 @@
 """What the pipelines that are killed have in common: each is a process that is told how to die.
 
 ``python -m tests.crash.NAME FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
-(die at that instant) or ``point:NAME:COUNT`` (die when the named point is passed for that time).
-With ``cold``, no window stays in memory that can be spared.
+(die at that instant), ``opening:MICROSECONDS`` (die so long after the state begins to be opened) or
+``point:NAME:COUNT`` (die when the named point is passed for that time). With ``cold``, no window
+stays in memory that can be spared.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lowwater.engine import _cold
 from lowwater.engine.metrics import Metrics
 from lowwater.pipeline import _memory_budget, durable
 from lowwater.pipeline.ends import Ending
+from lowwater.state.rocks import RocksStore
 
 
 @final
@@ -59,11 +61,27 @@ def told() -> Told:
     if kind == "point":
         name, _, count = rest.rpartition(":")
         _die_at_point(name, int(count))
+    elif kind == "opening":
+        _die_in_opening(int(rest))
     elif kind == "alarm":
-        # Nobody handles it, so the kernel ends the process there and then.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, int(rest) / 1e6)
+        _die_after(int(rest))
     return Told(folder, limit, time.perf_counter())
+
+
+def _die_after(micros: int) -> None:
+    # Nobody handles it, so the kernel ends the process there and then.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, micros / 1e6)
+
+
+def _die_in_opening(micros: int) -> None:
+    opened = RocksStore._open_to_write
+
+    def opening(self: RocksStore) -> None:
+        _die_after(micros)
+        opened(self)
+
+    RocksStore._open_to_write = opening  # type: ignore[method-assign]  # it is over in a moment
 
 
 def _die_at_point(name: str, count: int) -> None:

@@ -24,7 +24,10 @@ POINTS = (
 )
 _MOST_PER_PIPELINE = 6
 _PATIENCE_S = 300.0  # a run takes a few; one that hangs is not waited for
-_DEATHS = {"alarm": -signal.SIGALRM, "point": -signal.SIGKILL}
+_OPENING_US = 60_000
+_DEATHS = {
+    "alarm": -signal.SIGALRM, "opening": -signal.SIGALRM, "point": -signal.SIGKILL,
+}  # fmt: skip
 
 
 @final
@@ -88,11 +91,13 @@ class Campaign:
         for _ in range(_MOST_PER_PIPELINE):
             if self.kills == wanted:
                 return
-            # What is left takes ever less.
-            how = f"alarm:{int(chance.uniform(0.01, 0.8) * self._seconds * 1e6)}"
-            if chance.random() < 0.2:
-                how = f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
-            yield how
+            match chance.choices(["alarm", "opening", "point"], [6, 1, 2])[0]:
+                case "alarm":  # what is left takes ever less
+                    yield f"alarm:{int(chance.uniform(0.01, 0.8) * self._seconds * 1e6)}"
+                case "opening":
+                    yield f"opening:{chance.randint(1, _OPENING_US)}"
+                case _:
+                    yield f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
 
     def _run_killed(self, deaths: Iterator[str]) -> None:
         """Run in a folder of its own until it outlives a death or none is left; compare then."""
