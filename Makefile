@@ -51,9 +51,9 @@ docs: $(DOCS) ## build the site into build/site; works offline once installed
 nightly: $(DEV) ## run the property tests with many examples
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
 
-crash: $(DEV) ## kill durable runs 500 times, queries on Spark 60 times; compare what they give
+crash: $(DEV) ## kill durable runs and graphs 500 times, queries on Spark 60; compare what they give
 	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=60 \
-	  $(PY) -m pytest tests/crash tests/spark/test_kills.py $(ARGS)
+	  $(PY) -m pytest -rP tests/crash tests/spark/test_kills.py $(ARGS)
 
 fuzz: $(DEV) ## feed bytes that were never written to everything that reads stored bytes
 	LOWWATER_FUZZ=5000 $(PY) -m pytest -n $(WORKERS) tests/property/test_decoders.py $(ARGS)

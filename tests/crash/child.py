@@ -1,65 +1,87 @@
-"""The pipeline that is killed: a process of its own, told how to die.
+"""What the pipelines that are killed have in common: each is a process that is told how to die.
 
-``python -m tests.crash.child FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
-(die at that instant) or ``point:NAME:COUNT`` (die when the named point is passed for that time).
-With ``cold``, no window stays in memory that can be spared.
+``python -m tests.crash.NAME FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
+(die at that instant), ``opening:MICROSECONDS`` (die so long after the state begins to be opened) or
+``point:NAME:COUNT`` (die when the named point is passed for that time). With ``cold``, no window
+stays in memory that can be spared.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import lowwater as lw
 from lowwater.engine import _cold
-from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.engine.metrics import Metrics
 from lowwater.pipeline import _memory_budget, durable
+from lowwater.pipeline.ends import Ending
+from lowwater.state.rocks import RocksStore
 
 
-def main() -> None:
-    """Run the pipeline in a folder that holds ``in/``, until the end or until death."""
+@final
+@dataclass(frozen=True)
+class Told:
+    """What the process was told.
+
+    Args:
+        folder: Where it works: it holds ``in``; ``state`` and ``out`` are to be made.
+        memory_limit: For the run.
+        began: When it began to work, by the stopwatch.
+    """
+
+    folder: Path
+    memory_limit: int | None
+    began: float
+
+    def run(self, *ends: Ending, bundle_size: int) -> None:
+        """Run to the end or to death; note at the end what was counted, and how long it took."""
+        metrics: Metrics = lw.run(
+            *ends, state=self.folder / "state", commit_every="bundle",
+            memory_limit=self.memory_limit, bundle_size=bundle_size, progress=False,
+        )  # fmt: skip
+        (self.folder / "out" / "metrics.json").write_text(json.dumps(metrics.remember()))
+        (self.folder / "seconds").write_text(str(time.perf_counter() - self.began))
+
+
+def told() -> Told:
+    """Return what the command line says, and be ready to die as it says."""
     folder, how = Path(sys.argv[1]), sys.argv[2]
+    (folder / "out").mkdir(exist_ok=True)
+    limit = None
+    if "cold" in sys.argv[3:]:
+        _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
     kind, _, rest = how.partition(":")
     if kind == "point":
         name, _, count = rest.rpartition(":")
         _die_at_point(name, int(count))
+    elif kind == "opening":
+        _die_in_opening(int(rest))
     elif kind == "alarm":
-        # Nobody handles it, so the kernel ends the process there and then.
-        signal.setitimer(signal.ITIMER_REAL, int(rest) / 1e6)
-    limit = None
-    if "cold" in sys.argv[3:]:
-        _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
-    pipeline = (
-        lw.read_parquet(
-            str(folder / "in"),
-            time="at",
-            watermark=lw.BoundedDisorder("5s"),
-            clock=lw.ArrivalClock("arrived", tick="5s"),
-        )
-        .deduplicate(id="id", within="20s")
-        .key_by("key")
-        .window(
-            lw.Sessions("8s"),
-            trigger=lw.AfterWatermark(
-                early=lw.AfterAny(lw.AfterCount(3), lw.AfterProcessingTime("4s")),
-                late=lw.AfterCount(1),
-            ),
-            accumulation="retracting",
-            allowed_lateness="10s",
-        )
-        .aggregate(total=lw.sum("value"), values=lw.collect("value"), last=lw.last("name"))
-    )
-    metrics = pipeline.write_to(
-        ParquetFolder(str(folder / "parquet")),
-        JsonLinesFolder(str(folder / "jsonl")),
-        SqliteTable(str(folder / "panes.sqlite"), "panes"),
-    ).run(
-        state=folder / "state", commit_every="bundle", memory_limit=limit,
-        bundle_size=100, progress=False,
-    )  # fmt: skip
-    (folder / "duplicates").write_text(str(metrics.duplicates))
+        _die_after(int(rest))
+    return Told(folder, limit, time.perf_counter())
+
+
+def _die_after(micros: int) -> None:
+    # Nobody handles it, so the kernel ends the process there and then.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, micros / 1e6)
+
+
+def _die_in_opening(micros: int) -> None:
+    opened = RocksStore._open_to_write
+
+    def opening(self: RocksStore) -> None:
+        _die_after(micros)
+        opened(self)
+
+    RocksStore._open_to_write = opening  # type: ignore[method-assign]  # it is over in a moment
 
 
 def _die_at_point(name: str, count: int) -> None:
@@ -73,7 +95,3 @@ def _die_at_point(name: str, count: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     durable.on_point = on_point
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,52 @@
+"""How far a run has come, by what its state directory holds between two starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from lowwater.engine import _stored
+from lowwater.engine.process import stored
+from lowwater.errors import StateError
+from lowwater.pipeline._stored_run import read_run
+from lowwater.pipeline.state_tools import verify_state
+from lowwater.state.codec import decode
+from lowwater.state.key_layout import table_prefix
+from lowwater.state.rocks import RocksStore
+
+Standing: TypeAlias = dict[str, int]
+
+_FACTS = {"windows": _stored.FACTS, "process": stored.FACTS}
+_RISING = ("watermark", "output watermark", "clock")
+
+
+def standing(state: Path) -> Standing:
+    """Return what must never go back: commits, records read, and each stage's watermarks.
+
+    Everything else that is there is read and decoded, too. Of a directory in which nothing was
+    ever committed that is nothing.
+    """
+    try:
+        store = RocksStore(state, read_only=True)
+    except StateError as error:
+        if error.what.startswith("there is no state"):
+            return {}
+        raise
+    with store:
+        record = read_run(store, str(state))
+        if record is None:
+            return {}
+        found = {"commits": store.last_commit, "epoch": record["epoch"]}
+        if record["run"] is not None:
+            counts = record["run"]["metrics"]
+            found |= {name: counts[name] for name in ("events", "bundles", "duplicates")}
+        for number, of in record["operators"].items():
+            table = _FACTS.get(of["kind"])
+            if table is None:
+                continue
+            (data,) = store.get([table_prefix(int(number), 0, table)])
+            if data is not None:
+                facts = decode(data)["facts"]
+                found |= {f"{of['stage']}: {name}": facts[name] for name in _RISING}
+    verify_state(state)
+    return found
