@@ -115,11 +115,12 @@ def report_speed(rows: int, keys: int, args: argparse.Namespace) -> None:
                 _report_query(query, timings[query])
     for ours, other, target in _TARGETS:
         pairs = zip(timings.get(ours, ()), timings.get(other, ()), strict=False)
-        ratios = [theirs.median / own.median for own, theirs in pairs]
-        if ratios:
+        found = [(theirs.median / own.median, theirs.warm and own.warm) for own, theirs in pairs]
+        if found:
             wanted = "" if target is None else f"≥ {target}"
-            ratio = statistics.median(ratios)
-            print(f"| {ours} beside {other} | {ratio:.2f} | {wanted} | |", flush=True)
+            ratio = statistics.median(ratio for ratio, _ in found)
+            how = "" if all(warm for _, warm in found) else "not warm"
+            print(f"| {ours} beside {other} | {ratio:.2f} | {wanted} | {how} |", flush=True)
 
 
 def _report_query(query: str, timings: list[Timing]) -> None:

@@ -40,7 +40,7 @@ def add_commands(commands: Any) -> None:
     explain.add_argument(
         "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""
     )
-    explain.add_argument("--stage", help="the stage; the last one unless given")
+    explain.add_argument("--stage", help="the stage; else the last one, or all with --element")
     _add_run(explain)
     diff = commands.add_parser(
         "diff",

@@ -331,7 +331,7 @@ class Feed:
     def _batches(self) -> Iterator[tuple[Records, Position | None]]:
         source = self.read.source
         if not self._durable:
-            return ((records, None) for records in source.batches(self._size, self.keys))
+            return self._unnumbered()
         if not isinstance(source, ReplayableSource):
             raise InvalidArgument(
                 f"{type(source).__name__} cannot be read again after a restart",
@@ -339,6 +339,16 @@ class Feed:
                 mend="Read files or a log: read_parquet, read_csv, read_jsonl or read_log",
             )
         return source.batches_from(self.position, self._size, self.keys)
+
+    def _unnumbered(self) -> Iterator[tuple[Records, None]]:
+        batches = self.read.source.batches(self._size, self.keys)
+        try:
+            for records in batches:
+                yield records, None
+        finally:
+            close = getattr(batches, "close", None)  # generators have one, other iterators may
+            if close is not None:
+                close()
 
     def _of_one(self, gate: Gate, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
         given = gate.take(records, self._came(records))

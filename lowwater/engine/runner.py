@@ -19,7 +19,7 @@ from lowwater.engine.process_run import ProcessRun
 from lowwater.engine.recorder import Recorder
 from lowwater.engine.records import Records
 from lowwater.engine.window_run import WindowRun
-from lowwater.errors import DataError
+from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
@@ -79,6 +79,7 @@ class LocalRun:
         self._observer = observer
         self._durable = durable
         self._ended = False
+        self._iterated = False
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
             _stage_run(
@@ -201,6 +202,9 @@ class LocalRun:
 
     def __iter__(self) -> Generator[Outcome, None, None]:
         """Run, and yield what comes out as soon as it does; once closed, sources are let go of."""
+        if self._iterated:
+            raise InternalError("a run was iterated a second time; its sources are closed")
+        self._iterated = True
         with ExitStack() as closing:
             for feed in self._feeds:
                 closing.callback(feed.close)

@@ -150,7 +150,8 @@ class FlatMap:
 class MapBatches:
     """Calls a function with an Arrow batch of records; it gives a batch or a table in its place.
 
-    How the stream is cut into batches is not fixed, so rows should not depend on one another.
+    How the stream is cut into batches is not fixed, so rows should not depend on one another. What
+    rows have besides their columns, such as a time that a function made, goes by their places.
     """
 
     function: BatchFunction
@@ -170,7 +171,8 @@ class MapBatches:
         hidden = _hidden(records, None)
         if made.num_rows != records.length:
             hidden.pop(PARTITION, None)  # who needs it will say so
-            hidden.pop(TRACED, None)
+        if TRACED in hidden and not _row_for_row(given, made):
+            del hidden[TRACED]
         if hidden and made.num_rows != records.length:
             raise DataError(
                 "map_batches' function changed the number of records, but time= or key= is a "
@@ -235,6 +237,22 @@ def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = N
             where=step,
             mend="Mend the function, or filter such records out before",
         ) from error
+
+
+def _row_for_row(given: pa.RecordBatch, made: pa.Table) -> bool:
+    """Whether rows are surely made of those in their places: a column tells them apart."""
+    if made.num_rows != given.num_rows:
+        return False
+    before = pa.Table.from_batches([given])
+    same = (name for name in before.column_names if name in made.column_names)
+    return any(before[name].equals(made[name]) and _distinct(before[name]) for name in same)
+
+
+def _distinct(column: pa.ChunkedArray) -> bool:
+    try:
+        return len(column.unique()) == len(column)
+    except pa.ArrowNotImplementedError:  # lists and structs have no hash
+        return False
 
 
 def _hidden(records: Records, indices: Int64Array | None) -> dict[str, Column]:

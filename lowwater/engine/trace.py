@@ -42,7 +42,7 @@ class TracedElement:
             ``Trace.read[source]``); empty for what another stage made.
         pane: Which pane of which stage it is made of, as (stage, index into the stage's ``panes``);
             ``None`` for what a source or a process gave, and where a function of ``map_batches``
-            changed how many there are.
+            left no column by which its rows can be told to be those it was given.
         dropped: The windows it was dropped from, before any merging.
         order: What has a lower one happened earlier, over all stages; of one bundle all share one.
     """

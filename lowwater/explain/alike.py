@@ -34,9 +34,14 @@ class Alike(Generic[_T]):
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; those that cannot say so are not."""
+    """Return whether two values are equal; those that cannot say so are not, but NaN is itself."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        alike = isinstance(one, list) == isinstance(other, list) and len(one) == len(other)
+        return alike and all(map(same, one, other))
     try:
-        return one is other or bool(one == other)
+        return one is other or bool(one == other) or bool(one != one and other != other)
     except (TypeError, ValueError):  # arrays say so element by element
         return False
 
@@ -48,7 +53,9 @@ def _kind(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return list if isinstance(value, list) else tuple, tuple(map(_kind, value))
     try:
+        if value != value:
+            return float
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):
         return frozenset(value) if isinstance(value, set) else None
     return value

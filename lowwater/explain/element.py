@@ -31,7 +31,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     Raises:
         InvalidArgument: There is no such stage, or the function raises for every record.
     """
-    journeys = Journeys(trace, trace.stages if stage is None else (trace.stage(stage),))
+    journeys = Journeys(trace, stage)
     if isinstance(element, TracedElement):
         found = [(each.name, element) for each in journeys.stages if element in each.elements]
         return _explained(journeys, found, [])
@@ -46,8 +46,12 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 continue
             meant.append((record, None))
             own = journeys.made_of(name, at)
-            stories += own
-            lost += [] if own else [_lost(letters.of(record), name, at, record)]
+            told = [story for of, one in own for story in journeys.told_of(of, one)]
+            stories += told
+            if not own:
+                lost.append(_lost(letters.of(record), name, at, record, journeys))
+            elif not told:
+                lost.append(f"{record!r} came to {_names(own)}; nothing of it came to `{stage}`")
     stories += [
         (each.name, one)
         for each in journeys.stages
@@ -94,11 +98,20 @@ class _Matches:
         ) from error
 
 
-def _lost(letters: list[ErrorRecord], source: str, at: int, record: Any) -> str:
-    """Return what became of a record that no stage got."""
+def _lost(letters: list[ErrorRecord], source: str, at: int, record: Any, journeys: Journeys) -> str:
+    """Return what became of a record that no stage is known to have got."""
     if letters:
         return _dead(letters[0])
-    return f"{record!r} came from source `{source}` (record {at}), and no step kept it"
+    went = (
+        "no step kept it"
+        if journeys.knows_all_of(source)
+        else "what was made of it is not known: a function of map_batches may have moved rows"
+    )
+    return f"{record!r} came from source `{source}` (record {at}), and {went}"
+
+
+def _names(elements: list[tuple[str, TracedElement]]) -> str:
+    return " and ".join(dict.fromkeys(f"`{name}`" for name, _ in elements))
 
 
 def _dead(error: ErrorRecord) -> str:

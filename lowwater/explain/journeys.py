@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
 
 from lowwater.engine.panes import Pane
@@ -22,18 +23,43 @@ class Journeys:
 
     Args:
         trace: The trace.
-        stages: The stages to look at, all of the trace's or some, each behind those it reads.
+        stage: The one stage to tell of; all unless given.
+
+    Raises:
+        InvalidArgument: There is no such stage.
     """
 
-    def __init__(self, trace: Trace, stages: Sequence[StageTrace]) -> None:
-        self.stages = stages
+    def __init__(self, trace: Trace, stage: str | None = None) -> None:
+        self.stages: tuple[StageTrace, ...] = (
+            trace.stages if stage is None else (trace.stage(stage),)
+        )
+        self._only = stage
         self._trace = trace
-        self._lineages = {stage.name: Lineage(stage) for stage in stages}
-        self._origins = Origins(stages)
+        self._lineages = {each.name: Lineage(each) for each in trace.stages}
+        self._origins = Origins(trace.stages)
 
     def made_of(self, origin: str, number: int) -> list[tuple[str, TracedElement]]:
         """Return the elements of a record or a pane; see :meth:`Origins.made_of`."""
         return self._origins.made_of(origin, number)
+
+    def knows_all_of(self, source: str) -> bool:
+        """Whether what stages got of a source is known to be made of which of its records."""
+        return not any(
+            self._lineages[stage.name].has_strangers
+            for stage in self._trace.stages
+            if source in stage.inputs
+        )
+
+    def told_of(self, stage: str, element: TracedElement) -> list[tuple[str, TracedElement]]:
+        """Return what there is to tell of an element: itself, or its panes' in the one stage."""
+        if self._only is None or stage == self._only:
+            return [(stage, element)]
+        return [
+            (arrival.stage.name, one)
+            for arrival in self._arrivals(stage, element)
+            if arrival.stage.name == self._only
+            for one in arrival.elements
+        ]
 
     def panes(self, stage: str, element: TracedElement) -> list[Pane]:
         """Return the panes of a stage that show an element of it, in order."""
@@ -44,13 +70,22 @@ class Journeys:
         lineage = self._lineages[stage]
         lines = list(_lines(lineage, element))
         elements, panes = [element], self.panes(stage, element)
-        reached = {stage: _handed_on(lineage, [element])}
+        for arrival in self._arrivals(stage, element):
+            later = arrival.stage
+            lines.append(f"  {_whose(arrival.given, stage)} went on to `{later.name}`")
+            if self._only is not None:
+                continue
+            lines += _told(self._lineages[later.name], arrival.elements, len(self._trace.errors))
+            elements += arrival.elements
+            panes += [later.panes[number] for number in arrival.panes]
+        return Explanation(tuple(lines), tuple(elements), tuple(panes))
+
+    def _arrivals(self, stage: str, element: TracedElement) -> Iterator[_Arrival]:
+        """Yield each stage behind that was given panes which show an element, in order."""
+        reached = {stage: _handed_on(self._lineages[stage], [element])}
         for later in self._trace.stages:
             given = [name for name in later.inputs if reached.get(name)]
             if not given:
-                continue
-            lines.append(f"  {_whose(given, stage)} went on to `{later.name}`")
-            if later.name not in self._lineages:
                 continue
             found = [
                 one
@@ -59,12 +94,26 @@ class Journeys:
                 for of, one in self.made_of(name, number)
                 if of == later.name
             ]
-            behind = self._lineages[later.name]
-            lines += _told(behind, found)
-            elements += found
-            reached[later.name] = _handed_on(behind, found)
-            panes += [later.panes[number] for number in reached[later.name]]
-        return Explanation(tuple(lines), tuple(elements), tuple(panes))
+            reached[later.name] = _handed_on(self._lineages[later.name], found)
+            yield _Arrival(later, given, found, reached[later.name])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A stage that was given panes which show an element.
+
+    Args:
+        stage: The stage.
+        given: The stages whose panes they are.
+        elements: What they are there.
+        panes: Which of its own panes show those.
+    """
+
+    stage: StageTrace
+    given: list[str]
+    elements: list[TracedElement]
+    panes: list[int]
 
 
 def _handed_on(lineage: Lineage, elements: Sequence[TracedElement]) -> list[int]:
@@ -80,19 +129,19 @@ def _whose(given: Sequence[str], first: str) -> str:
     return f"panes of {' and '.join(f'`{name}`' for name in given)} with it"
 
 
-def _told(lineage: Lineage, elements: Sequence[TracedElement]) -> Iterator[str]:
-    """Yield what became of panes in a stage behind theirs."""
+def _told(lineage: Lineage, elements: Sequence[TracedElement], errors: int) -> Iterator[str]:
+    """Yield what became of panes in a stage behind theirs, in a run with so many dead letters."""
     for element in elements[:MOST]:
         for line in _lines(lineage, element):
             yield f"    {line}"
     if (more := len(elements) - MOST) > 0:
         yield f"    … and {counted(more, 'element')} more"
     if not elements:
-        unknown = any(not (one.origins or one.pane) for one in lineage.stage.elements)
         yield (
             "    which of its elements they are is not known"
-            if unknown
+            if lineage.has_strangers
             else "    no step has kept them"
+            + (f", or they became dead letters: the run has {errors:,}" if errors else "")
         )
 
 

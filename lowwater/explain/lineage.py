@@ -20,10 +20,14 @@ class Lineage:
 
     Args:
         stage: The trace of the stage.
+
+    Attributes:
+        has_strangers: Whether elements came of which it is not known what they are made of.
     """
 
     def __init__(self, stage: StageTrace) -> None:
         self.stage = stage
+        self.has_strangers = any(not (one.origins or one.pane) for one in stage.elements)
         self._merges: dict[tuple[Any, Window], list[TracedMerge]] = {}
         for merge in stage.merges:
             for part in merge.of:
@@ -42,14 +46,10 @@ class Lineage:
             since: Merges before this order are not its own.
             until: Nor are those at this order or after.
         """
-        key = _hashable(key)
-        while True:
-            merges = self._merges.get((key, window), [])
-            at = bisect_right(merges, since - 1, key=lambda merge: merge.order)
-            if at == len(merges) or merges[at].order >= until:
-                return window
+        while (merge := self._next_merge(key, window, since)) and merge.order < until:
             # The order goes on by one: a bundle merges a window no more than once.
-            window, since = merges[at].into, merges[at].order + 1
+            window, since = merge.into, merge.order + 1
+        return window
 
     def final(self, element: TracedElement) -> tuple[Window, ...]:
         """Return the windows that an element is in at the end of the trace."""
@@ -158,10 +158,9 @@ class Lineage:
             window, since = merge.into, merge.order + 1
 
     def _next_merge(self, key: Any, window: Window, since: int) -> TracedMerge | None:
-        for merge in self._merges.get((_hashable(key), window), []):
-            if merge.order >= since:
-                return merge
-        return None
+        merges = self._merges.get((_hashable(key), window), [])
+        at = bisect_left(merges, since, key=lambda merge: merge.order)
+        return merges[at] if at < len(merges) else None
 
 
 def _hashable(key: Any) -> Any:

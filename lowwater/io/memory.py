@@ -71,7 +71,7 @@ class IterableSource:
     @property
     def endless(self) -> bool | None:
         """Whether the elements never end; ``None`` where only reading them would tell."""
-        if length_hint(self.items, -1) >= 0:
+        if hasattr(self.items, "__len__") or length_hint(self.items, -1) >= 0:
             return False
         return True if isinstance(self.items, (count, cycle, repeat)) else None
 

@@ -16,10 +16,10 @@ from lowwater.engine.metrics import Metrics
 from lowwater.engine.outcomes import Outcome
 from lowwater.engine.pane_table import panes_to_arrow
 from lowwater.errors import InvalidArgument, describe
+from lowwater.io.delivery.apart import check_apart
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Sink
 from lowwater.pipeline._memory_budget import MemoryBudget, MemoryLimit
-from lowwater.pipeline._targets import check_apart
 from lowwater.pipeline.durable import CommitEvery, CommitPolicy, DurableEnd, DurableRun
 from lowwater.pipeline.running import Outcomes, RunOptions
 

@@ -131,6 +131,8 @@ class Stream:
         """Replace batches of records, as Arrow, by what a function makes of them.
 
         How the stream is cut into batches is not fixed, so rows should not depend on one another.
+        Where ``time`` or keys are functions, or the records are panes of a retracting stage, the
+        function has to give a row for each, in their order.
         """
         return self._with(MapBatches(checked_function("map_batches", function)))
 

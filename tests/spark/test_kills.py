@@ -115,7 +115,6 @@ def test_killed_at_any_instant(
         ("worker:100", "rocksdb"),
         ("raise:150", "rocksdb"),
         ("executor:200", "rocksdb"),
-        ("executor:250", "inline"),
     ],
 )
 def test_a_task_is_tried_again(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, final
 
@@ -186,6 +186,38 @@ def test_who_lets_go_of_a_run_lets_go_of_its_sources() -> None:
         assert watch.closed == []
         del run
         assert sorted(watch.closed) == sorted(watch.read)
+
+
+class Lent:
+    """A source whose batches come from an iterator that is no generator, but wants closing."""
+
+    schema = Told.schema
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self._batches = Told(0, None, 9).batches(1, ())
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Lent:
+        return self
+
+    def __iter__(self) -> Lent:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("taken", [3, 99])
+def test_an_iterator_of_batches_is_closed_if_it_can_be(taken: int) -> None:
+    source = Lent()
+    stream = lw.from_source(source, time="at", watermark=lw.Ascending())
+    run = summed(stream).run(bundle_size=1, **QUIET)
+    assert list(islice(run, taken))
+    del run
+    assert source.closed == 1
 
 
 @pytest.mark.parametrize("every", ["bundle", 5])

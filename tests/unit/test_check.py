@@ -84,6 +84,7 @@ def generated() -> Iterator[dict[str, Any]]:
         (zip(range(3), count(), strict=False), None),
         (iter([1, 2]), True),
         (range(3), True),
+        (range(10**30), True),
         ({1, 2}, True),
         (repeat(1, 3), True),
         (repeat(1), False),

@@ -17,7 +17,7 @@ from lowwater.io.delivery import (
     PostgresTable,
     SqliteTable,
 )
-from lowwater.pipeline._targets import check_apart
+from lowwater.io.delivery.apart import check_apart
 
 ROWS = [{"t": 1, "user": "a", "v": 2}]
 
@@ -213,6 +213,13 @@ def test_one_table_for_two_ends() -> None:
     said = refused(PostgresTable("dbname=secret", "t"), PostgresTable("dbname=secret", "t"))
     assert said is not None
     assert "secret" not in said
+    for beside in ("t_late", "t_errors"):
+        for tables in (("t", beside), (beside, "t")):
+            said = refused(*(SqliteTable("a.sqlite", table) for table in tables))
+            assert said is not None
+            assert f"the table {beside!r} in" in said
+            assert refused(*(PostgresTable("dbname=x", table) for table in tables)) is not None
+    assert refused(PostgresTable("dbname=x", "t"), PostgresTable("dbname=y", "t")) is None
     said = refused(SqliteTable("out", "t"), ParquetFolder("out"))
     assert said is not None
     assert "two ends write to 'out'" in said

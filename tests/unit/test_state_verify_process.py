@@ -122,6 +122,27 @@ def test_sound_state_is_found_sound(tmp_path: Path, what: str) -> None:
     assert verify_state(tmp_path / "state") > 0
 
 
+class Stubborn:
+    """Goes on where a cell has refused what has no hash."""
+
+    names = lw.set_cell()
+    by_name = lw.map_cell()
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        with pytest.raises(lw.InvalidArgument, match=r"cell 'names': it has no hash"):
+            ctx.names.add([record["value"]])
+        with pytest.raises(lw.InvalidArgument, match=r"cell 'by_name': it has no hash"):
+            ctx.by_name[{}] = 1
+
+
+def test_what_a_cell_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    source = lw.read_parquet(write_files(tmp_path / "in"), time="at", clock=lw.ManualClock(0))
+    process: Any = source.key_by("key").process(Stubborn())
+    stopped(process, tmp_path)
+    verify_state(tmp_path / "state")
+    run(process, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("what", "table"),
     [

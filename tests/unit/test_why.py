@@ -158,13 +158,53 @@ def test_panes_that_are_taken_back_are_followed_too() -> None:
 
 def test_what_becomes_of_panes_between_stages_is_said() -> None:
     dropped = daily(hourly().filter(lw.col("n") > 100)).collect(trace=True)
-    assert dropped.why({"id": 1}).lines[-1] == "    no step has kept them"
+    assert dropped.why({"id": 1}).lines[-1].startswith("    no step has kept them")
 
     def twice(batch: pa.RecordBatch) -> pa.Table:
         return pa.Table.from_batches([batch, batch])
 
     doubled = daily(hourly().map_batches(twice)).collect(trace=True)
     assert doubled.why({"id": 1}).lines[-1] == "    which of its elements they are is not known"
+
+
+def test_a_stage_further_on_may_be_looked_at_alone() -> None:
+    result = daily(hourly().filter(lw.col("n") > 1)).collect(trace=True)
+    said = result.why({"id": 1}, stage="day")
+    assert said.elements == result.trace.stage("day").elements
+    assert "it came to stage `day`" in said
+    assert "went on" not in said
+    gone = daily(hourly().filter(lw.col("n") > 9)).collect(trace=True).why({"id": 1}, stage="day")
+    assert gone.lines == (f"{ROWS[0]!r} came to `hour`; nothing of it came to `day`",)
+    assert "no step kept it" in result.why({"id": 4}, stage="day")
+
+
+def test_panes_that_may_be_dead_letters_are_not_said_to_be_dropped() -> None:
+    keyless = hourly().map(lambda pane: {**pane, "k": None})
+    last = daily(keyless).collect(trace=True).why({"id": 1}).lines[-1]
+    assert last == "    no step has kept them, or they became dead letters: the run has 2"
+
+
+def test_where_map_batches_may_have_moved_rows_nothing_is_guessed() -> None:
+    def said(function: Any) -> str:
+        stream = lw.from_iterable(ROWS[:2], time="at").map_batches(function).key_by("k")
+        made = stream.window(lw.FixedWindows("1m")).aggregate(total=lw.sum("v"))
+        return str(made.collect(trace=True).why({"id": 1}))
+
+    def reversed_(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.take(pa.array([1, 0]))
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = pa.array([2 * value for value in batch.column("v").to_pylist()])
+        return batch.set_column(batch.schema.get_field_index("v"), "v", column)
+
+    assert "12:00:10 on 2000-01-01, key 'a'" in said(reversed_)  # found by its values
+    assert "(record 0), and what was made of it is not known" in said(reversed_)
+    assert "shows it: 2" in said(doubled)
+    nested = [{"at": n, "k": "a", "v": [n]} for n in range(2)]
+    stream = lw.from_iterable(nested, time="at").map_batches(lambda batch: batch.select(["v"]))
+    trace = stream.with_columns(at=lw.lit(0), k=lw.lit("a")).key_by("k").window(
+        lw.FixedWindows("1m")).aggregate(n=lw.count()).collect(trace=True).trace  # fmt: skip
+    assert [one.origins for one in trace.stages[0].elements] == [(), ()]
 
 
 class Counted(tuple[Any, ...]):
@@ -224,6 +264,19 @@ def test_values_that_cannot_be_hashed_are_found() -> None:
     stream = lw.from_iterable(rows, time="at").key_by("k").window(lw.FixedWindows("1s"))
     said = stream.aggregate(n=lw.count()).collect(trace=True).why(lambda record: True)
     assert sum("became a dead letter" in line for line in said) == len(said.lines) == 3
+
+
+def test_what_is_not_a_number_is_found() -> None:
+    nan = float("nan")
+    alike = Alike([(nan, 0), ({"v": nan, "w": [float("nan")]}, 1), ((1, nan), 2)])
+    assert alike.of(float("nan")) == [0]
+    assert alike.of({"w": [float("nan")], "v": float("nan")}) == [1]
+    assert alike.of((1, float("nan"))) == [2]
+    assert alike.of([1, float("nan")]) == alike.of({"v": nan, "w": [0.0]}) == []
+    table = pa.table({"at": [1, 2], "k": ["a", "a"], "v": [nan, 1.0]})
+    stream = lw.from_arrow(table, time="at").key_by("k").window(lw.FixedWindows("1s"))
+    (line,) = stream.aggregate(v=lw.sum("v")).collect(trace=True).why({"v": float("nan")})
+    assert "became a dead letter, nan" in line
 
 
 def test_tracing_changes_nothing(result: lw.Result) -> None:

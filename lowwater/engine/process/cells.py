@@ -15,7 +15,7 @@ from sortedcontainers import SortedKeyList
 
 from lowwater.engine.process.declarations import Cell, CellKind, checked
 from lowwater.engine.process.held import FIXED, Cursor, HeldCell, no_truth, own
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, describe
 from lowwater.state.damage import damaged
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
 
@@ -139,6 +139,7 @@ class MapState(HeldCell):
         return self._seen().get(key, default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        _require_hashable(self.name, key)
         scope = self._cursor.scope
         self.changed.add(scope)
         self.held.setdefault(scope, {})[key] = value
@@ -199,6 +200,7 @@ class SetState(HeldCell):
 
     def add(self, value: Any) -> bool:
         """Add a value; return whether it is new."""
+        _require_hashable(self.name, value)
         scope = self._cursor.scope
         held = self.held.setdefault(scope, {})
         if value in held:
@@ -381,6 +383,17 @@ CELLS: dict[CellKind, type[HeldCell]] = {
     made.kind: made
     for made in (ValueState, ListState, MapState, SetState, CombiningState, OrderedState)
 }
+
+
+def _require_hashable(name: str, value: Any) -> None:
+    """Raise before anything has changed: a hook may catch it and go on."""
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidArgument(
+            f"{describe('value', value)} cannot be looked up in the cell {name!r}: it has no hash",
+            mend="Use a tuple for a list, or tuple(sorted(value.items())) for a mapping",
+        ) from None
 
 
 def _bounds(held: Any, start: InstantLike | None, stop: InstantLike | None) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lowwater.engine.process import stored
 from lowwater.engine.process._folds import Fold
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.column_state import ColumnState
@@ -14,18 +15,7 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.held import Cursor
 from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.scopes import Scopes
-from lowwater.engine.process.stored import (
-    CELLS as CELL_ROWS,
-)
-from lowwater.engine.process.stored import (
-    FACTS,
-    LOOSE,
-    StoredProcess,
-    check_facts,
-)
-from lowwater.engine.process.stored import (
-    TIMERS as TIMER_ROWS,
-)
+from lowwater.engine.process.stored import FACTS, LOOSE, StoredProcess, check_facts
 from lowwater.engine.process.stored_columns import StoredColumns
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import StateError
@@ -60,13 +50,16 @@ def verify_process(store: StateStore, operator: int, group: int = 0) -> None:
                 definition.name, definition.cells, definition.timers, windowed=_windowed(record)
             )
             StoredColumns(definition, state, None, operator, group).fill(store, record)
-            held = {CELL_ROWS: 0, TIMER_ROWS: 0}
+            held = {stored.CELLS: 0, stored.TIMERS: 0}
         else:
             cells = [CELLS[cell.kind](n, cell, Cursor()) for n, cell in definition.cells.items()]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
             scopes = Scopes(windowed=_windowed(record))
             StoredProcess(definition, scopes, cells, timers, operator, group).fill(store, record)
-            held = {CELL_ROWS: sum(len(cell.held) for cell in cells), TIMER_ROWS: timers.count}
+            held = {
+                stored.CELLS: sum(len(cell.held) for cell in cells),
+                stored.TIMERS: timers.count,
+            }
         for table, number in {**held, LOOSE: 0}.items():
             found = sum(1 for _ in store.scan(*prefix_range(table_prefix(operator, group, table))))
             if found != number:

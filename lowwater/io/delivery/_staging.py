@@ -14,6 +14,7 @@ from lowwater.errors import DataError, InvalidArgument, StateError
 
 STAGING = ".staging"
 MARKER = ".lowwater.json"
+PREFIXES = ("part-", "late-", "errors-")
 _VERSION = 1
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -150,7 +151,7 @@ def _read_marker(folder: Path) -> dict[str, object] | None:
 
 def _refuse_strangers(folder: Path) -> None:
     for name in sorted(entry.name for entry in folder.iterdir()):
-        if name.startswith(("part-", "late-", "errors-")):
+        if name.startswith(PREFIXES):
             raise StateError(
                 f"{str(folder)!r} already holds {name!r}, which this sink did not write",
                 mend="Give an empty folder",

@@ -120,7 +120,7 @@ class Upserts:
         )
 
     def _refuse_strangers(self) -> None:
-        for table in (self._table, f"{self._table}_late", f"{self._table}_errors"):
+        for table in tables_of(self._table):
             self._run(self._dialect.exists, (table,))
             if self._cursor.fetchone() is not None:
                 raise StateError(
@@ -148,9 +148,10 @@ class Upserts:
         if delivery.panes.num_rows:
             columns = self._fit(delivery, columns)
             self._change(delivery, columns)
-        for name, rows in (("late", delivery.late), ("errors", delivery.errors)):
+        _, late, errors = tables_of(self._table)
+        for name, rows in ((late, delivery.late), (errors, delivery.errors)):
             if rows is not None and rows.num_rows:
-                self._append(f"{self._table}_{name}", delivery.id, rows)
+                self._append(name, delivery.id, rows)
         self._run(
             f"UPDATE {self._ledger} SET epoch = {mark}, sequence = {mark}, columns = {mark} "
             f"WHERE table_name = {mark}",
@@ -246,6 +247,11 @@ class Upserts:
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> None:
         self._cursor.execute(statement, parameters)
+
+
+def tables_of(table: str) -> tuple[str, str, str]:
+    """Return the tables of a sink: that of panes, of late elements, and of dead letters."""
+    return table, f"{table}_late", f"{table}_errors"
 
 
 def _key(delivery: Delivery) -> tuple[str, ...]:

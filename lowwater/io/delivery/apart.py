@@ -10,12 +10,16 @@ from typing import final
 
 from lowwater.engine.delivery import DurableSink
 from lowwater.errors import InvalidArgument
-from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, PostgresTable, SqliteTable
+from lowwater.io.delivery._staging import MARKER, PREFIXES, STAGING
+from lowwater.io.delivery._upserts import tables_of
+from lowwater.io.delivery.folders import JsonLinesFolder, ParquetFolder
+from lowwater.io.delivery.postgres import PostgresTable
+from lowwater.io.delivery.sqlite import SqliteTable
 from lowwater.io.sinks import json_lines_files
 
 _OF_RUN = ("panes-*.parquet", "late.jsonl", "errors.jsonl")
-_OF_DELIVERIES = ("part-*", "late-*", "errors-*", ".staging", ".lowwater.json")
-_MEND = 'Give each its own place: write_parquet("first/"), write_parquet("second/")'
+_OF_DELIVERIES = (*(f"{prefix}*" for prefix in PREFIXES), STAGING, MARKER)
+_MEND = 'Give each its own place, such as "first/" and "second/"'
 
 
 def check_apart(ends: Iterable[Sequence[DurableSink]], *, durable: bool) -> None:
@@ -42,8 +46,10 @@ def check_apart(ends: Iterable[Sequence[DurableSink]], *, durable: bool) -> None
                 where="run",
                 mend="Give each end sinks of its own",
             )
-        if isinstance(sink, PostgresTable) and sink in sinks:
-            raise _same_table(f"{sink!r}")
+        if isinstance(sink, PostgresTable):
+            for one in sinks:
+                if isinstance(one, PostgresTable) and one.dsn == sink.dsn:
+                    _check_tables(tables_of(one.table), tables_of(sink.table), repr(sink))
         sinks.append(sink)
         places = list(_places(sink, durable=durable))
         for place in places:
@@ -61,18 +67,18 @@ class _Place:
         path: The file or the folder, resolved.
         said: What the user calls it.
         outputs: Patterns of the names in it that the sink writes or removes, if it is a folder.
-        table: The table in it, if it is a database.
+        tables: The tables in it, if it is a database.
     """
 
     path: Path
     said: str
     outputs: tuple[str, ...] = ()
-    table: str | None = None
+    tables: tuple[str, ...] = ()
 
 
 def _places(sink: DurableSink, *, durable: bool) -> Iterator[_Place]:
     if isinstance(sink, SqliteTable):
-        yield _Place(Path(sink.path).resolve(), sink.path, table=sink.table.lower())
+        yield _Place(Path(sink.path).resolve(), sink.path, tables=tables_of(sink.table.lower()))
     elif isinstance(sink, JsonLinesFolder) and not durable:
         for file in json_lines_files(sink.path):
             yield _Place(file.resolve(), sink.path)
@@ -83,10 +89,9 @@ def _places(sink: DurableSink, *, durable: bool) -> Iterator[_Place]:
 
 def _check_two(one: _Place, other: _Place) -> None:
     if one.path == other.path:
-        if one.table is None or other.table is None:
+        if not one.tables or not other.tables:
             raise InvalidArgument(f"two ends write to {other.said!r}", where="run", mend=_MEND)
-        if one.table == other.table:
-            raise _same_table(f"the table {other.table!r} in {other.said!r}")
+        _check_tables(one.tables, other.tables, repr(other.said))
     for outer, inner in ((one, other), (other, one)):
         if outer.path in inner.path.parents and not _may_be_within(inner, outer):
             raise InvalidArgument(
@@ -104,10 +109,13 @@ def _may_be_within(inner: _Place, outer: _Place) -> bool:
     return not any(fnmatchcase(name, pattern) for pattern in outer.outputs)
 
 
-def _same_table(table: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"two ends write to {table}: what the second delivers would be taken for what the first "
-        "has delivered",
-        where="run",
-        mend="Give each a table of its own",
-    )
+def _check_tables(one: Sequence[str], other: Sequence[str], where: str) -> None:
+    """Raise if two sinks have a table in common: that of panes, or one of what goes beside it."""
+    for table in one:
+        if table in other:
+            raise InvalidArgument(
+                f"two ends write to the table {table!r} in {where}",
+                where="run",
+                mend="Give each a table of its own, such as one that does not end in _late or "
+                "_errors",
+            )
