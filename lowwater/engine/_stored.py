@@ -18,8 +18,8 @@ from lowwater.errors import StateError
 from lowwater.state.arrays import NONE, distinct
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
-from lowwater.state.journal import Journal
-from lowwater.state.key_layout import decode_int64, encode_int64, prefix_range, table_prefix
+from lowwater.state.journal import Journal, joined, scanned
+from lowwater.state.key_layout import decode_int64, encode_int64, table_prefix
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 
@@ -324,23 +324,20 @@ def read_keys(
     Raises:
         StateError: They are damaged.
     """
-    tails: list[bytes] = []
-    values: list[list[Any]] = []
     with decoding("a stored key"):
-        for key, value in store.scan(*prefix_range(prefix)):
-            parts = _key_parts(value)
-            if not isinstance(parts, list) or len(parts) != len(kinds):
-                raise damaged("a stored key", f"it has the parts {parts!r}")
-            tails.append(key[len(prefix) :])
-            values.append(parts)
-        if any(len(tail) != _ID_BYTES for tail in tails):
-            raise damaged("a stored key", "its number is not of the right width")
-        ids = decode_int64(np.frombuffer(b"".join(tails), dtype=np.uint8))
+        tails, values = scanned(store, prefix)
+        ids = decode_int64(joined(tails, _ID_BYTES))
         if len(ids) and not 0 <= ids.min() <= ids.max() < limit:
             raise damaged("a stored key", f"it has the number {ids.max()} of {limit}")
+        if values and all(value[:1] == _TAG for value in values):
+            parts: Sequence[Any] | Int64Array = _integers(values, len(kinds))
+        else:
+            parts = [[] for _ in kinds]
+            for value in values:
+                for part, column in zip(_key_parts(value, len(kinds)), parts, strict=True):
+                    column.append(part)
         columns = tuple(
-            _column([value[part] for value in values], _type_of(kind), dtype)
-            for part, (kind, dtype) in enumerate(kinds)
+            _column(parts[at], _type_of(kind), dtype) for at, (kind, dtype) in enumerate(kinds)
         )
         return ids, columns
 
@@ -350,13 +347,20 @@ def _is_integer(column: Column) -> bool:
     return column.data.dtype.kind in "iu" and (kind is None or pa.types.is_integer(kind))
 
 
-def _key_parts(value: bytes) -> Any:
-    """Return the parts of a stored key: integers lie side by side, all else is msgpack."""
-    if value[:1] != _TAG:
-        return decode(value)
-    if len(value) % _ID_BYTES != 1:
-        raise damaged("a stored key", f"it has {len(value)} bytes")
-    return np.frombuffer(value, dtype=np.int64, offset=1).tolist()
+def _integers(values: list[bytes], parts: int) -> Int64Array:
+    """Return the parts of stored keys that are integers: they lie side by side."""
+    packed = joined(values, len(_TAG) + _ID_BYTES * parts)[:, len(_TAG) :]
+    return np.ascontiguousarray(packed).view(np.int64).T
+
+
+def _key_parts(value: bytes, wanted: int) -> Sequence[Any]:
+    """Return the parts of a stored key: of keys with other parts than integers it is msgpack."""
+    if value[:1] == _TAG:
+        return [int(part) for (part,) in _integers([value], wanted)]
+    parts = decode(value)
+    if not isinstance(parts, list) or len(parts) != wanted:
+        raise damaged("a stored key", f"it has the parts {parts!r}")
+    return parts
 
 
 def _type_bytes(kind: pa.DataType | None) -> bytes | None:
@@ -367,7 +371,13 @@ def _type_of(data: bytes | None) -> pa.DataType | None:
     return None if data is None else type_from_bytes(data)
 
 
-def _column(values: list[Any], kind: pa.DataType | None, dtype: str) -> Column:
+def _column(stored: Sequence[Any] | Int64Array, kind: pa.DataType | None, dtype: str) -> Column:
+    if isinstance(stored, np.ndarray) and np.dtype(dtype).kind in "iu":
+        fitted = stored.astype(dtype)  # numbers above those of int64 were wrapped
+        if (fitted.astype(np.int64) != stored).any():
+            raise damaged("a stored key", f"it does not fit {dtype}")
+        return Column(fitted) if kind is None else Column.from_arrow(pa.array(fitted, kind))
+    values = stored.tolist() if isinstance(stored, np.ndarray) else stored
     if np.dtype(dtype).kind == "O":
         return (
             Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))

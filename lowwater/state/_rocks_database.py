@@ -125,13 +125,14 @@ class Scan:
         rows = self._rows
         if rows is None:
             raise StateError("the state store was closed during a scan", where=str(self._path))
+        is_valid, key_of, value_of, go_on = rows.valid, rows.key, rows.value, rows.next
         chunk: list[tuple[bytes, bytes]] = []
         size = 0
-        while size < _CHUNK_BYTES and len(chunk) < _CHUNK_ROWS and rows.valid():
-            value = rows.value()
-            chunk.append((rows.key(), value))
+        while size < _CHUNK_BYTES and len(chunk) < _CHUNK_ROWS and is_valid():
+            value = value_of()
+            chunk.append((key_of(), value))
             size += len(value)
-            rows.next()
+            go_on()
         if not chunk:
             try:
                 rows.status()

@@ -44,7 +44,7 @@ def decode(data: bytes) -> Any:
         StateError: The bytes are not what :func:`encode` writes.
     """
     try:
-        return _decoded(msgspec.msgpack.decode(data, ext_hook=_from_extension))
+        return _DECODER.decode(data)
     except StateError:
         raise
     except _FAILURES as error:
@@ -132,10 +132,10 @@ _TO_EXTENSION: dict[type, tuple[int, Callable[[Any, int], Any]]] = {
 }
 _FROM_EXTENSION: dict[int, Callable[[Any], Any]] = {
     1: lambda data: int.from_bytes(data, "big", signed=True),
-    2: lambda pairs: {_decoded(k): _decoded(v) for k, v in pairs},
-    3: lambda items: tuple(_decoded(item) for item in items),
-    4: lambda items: {_decoded(item) for item in items},
-    5: lambda items: frozenset(_decoded(item) for item in items),
+    2: dict,
+    3: tuple,
+    4: set,
+    5: frozenset,
     6: dt.date.fromisoformat,
     7: dt.time.fromisoformat,
     8: dt.datetime.fromisoformat,
@@ -153,8 +153,7 @@ def _from_extension(code: int, data: memoryview) -> Any:
             f"stored bytes hold a value of an unknown kind ({code})",
             mend="They may be of a newer lowwater: use that, or reset the state",
         )
-    return convert(msgspec.msgpack.decode(data, ext_hook=_from_extension))
+    return convert(_DECODER.decode(data))
 
 
-def _decoded(value: Any) -> Any:
-    return [_decoded(item) for item in value] if isinstance(value, list) else value
+_DECODER = msgspec.msgpack.Decoder(ext_hook=_from_extension)

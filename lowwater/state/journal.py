@@ -237,10 +237,10 @@ def read_rows(
     """
     with decoding("stored rows"):
         dtype = row_type(layout)
-        found = list(store.scan(*prefix_range(prefix)))
-        keys = joined([key[len(prefix) :] for key, _ in found], _KEY_BYTES)
+        tails, values = scanned(store, prefix)
+        keys = joined(tails, _KEY_BYTES)
         due, rows = decode_int64(keys[:, :8]), decode_int64(keys[:, 8:])
-        packed = joined([value for _, value in found], dtype.itemsize).reshape(-1).view(dtype)
+        packed = joined(values, dtype.itemsize).reshape(-1).view(dtype)
         order = np.argsort(rows)
         rows, due, packed = rows[order], due[order], packed[order]
         if len(rows) and not 0 <= rows[0] <= rows[-1] < limit:
@@ -280,10 +280,21 @@ def check_packed(packed: NDArray[np.void]) -> None:
             raise damaged("a stored row", f"{name!r} is neither true nor false")
 
 
+def scanned(store: StateStore, prefix: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return all rows under a prefix: (what follows it in their keys, their values)."""
+    tails: list[bytes] = []
+    values: list[bytes] = []
+    skip = len(prefix)
+    for key, value in store.scan(*prefix_range(prefix)):
+        tails.append(key[skip:])
+        values.append(value)
+    return tails, values  # not pairs: the garbage collector would look at each, again and again
+
+
 def joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
     """Return stored bytes, each of some width, as rows; raise ``StateError`` if one is not."""
     data = np.frombuffer(b"".join(parts), dtype=np.uint8)
-    if len(data) != width * len(parts) or any(len(part) != width for part in parts):
+    if not set(map(len, parts)) <= {width}:
         raise StateError(
             f"stored rows are not {width} bytes wide",
             mend="The state is damaged or of another version: restore a copy, or reset it",
