@@ -17,7 +17,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.tagged import encoding_of, to_values
 from lowwater.engine.trace import Trace
 from lowwater.pipeline._checks import no_step
-from lowwater.pipeline.running import Outcomes
+from lowwater.pipeline.running import Outcomes, UnderWay
 from lowwater.pipeline.traced import Traced
 from lowwater.time import Instant
 
@@ -118,31 +118,15 @@ class ProcessResult(Traced):
 
 
 @final
-class Elements(Traced, Iterator[Element]):
+class Elements(UnderWay, Iterator[Element]):
     """What a run of a process emits to one output, as it comes, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, output: str) -> None:
-        self._outcomes = outcomes
+        super().__init__(outcomes)
         self._elements = _emitted(outcomes, output)
 
     def __repr__(self) -> str:
         return f"<elements of a run, {self.metrics.events} events so far>"
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    @property
-    def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
-        return self._outcomes.trace()
-
-    def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
-        from lowwater.viz import GraphDiagram
-
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
     def __next__(self) -> Element:
         return next(self._elements)

@@ -139,65 +139,60 @@ class Outcomes:
                 self._observer.close()
 
 
+class UnderWay(Traced):
+    """A run that is being iterated over: what can be asked of it meanwhile.
+
+    Args:
+        outcomes: The run.
+    """
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._outcomes.metrics
+
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+
+
 @final
-class Panes(Traced, Iterator[Pane]):
+class Panes(UnderWay, Iterator[Pane]):
     """The panes of a run, as they come, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        self._outcomes = outcomes
+        super().__init__(outcomes)
         self._keys = keys
         self._panes = _panes(outcomes)
 
     def __repr__(self) -> str:
         return f"<panes of a run, {self.metrics.events} events so far>"
 
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    @property
-    def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
-        return self._outcomes.trace()
-
-    def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
-        from lowwater.viz import GraphDiagram
-
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
-
     def __next__(self) -> Pane:
         return next(self._panes)
 
 
 @final
-class PaneBatches(Traced, Iterator[PaneBatch]):
+class PaneBatches(UnderWay, Iterator[PaneBatch]):
     """The panes of a run as columns, as they come, and its metrics."""
 
     def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        self._outcomes = outcomes
+        super().__init__(outcomes)
         self._keys = keys
         self._batches = _batches(outcomes)
 
     def __repr__(self) -> str:
         return f"<batches of panes of a run, {self.metrics.events} events so far>"
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    @property
-    def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
-        return self._outcomes.trace()
-
-    def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
-        from lowwater.viz import GraphDiagram
-
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
     def __next__(self) -> PaneBatch:
         return next(self._batches)
