@@ -34,7 +34,7 @@ check: $(DEV) ## check format, lint and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-format: $(DEV) ## format the code and mend what lint can
+format: $(DEV) ## format the code and fix what lint can
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

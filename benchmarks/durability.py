@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 import lowwater as lw
 from benchmarks.events import events_file
 from benchmarks.open_windows import fill_steps, windowing_of
-from lowwater.engine.delivery import Delivery
-from lowwater.engine.graph import Flow, Read, Stage, Windowed
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position
-from lowwater.engine.steps import Bundle
-from lowwater.engine.windowing import Windowing
-from lowwater.io.delivery import ParquetFolder
+from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.steps import Bundle
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
+from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline import Pipeline
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from examples.session_leaders import leaders
-from lowwater.engine.runner import StageRun
-from lowwater.pipeline.running import Outcomes
+from lowwater.engine.local.runner import StageRun
+from lowwater.pipeline.run import Outcomes
 
 BOUNDARY_TARGET = 0.15
 PARTITIONS_TARGET = 0.05

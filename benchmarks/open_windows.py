@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import Bundle, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.time import Int64Array
 from lowwater.windows import WindowFunction
 

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.steps import Bundle, EndOfInput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 

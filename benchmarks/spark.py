@@ -1,7 +1,7 @@
 """``python -m benchmarks.spark``: the same windowed sum on Spark, in this library's way and others.
 
 Each query runs in a driver of its own over the same files, a file per micro-batch, into Spark's
-``noop`` sink, on ``local[2]`` with the settings that :func:`lowwater.engine.spark.recommended`
+``noop`` sink, on ``local[2]`` with the settings that :func:`lowwater.spark.recommended`
 gives, whichever query it is. A figure is the median of the batches behind the first ones, in which
 the JVM still compiles what it runs. Queries run in turn, ``--rounds`` times; a ratio is the median
 of the rounds'. As windows pile up there is no such median, so a small run goes before.

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from lowwater.engine.spark import recommended
+from lowwater.spark import recommended
 
 _DELAY = "10 seconds"
 _MINUTE_US = 60_000_000

@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import lowwater as lw
-from lowwater.engine.spark import configure
+from lowwater.spark import configure
 
 
 def main(source: str, target: str, state: str) -> None:

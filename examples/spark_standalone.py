@@ -22,7 +22,7 @@ from pathlib import Path
 import pyspark
 
 import lowwater
-from lowwater.engine.spark import recommended
+from lowwater.spark import recommended
 
 HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent

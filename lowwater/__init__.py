@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from lowwater.engine.aggregates import std as std
     from lowwater.engine.aggregates import sum as sum
     from lowwater.engine.aggregates import var as var
-    from lowwater.engine.clocks import ArrivalClock as ArrivalClock
-    from lowwater.engine.clocks import ManualClock as ManualClock
-    from lowwater.engine.clocks import WallClock as WallClock
-    from lowwater.engine.metrics import Metrics as Metrics
-    from lowwater.engine.panes import ErrorRecord as ErrorRecord
-    from lowwater.engine.panes import LateRecord as LateRecord
-    from lowwater.engine.panes import Pane as Pane
+    from lowwater.engine.graph.clocks import ArrivalClock as ArrivalClock
+    from lowwater.engine.graph.clocks import ManualClock as ManualClock
+    from lowwater.engine.graph.clocks import WallClock as WallClock
+    from lowwater.engine.graph.metrics import Metrics as Metrics
+    from lowwater.engine.graph.sources import ReplayableSource as ReplayableSource
+    from lowwater.engine.graph.sources import Source as Source
+    from lowwater.engine.graph.trace import Trace as Trace
+    from lowwater.engine.graph.trace import TracedElement as TracedElement
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -57,13 +58,12 @@ if TYPE_CHECKING:
     from lowwater.engine.process import set_cell as set_cell
     from lowwater.engine.process import timer as timer
     from lowwater.engine.process import value_cell as value_cell
-    from lowwater.engine.records import Records as Records
-    from lowwater.engine.sources import ReplayableSource as ReplayableSource
-    from lowwater.engine.sources import Source as Source
-    from lowwater.engine.steps import PaneBatch as PaneBatch
-    from lowwater.engine.trace import Trace as Trace
-    from lowwater.engine.trace import TracedElement as TracedElement
-    from lowwater.engine.windowing import Windowing as Windowing
+    from lowwater.engine.records.batch import Records as Records
+    from lowwater.engine.records.panes import ErrorRecord as ErrorRecord
+    from lowwater.engine.records.panes import LateRecord as LateRecord
+    from lowwater.engine.records.panes import Pane as Pane
+    from lowwater.engine.records.steps import PaneBatch as PaneBatch
+    from lowwater.engine.window.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
     from lowwater.errors import InternalError as InternalError
     from lowwater.errors import InvalidArgument as InvalidArgument
@@ -142,18 +142,18 @@ _PLACES = {
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
         "last max mean min std sum var"
     ),
-    "lowwater.engine.clocks": "ArrivalClock ManualClock WallClock",
-    "lowwater.engine.metrics": "Metrics",
-    "lowwater.engine.panes": "ErrorRecord LateRecord Pane",
+    "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock",
+    "lowwater.engine.graph.metrics": "Metrics",
+    "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.process": (
         "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
         "set_cell timer value_cell"
     ),
-    "lowwater.engine.records": "Records",
-    "lowwater.engine.sources": "ReplayableSource Source",
-    "lowwater.engine.steps": "PaneBatch",
-    "lowwater.engine.trace": "Trace TracedElement",
-    "lowwater.engine.windowing": "Windowing",
+    "lowwater.engine.records.batch": "Records",
+    "lowwater.engine.graph.sources": "ReplayableSource Source",
+    "lowwater.engine.records.steps": "PaneBatch",
+    "lowwater.engine.graph.trace": "Trace TracedElement",
+    "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
         "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
         "UnsupportedByRunner"

@@ -1,6 +1,6 @@
 """``python -m lowwater``."""
 
-from lowwater.cli import main
+from lowwater.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -10,7 +10,7 @@
     ├── StateError                          stored state is corrupt, locked or incompatible
     └── InternalError                       a bug in lowwater: please report
 
-Every message says what happened in the user's words, where, and one concrete mend.
+Every message says what happened in the user's words, where, and one concrete hint.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class LowwaterError(Exception):
     Args:
         what: What happened, in the user's words.
         where: The place: a step of the pipeline, a file, a path such as ``$.window.period``.
-        mend: One thing to do about it.
+        hint: One thing to do about it.
     """
 
-    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         self.what = what
         self.where = where
-        self.mend = mend
+        self.hint = hint
         text = what if where is None else f"{what} (at {where})"
-        super().__init__(text if mend is None else f"{text}. {mend}")
+        super().__init__(text if hint is None else f"{text}. {hint}")
 
 
 class InvalidArgument(LowwaterError, ValueError):
@@ -85,7 +85,7 @@ def user_code(what: str) -> Iterator[None]:
     except Exception as error:
         raise DataError(
             f"{what} failed: {type(error).__name__}: {error}",
-            mend="Mend it; the error above this one shows the place",
+            hint="Mend it; the error above this one shows the place",
         ) from error
 
 
@@ -99,7 +99,7 @@ def describe(name: str, value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a mend that names the known name nearest to a wrong one.
+    """Return a hint that names the known name nearest to a wrong one.
 
     >>> nearest("delya", ["delay", "key"])
     "Did you mean 'delay'?"

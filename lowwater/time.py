@@ -89,7 +89,7 @@ class Instant(int):
         except OverflowError:
             raise InvalidArgument(
                 f"the instant {int(self)} us lies outside the years 1 to 9999",
-                mend="Use the integer itself",
+                hint="Use the integer itself",
             ) from None
 
     def __repr__(self) -> str:
@@ -262,7 +262,7 @@ def _from_datetime(value: datetime, name: str) -> Instant:
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidArgument(
             f"{describe(name, value)} has no time zone, so it names no instant",
-            mend='Add one: .replace(tzinfo=datetime.UTC), or "Z" at the end of the text',
+            hint='Add one: .replace(tzinfo=datetime.UTC), or "Z" at the end of the text',
         )
     return Instant((value - _EPOCH) // _MICROSECOND)
 
@@ -271,14 +271,14 @@ def _numpy_micros(
     value: np.datetime64 | np.timedelta64, unit: np.dtype[np.generic], name: str
 ) -> int:
     if np.isnat(value):
-        raise InvalidArgument(f"{describe(name, value)} is not a time", mend="Leave it out")
+        raise InvalidArgument(f"{describe(name, value)} is not a time", hint="Leave it out")
     micros = value.astype(unit)
     back = micros.astype(value.dtype)
     coarser = np.datetime_data(value.dtype)[0] not in ("ns", "ps", "fs", "as")
     if coarser and back != value:
         raise InvalidArgument(
             f"{describe(name, value)} does not fit 64 bits of microseconds",
-            mend="Use a time nearer to the present",
+            hint="Use a time nearer to the present",
         )
     return int(micros.astype(np.int64))
 
@@ -288,20 +288,20 @@ def _fits(result: int, name: str, value: object) -> int:
         return result
     raise InvalidArgument(
         f"{describe(name, value)} does not fit 64 bits of microseconds",
-        mend="Use a value nearer to the present",
+        hint="Use a value nearer to the present",
     )
 
 
 def _bad_duration(name: str, value: object) -> InvalidArgument:
     return InvalidArgument(
         f"{describe(name, value)} is not a duration",
-        mend='Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds',
+        hint='Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds',
     )
 
 
 def _bad_instant(name: str, value: object) -> InvalidArgument:
     return InvalidArgument(
         f"{describe(name, value)} is not an instant",
-        mend="Use an aware datetime, a numpy.datetime64, ISO-8601 text with an offset such as "
+        hint="Use an aware datetime, a numpy.datetime64, ISO-8601 text with an offset such as "
         '"2000-01-01T12:00:00Z", or an int of microseconds since 1970',
     )

@@ -96,7 +96,7 @@ def tried_on_spark(session: Any = None) -> Outcomes:
     """Run everything on Spark: in a session that is there, or in one of its own."""
     if session is not None:
         return _on_spark(session)
-    from lowwater.engine.spark.local import local_session
+    from lowwater.spark.session import local_session
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.tools.figures import with_figures
-from lowwater.cli import _parser
+from lowwater.cli.main import _parser
 
 MARK = "<!-- help of each command -->"
 

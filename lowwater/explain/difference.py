@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, Trace
+from lowwater.engine.graph.trace import StageTrace, Trace
+from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.frame import instants_to_frame
 from lowwater.explain.lineage import Lineage
@@ -173,7 +173,7 @@ def _final(name: str, run: Run) -> dict[tuple[Any, Window], Pane]:
         raise InvalidArgument(
             f"{describe(name, run)} has no panes",
             where="diff",
-            mend="Give what collect() returned, or a list of panes",
+            hint="Give what collect() returned, or a list of panes",
         ) from None
     stage = _traced(run)
     if stage is None or not stage.merges:

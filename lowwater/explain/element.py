@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from lowwater.engine.panes import ErrorRecord, Pane
-from lowwater.engine.trace import Trace, TracedElement
+from lowwater.engine.graph.trace import Trace, TracedElement
+from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
 from lowwater.explain.alike import Alike, same
 from lowwater.explain.journeys import MOST, Journeys
@@ -94,7 +94,7 @@ class _Matches:
         raise InvalidArgument(
             f"the function raised {type(error).__name__} for every record: {error}",
             where="why",
-            mend="Give one that takes a record, as in lambda record: record['id'] == 7",
+            hint="Give one that takes a record, as in lambda record: record['id'] == 7",
         ) from error
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
-from lowwater.engine.graph import Computed, Graph, Read, Stage, Windowed
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.waiting import looks_at_watermark
 from lowwater.time import format_duration
@@ -30,16 +30,16 @@ class Finding:
             end, or results wait long; ``note``: a choice that is worth knowing of.
         what: What it is.
         where: Which source or stage.
-        mend: What to do about it.
+        hint: What to do about it.
     """
 
     severity: Severity
     what: str
     where: str
-    mend: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.where}: {self.what}. {self.mend}."
+        return f"{self.severity}: {self.where}: {self.what}. {self.hint}."
 
 
 @final
@@ -89,7 +89,7 @@ def check(pipeline: Any) -> Findings:
         raise InvalidArgument(
             f"{describe('pipeline', pipeline)} is not a pipeline",
             where="check",
-            mend="Give what .aggregate(...), .group() or .process(...) returned",
+            hint="Give what .aggregate(...), .group() or .process(...) returned",
         )
     graph = Graph.of([stage])
     found = [finding for read in graph.reads for finding in _of_read(graph, read)]
@@ -136,10 +136,10 @@ def _without_watermark(read: Read, where: str) -> Finding:
             "; it gives its elements one by one and does not say how many, so whether it ends is "
             "not known, and if it does not, no window is ever complete"
         )
-        mend = 'Give a list or a table if it ends, else a watermark, as in BoundedDisorder("10s")'
-        return Finding("note", what, where, mend)
-    mend = "That is right for a batch; give watermark= to have results as they are complete"
-    return Finding("note", what, where, mend)
+        hint = 'Give a list or a table if it ends, else a watermark, as in BoundedDisorder("10s")'
+        return Finding("note", what, where, hint)
+    hint = "That is right for a batch; give watermark= to have results as they are complete"
+    return Finding("note", what, where, hint)
 
 
 def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lowwater.engine.pane_table import MICROS_UTC, instants_to_arrow
-from lowwater.engine.trace import StageTrace, Trace
+from lowwater.engine.graph.trace import StageTrace, Trace
+from lowwater.engine.records.pane_table import MICROS_UTC, instants_to_arrow
 from lowwater.windows import Window
 
 if TYPE_CHECKING:

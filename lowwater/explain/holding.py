@@ -1,4 +1,4 @@
-"""What holds a watermark, and how to mend that."""
+"""What holds a watermark, and how to fix it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.engine.trace import StageTrace, Trace, TracedMove, TracedSource
+from lowwater.engine.graph.trace import StageTrace, Trace, TracedMove, TracedSource
 from lowwater.explain.text import Times
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.watermark import Ascending, BoundedDisorder, PerPartition
@@ -19,14 +19,14 @@ class Holder:
 
     Args:
         text: What it is, in words.
-        mend: What to do about it.
+        hint: What to do about it.
     """
 
     text: str
-    mend: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.text}; {self.mend}" if self.mend else self.text
+        return f"{self.text}; {self.hint}" if self.hint else self.text
 
 
 def last_move(stage: StageTrace, *, ended: bool = True) -> TracedMove | None:
@@ -133,7 +133,7 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         return Holder(
             f"source `{name}` holds it: it has given nothing yet", "wait, or set `idle_after=`"
         )
-    mend = "wait for later elements"
+    hint = "wait for later elements"
     if isinstance(estimator, PerPartition) and estimator.idle_after is None:
-        mend = "set PerPartition(..., `idle_after=`) if it may be silent"
-    return Holder(f"source `{name}` holds it: {source.holder}", mend)
+        hint = "set PerPartition(..., `idle_after=`) if it may be silent"
+    return Holder(f"source `{name}` holds it: {source.holder}", hint)

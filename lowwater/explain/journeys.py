@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, Trace, TracedElement
+from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
+from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.origins import Origins
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.trace import StageTrace, Trace
+from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
@@ -273,13 +273,13 @@ def _stage_of(trace: Trace, name: str | None) -> StageTrace:
             raise InvalidArgument(
                 f"stage {name!r} has no windows",
                 where="lateness_profile",
-                mend="Name one that has, with stage=",
+                hint="Name one that has, with stage=",
             )
         return found
     windowed = [stage for stage in trace.stages if stage.windowing is not None]
     if not windowed:
         raise InvalidArgument(
-            "no stage of the run has windows", where="lateness_profile", mend="Add window(...)"
+            "no stage of the run has windows", where="lateness_profile", hint="Add window(...)"
         )
     names = {stage.name for stage in trace.stages}
     first = [stage for stage in windowed if not names & set(stage.inputs)]
@@ -293,12 +293,12 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
         raise InvalidArgument(
             f"{name}={given!r} is no list of durations",
             where="lateness_profile",
-            mend=f'Write {name}=["0s", "10s", "1m"]',
+            hint=f'Write {name}=["0s", "10s", "1m"]',
         )
     found = sorted({duration(value, name=name) for value in given})
     if found[0] < 0:
         raise InvalidArgument(
-            f"{name} has a negative duration", where="lateness_profile", mend='Use "0s" or more'
+            f"{name} has a negative duration", where="lateness_profile", hint='Use "0s" or more'
         )
     return found
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, final
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.records.panes import Pane
 from lowwater.windows import Window
 
 _LAST = 2**63

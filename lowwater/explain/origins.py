@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import final
 
-from lowwater.engine.trace import StageTrace, TracedElement
+from lowwater.engine.graph.trace import StageTrace, TracedElement
 
 
 @final

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import TracedElement
+from lowwater.engine.graph.trace import TracedElement
+from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.windows import Window

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.engine.trace import TracedElement
+from lowwater.engine.graph.trace import TracedElement
 from lowwater.explain.text import Times, counted
 from lowwater.time import format_duration, saturating_add
 from lowwater.triggers import (

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, Trace, TracedElement, TracedMerge
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMerge
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.holding import holder, last_move
 from lowwater.explain.lineage import Lineage
@@ -50,7 +50,7 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
         raise InvalidArgument(
             f"stage {of.name!r} has no windows",
             where="explain",
-            mend="Name a stage that has, with stage=; or ask why(element)",
+            hint="Name a stage that has, with stage=; or ask why(element)",
         )
     if isinstance(key, list):
         key = tuple(key)
@@ -74,7 +74,7 @@ def _meant(lineage: Lineage, key: Any, window: WindowLike) -> list[Window]:
             raise InvalidArgument(
                 f"{describe('window', window)} is not (start, end)",
                 where="explain",
-                mend='Write ("2000-01-01T12:00:00Z", "2000-01-01T12:02:00Z"), or an instant inside',
+                hint='Write ("2000-01-01T12:00:00Z", "2000-01-01T12:02:00Z"), or an instant inside',
             )
         return [Window(instant(window[0], name="start"), instant(window[1], name="end"))]
     at = instant(window, name="window")
@@ -94,7 +94,7 @@ def _assigned(windowing: Windowing | None, at: Instant) -> list[Window]:
         ]
     if not found:
         raise InvalidArgument(
-            f"no window of the run has {at} in it", where="explain", mend="Give a window's bounds"
+            f"no window of the run has {at} in it", where="explain", hint="Give a window's bounds"
         )
     return found
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from lowwater.engine.panes import ErrorRecord
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
@@ -76,14 +76,14 @@ class CsvSource:
             raise _unreadable(path, error) from None
         if len(set(names)) < len(names):
             raise InvalidArgument(
-                "two columns have one name", where=str(path), mend="Rename one in the header"
+                "two columns have one name", where=str(path), hint="Rename one in the header"
             )
         for name in self.types:
             if name not in names:
                 raise InvalidArgument(
                     f"types= names a column {name!r} that is not there",
                     where=str(path),
-                    mend=nearest(name, names),
+                    hint=nearest(name, names),
                 )
         whole = path.stat().st_size <= _BLOCK_BYTES
         return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])
@@ -261,5 +261,5 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
         f"the file cannot be read as CSV: {str(error).rstrip('.')}",
         where=str(path),
-        mend="Write it again with a header and one record per line, or leave it out",
+        hint="Write it again with a header and one record per line, or leave it out",
     )

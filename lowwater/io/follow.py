@@ -50,19 +50,19 @@ class Follow:
             InvalidArgument: One of them makes no sense, or none without ``follow=True``.
         """
         if not isinstance(follow, bool):
-            raise InvalidArgument(f"{describe('follow', follow)} is not a bool", mend="Say True")
+            raise InvalidArgument(f"{describe('follow', follow)} is not a bool", hint="Say True")
         poll_us = positive_duration(poll_every, "poll_every")
         idle_us = None if max_idle is None else positive_duration(max_idle, "max_idle")
         if stop is not None and not callable(stop):
             raise InvalidArgument(
                 f"{describe('stop', stop)} is not a function",
-                mend="Give one that says whether to stop, such as the is_set of an event",
+                hint="Give one that says whether to stop, such as the is_set of an event",
             )
         if follow:
             return cls(poll_us, idle_us, stop)
         if max_idle is not None or stop is not None:
             name = "stop" if max_idle is None else "max_idle"
-            raise InvalidArgument(f"{name}= does nothing without follow=True", mend="Add it")
+            raise InvalidArgument(f"{name}= does nothing without follow=True", hint="Add it")
         return None
 
     def is_over(self, idle_us: int) -> bool:

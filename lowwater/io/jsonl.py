@@ -15,9 +15,9 @@ from typing import IO, Any, cast, final
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from lowwater.engine.panes import ErrorRecord
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position, read_rows
+from lowwater.engine.graph.sources import Position, read_rows
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
@@ -87,7 +87,7 @@ class _LinesReader:
             raise DataError(
                 f"the file cannot be read: {error}",
                 where=str(path),
-                mend="Write it again, or leave it out",
+                hint="Write it again, or leave it out",
             ) from None
 
     def require_whole(self, path: Path) -> None:

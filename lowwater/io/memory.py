@@ -10,10 +10,10 @@ from typing import Any, ClassVar, final
 
 import pyarrow as pa
 
-from lowwater.engine._items import columns_of
-from lowwater.engine.columns import Column
-from lowwater.engine.records import Records, without_views
-from lowwater.engine.sources import read_rows
+from lowwater.engine.graph.sources import read_rows
+from lowwater.engine.records.batch import Records, without_views
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.items import columns_of
 from lowwater.errors import InvalidArgument
 
 _PATIENCE = 1000
@@ -44,7 +44,7 @@ class _Once:
         if self._read:
             raise InvalidArgument(
                 f"the {what} was read by an earlier run, and it gives its elements only once",
-                mend="Build the pipeline over a list or a table, or anew for each run",
+                hint="Build the pipeline over a list or a table, or anew for each run",
             )
         self._read = True
 
@@ -195,7 +195,7 @@ def arrow_source(data: Any) -> ArrowSource:
         return ArrowSource(data if schema == data.schema else data.cast(schema))
     raise InvalidArgument(
         f"data= is a {type(data).__name__}, not Arrow data",
-        mend="Give a pyarrow Table, RecordBatch or RecordBatchReader",
+        hint="Give a pyarrow Table, RecordBatch or RecordBatchReader",
     )
 
 
@@ -210,13 +210,13 @@ def pandas_source(frame: Any) -> ColumnsSource:
     if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
         raise InvalidArgument(
             f"frame= is a {type(frame).__name__}, not a pandas DataFrame",
-            mend="Use from_arrow or from_iterable for other data",
+            hint="Use from_arrow or from_iterable for other data",
         )
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
-        raise InvalidArgument("two columns of the DataFrame have one name", mend="Rename one")
+        raise InvalidArgument("two columns of the DataFrame have one name", hint="Rename one")
     columns = {name: _from_series(frame.iloc[:, at]) for at, name in enumerate(names)}
     return ColumnsSource(columns, len(frame))
 

@@ -10,9 +10,9 @@ from typing import final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position, read_rows
-from lowwater.engine.stateless import require_names
+from lowwater.engine.graph.sources import Position, read_rows
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
@@ -111,7 +111,7 @@ def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
         raise DataError(
             "the file is empty (0 bytes), so it is no Parquet file",
             where=str(path),
-            mend="Write it again, or leave it out",
+            hint="Write it again, or leave it out",
         )
     try:
         # Not mapped into memory: a file that shrinks while it is read would end the process.
@@ -124,7 +124,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
         f"the file cannot be read as Parquet; it may be truncated ({str(error).rstrip('.')})",
         where=str(path),
-        mend="Write it again, or leave it out",
+        hint="Write it again, or leave it out",
     )
 
 
@@ -134,7 +134,7 @@ def _require_columns(columns: tuple[str, ...], schema: pa.Schema, path: Path) ->
             raise DataError(
                 f"there is no column {name!r} in this file",
                 where=str(path),
-                mend="Leave the file out, or the column",
+                hint="Leave the file out, or the column",
             )
 
 

@@ -21,13 +21,13 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
         InvalidArgument: It is neither a path nor one or more of them.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    mend = "Give a file, a folder or a glob"
+    hint = "Give a file, a folder or a glob"
     try:
         found = tuple(os.fspath(path) for path in given)
     except TypeError:
-        raise InvalidArgument(f"{describe('paths', paths)} is not a path", mend=mend) from None
+        raise InvalidArgument(f"{describe('paths', paths)} is not a path", hint=hint) from None
     if not found:
-        raise InvalidArgument(f"{describe('paths', paths)} names no file", mend=mend)
+        raise InvalidArgument(f"{describe('paths', paths)} names no file", hint=hint)
     return found
 
 
@@ -86,18 +86,18 @@ def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 def _none_in(folder: Path, suffixes: tuple[str, ...]) -> InvalidArgument:
     return InvalidArgument(
         f"the folder {str(folder)!r} holds no files that end in {' or '.join(suffixes)}",
-        mend="Give the files themselves, or a glob",
+        hint="Give the files themselves, or a glob",
     )
 
 
 def _nothing_at(path: Path) -> InvalidArgument:
     if glob.has_magic(str(path)):
-        return InvalidArgument(f"no file matches {str(path)!r}", mend="Check the pattern")
+        return InvalidArgument(f"no file matches {str(path)!r}", hint="Check the pattern")
     parent = path.parent
     if not parent.is_dir():
         return InvalidArgument(
-            f"there is no file {str(path)!r}, nor a folder {str(parent)!r}", mend="Check the path"
+            f"there is no file {str(path)!r}, nor a folder {str(parent)!r}", hint="Check the path"
         )
     known = [entry.name for entry in parent.iterdir()]
-    mend = nearest(path.name, known) if 0 < len(known) <= 20 else "Check the path"
-    return InvalidArgument(f"there is no file {str(path)!r}", mend=mend)
+    hint = nearest(path.name, known) if 0 < len(known) <= 20 else "Check the path"
+    return InvalidArgument(f"there is no file {str(path)!r}", hint=hint)

@@ -9,8 +9,8 @@ from typing import Any, Protocol, final
 
 import pyarrow as pa
 
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
@@ -220,7 +220,7 @@ def _vanished(name: str) -> DataError:
     return DataError(
         "the file vanished while it was being read",
         where=name,
-        mend="Put it back: the rest of it has not been read",
+        hint="Put it back: the rest of it has not been read",
     )
 
 
@@ -228,5 +228,5 @@ def _changed(name: str, before: int, now: int) -> DataError:
     return DataError(
         f"the file had {before} bytes when it was read, and now has {now}",
         where=name,
-        mend="Put the former file back; add what is new as another file",
+        hint="Put the former file back; add what is new as another file",
     )

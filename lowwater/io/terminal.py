@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO, final
 
-from lowwater.engine.panes import Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration
 
 _WIDEST = 40

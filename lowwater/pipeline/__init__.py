@@ -1,13 +1,13 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
-from lowwater.pipeline.built import Pipeline as Pipeline
 from lowwater.pipeline.elements import Element as Element
 from lowwater.pipeline.elements import ProcessResult as ProcessResult
-from lowwater.pipeline.ends import Writing as Writing
-from lowwater.pipeline.ends import run as run
 from lowwater.pipeline.keyed import KeyedStream as KeyedStream
 from lowwater.pipeline.keyed import WindowedStream as WindowedStream
-from lowwater.pipeline.processed import Processed as Processed
+from lowwater.pipeline.outputs import Writing as Writing
+from lowwater.pipeline.outputs import run as run
+from lowwater.pipeline.pipeline import Pipeline as Pipeline
+from lowwater.pipeline.process_stage import Processed as Processed
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
@@ -16,7 +16,7 @@ from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
 from lowwater.pipeline.readers import read_parquet as read_parquet
 from lowwater.pipeline.result import Result as Result
-from lowwater.pipeline.running import PaneBatches as PaneBatches
-from lowwater.pipeline.running import Panes as Panes
-from lowwater.pipeline.running import RunOptions as RunOptions
+from lowwater.pipeline.run import PaneBatches as PaneBatches
+from lowwater.pipeline.run import Panes as Panes
+from lowwater.pipeline.run import RunOptions as RunOptions
 from lowwater.pipeline.streams import Stream as Stream

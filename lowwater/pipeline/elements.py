@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import pyarrow as pa
 
-from lowwater.engine.emitted import emitted_table
-from lowwater.engine.graph import MAIN
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.panes import ErrorRecord, LateRecord
+from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.trace import Trace
 from lowwater.engine.process import Emitted
-from lowwater.engine.tagged import encoding_of, to_values
-from lowwater.engine.trace import Trace
-from lowwater.pipeline._checks import no_step
-from lowwater.pipeline.running import Outcomes, UnderWay
+from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.records.panes import ErrorRecord, LateRecord
+from lowwater.engine.records.tagged import encoding_of, to_values
+from lowwater.pipeline.checks import no_step
+from lowwater.pipeline.run import Outcomes, UnderWay
 from lowwater.pipeline.traced import Traced
 from lowwater.time import Instant
 

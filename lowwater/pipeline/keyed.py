@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.aggregates import AggregateSpec, collect, signed_specs
-from lowwater.engine.graph import Stage, Windowed
-from lowwater.engine.pane_table import RESERVED
-from lowwater.engine.plan import gate_of
-from lowwater.engine.process_run import kind_taken
-from lowwater.engine.records import HIDDEN
-from lowwater.engine.result_types import result_type
-from lowwater.engine.stateless import AddWhole, require_names
-from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
+from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.outline import outline
+from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.local.process_stage import kind_taken
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.pane_table import RESERVED
+from lowwater.engine.records.stateless import AddWhole, require_names
+from lowwater.engine.window.result_types import result_type
+from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.pipeline._checks import (
+from lowwater.pipeline.checks import (
     STEPS,
     check_adds_up,
     check_lateness,
@@ -26,9 +27,8 @@ from lowwater.pipeline._checks import (
     no_records,
     no_step,
 )
-from lowwater.pipeline._outline import outline
-from lowwater.pipeline.built import Pipeline
-from lowwater.pipeline.processed import Processed, process_stage
+from lowwater.pipeline.pipeline import Pipeline
+from lowwater.pipeline.process_stage import Processed, process_stage
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
@@ -95,7 +95,7 @@ class KeyedStream:
             if given:
                 raise InvalidArgument(
                     f"window takes either a Windowing or {given[0]}=, not both",
-                    mend=f"Use windowing.with_({given[0]}=...)",
+                    hint=f"Use windowing.with_({given[0]}=...)",
                 )
             return self._windowed(windows)
         options["trigger"] = Default() if trigger is None else trigger
@@ -163,7 +163,7 @@ class WindowedStream:
                 raise InvalidArgument(
                     f"two aggregates are called {name!r}",
                     where="aggregate",
-                    mend=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
+                    hint=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
                 )
             aggregates[name] = spec
         for name, spec in named.items():
@@ -171,7 +171,7 @@ class WindowedStream:
         if not aggregates:
             raise InvalidArgument(
                 "aggregate needs at least one aggregate",
-                mend="Write, say, aggregate(n=lw.count()), or use group()",
+                hint="Write, say, aggregate(n=lw.count()), or use group()",
             )
         return self._built(aggregates, self._keyed._stream)
 
@@ -209,7 +209,7 @@ class WindowedStream:
                 raise InvalidArgument(
                     f"an aggregate cannot be called {name!r}: {why}",
                     where="aggregate",
-                    mend=f"Name it, as in aggregate(my_{name}=...)",
+                    hint=f"Name it, as in aggregate(my_{name}=...)",
                 )
         check_adds_up(stream._flows)
         stage = Stage(
@@ -250,7 +250,7 @@ def _processed(keyed: KeyedStream, process: object, windowing: Windowing | None)
         raise InvalidArgument(
             "a process does not drop duplicates yet",
             where="deduplicate(...).key_by(...).process",
-            mend="Remember the ids in a cell of the process, or put deduplicate before a stage "
+            hint="Remember the ids in a cell of the process, or put deduplicate before a stage "
             "with windows that the process reads",
         )
     stage = process_stage(stream._flows, keyed._keys, keyed._names, process, windowing)

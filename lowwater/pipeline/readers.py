@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph import Flow, Read
-from lowwater.engine.records import HIDDEN
-from lowwater.engine.sources import Source
-from lowwater.engine.stateless import require_names
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import Flow, Read
+from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.csv import CsvSource
 from lowwater.io.follow import Follow
@@ -104,7 +104,7 @@ def from_iterable(
     """
     if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping)):
         raise InvalidArgument(
-            f"{describe('items', items)} is not a series of elements", mend="Give a list"
+            f"{describe('items', items)} is not a series of elements", hint="Give a list"
         )
     computed: dict[str, Callable[[Any], Any]] = {}
     if callable(time):
@@ -201,7 +201,7 @@ def from_source(
     if isinstance(source, type) or not isinstance(source, Source):
         raise InvalidArgument(
             f"{describe('source', source)} is not a source",
-            mend="Give an object with schema and batches(size, keys), which yields lw.Records",
+            hint="Give an object with schema and batches(size, keys), which yields lw.Records",
         )
     return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
 
@@ -293,7 +293,7 @@ def read_csv(
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise InvalidArgument(
             f"{describe('delimiter', delimiter)} is not one character",
-            mend='Use, say, ";" or "\\t"',
+            hint='Use, say, ";" or "\\t"',
         )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     at = as_paths(paths)
@@ -366,17 +366,17 @@ def _stream(
 ) -> Stream:
     if not isinstance(time, str):
         raise InvalidArgument(
-            f"{describe('time', time)} is not the name of a column", mend='Write time="departed"'
+            f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
         )
     if watermark is not None and not isinstance(watermark, WatermarkEstimator):
         raise InvalidArgument(
             f"{describe('watermark', watermark)} is not a watermark estimator",
-            mend='Use, say, BoundedDisorder("5m") or Ascending()',
+            hint='Use, say, BoundedDisorder("5m") or Ascending()',
         )
     if isinstance(watermark, type):
         raise InvalidArgument(
             f"watermark={watermark.__name__} is a class",
-            mend=f"Make one: {watermark.__name__}(...)",
+            hint=f"Make one: {watermark.__name__}(...)",
         )
     if timezone is not None:
         _require_zone(timezone)
@@ -404,7 +404,7 @@ def _stream(
 def _require_distinct(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"two columns are called {name!r}", mend="Rename one")
+            raise InvalidArgument(f"two columns are called {name!r}", hint="Rename one")
 
 
 def _require_zone(timezone: str) -> None:
@@ -413,7 +413,7 @@ def _require_zone(timezone: str) -> None:
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         raise InvalidArgument(
             f"{describe('timezone', timezone)} is not known",
-            mend='Use an IANA name, such as "UTC" or "Europe/Berlin"',
+            hint='Use an IANA name, such as "UTC" or "Europe/Berlin"',
         ) from None
 
 
@@ -425,5 +425,5 @@ def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:
     except (ValueError, TypeError):
         raise InvalidArgument(
             f"{describe(f'types[{name!r}]', given)} is not a type",
-            mend='Use, say, "int64", "float64", "string" or "bool"',
+            hint='Use, say, "int64", "float64", "string" or "bool"',
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from lowwater.engine.clocks import ClockLike
+from lowwater.engine.graph.clocks import ClockLike
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time

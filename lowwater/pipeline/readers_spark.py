@@ -11,7 +11,7 @@ from lowwater.time import DurationLike
 from lowwater.watermark import BoundedDisorder, WatermarkEstimator
 
 if TYPE_CHECKING:
-    from lowwater.engine.spark.signals import CarriedTime
+    from lowwater.spark.signals import CarriedTime
 
 
 def from_spark(
@@ -27,15 +27,15 @@ def from_spark(
         df: The DataFrame. A watermark of its own (``withWatermark``) plays no part.
         time: The column of event times.
         watermark: How the watermark is guessed: a duration stands for ``BoundedDisorder``; or
-            :class:`lowwater.engine.spark.CarriedTime`. Left out, there is none until the input
+            :class:`lowwater.spark.CarriedTime`. Left out, there is none until the input
             ends.
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
     """
     try:
-        from lowwater.engine.spark.source import spark_source
+        from lowwater.spark.source import spark_source
     except ImportError as error:
         raise UnsupportedByRunner(
-            f"pyspark cannot be imported: {error}", mend="pip install 'lowwater[spark]'"
+            f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
         ) from error
     if watermark is not None and not hasattr(watermark, "start"):
         watermark = BoundedDisorder(watermark)

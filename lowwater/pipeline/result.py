@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph import Graph
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.outcomes import LateElements
-from lowwater.engine.pane_table import panes_to_arrow
-from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.steps import PaneBatch
-from lowwater.engine.trace import Trace
+from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.trace import Trace
+from lowwater.engine.local.outcomes import LateElements
+from lowwater.engine.records.pane_table import panes_to_arrow
+from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.records.steps import PaneBatch
 from lowwater.pipeline.traced import Traced
 
 if TYPE_CHECKING:

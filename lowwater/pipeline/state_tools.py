@@ -12,14 +12,14 @@ from typing import Any, final
 
 import pyarrow as pa
 
-from lowwater.engine.delivery import Delivery
-from lowwater.engine.process.stored import PROCESS_TABLES
-from lowwater.engine.process.stored_view import verify_process
-from lowwater.engine.stored_view import TABLES, StoredView
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.run_record import LAYOUT, PIPELINE, read_outbox, read_run
+from lowwater.engine.process.inspect import verify_process
+from lowwater.engine.process.persistence import PROCESS_TABLES
+from lowwater.engine.window.inspect import TABLES, StoredView
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.terminal import table
-from lowwater.pipeline._stored_run import LAYOUT, PIPELINE, read_outbox, read_run
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.key_layout import END, table_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
@@ -193,7 +193,7 @@ def verify_state(path: PathLike) -> int:
             raise StateError(
                 "there are rows, but no record of a run",
                 where=str(place),
-                mend="If it belongs to a pipeline, restore the directory from a copy",
+                hint="If it belongs to a pipeline, restore the directory from a copy",
             )
         for _ in read_outbox(store):
             pass
@@ -202,7 +202,7 @@ def verify_state(path: PathLike) -> int:
         for operator, group, _ in _groups(store, record or {}, "process"):
             verify_process(store, operator, group)
         for operator, group, _ in _groups(store, record or {}, "deduplication"):
-            from lowwater.state.seen import SeenInStore
+            from lowwater.state.id_set import SeenInStore
 
             ids = SeenInStore(table_prefix(operator, group, 0), 1)
             with decoding("stored record ids"):
@@ -250,7 +250,7 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
     if not yes:
         raise InvalidArgument(
             f"this would remove the state in {str(place)!r} for good",
-            mend="Say --yes if that is meant; `info` shows what is in it",
+            hint="Say --yes if that is meant; `info` shows what is in it",
         )
     owner = Ownership(place)
     try:
@@ -266,7 +266,7 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
         raise StateError(
             f"not all of the state could be removed: {error.strerror or error}",
             where=str(error.filename or place),
-            mend="Give this process the right to write there, and reset again",
+            hint="Give this process the right to write there, and reset again",
         ) from error
     finally:
         owner.release()
@@ -288,7 +288,7 @@ def _place(path: PathLike) -> Path:
     elif not _databases(place) and not any((place / name).exists() for name in _OWN):
         what = "there is no state in this directory"
     if what is not None:
-        raise StateError(what, where=str(place), mend="Give what run(state=) was given")
+        raise StateError(what, where=str(place), hint="Give what run(state=) was given")
     return place
 
 
@@ -319,7 +319,7 @@ def _reading(place: Path, *, owned: bool = False) -> Iterator[RocksStore]:
         raise StateError(
             f"the state is in use by another process, which changed it meanwhile ({error.what})",
             where=str(place),
-            mend="Look again, or end that process first",
+            hint="Look again, or end that process first",
         ) from error
 
 

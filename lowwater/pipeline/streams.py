@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, final
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import ArrivalClock, ClockLike
-from lowwater.engine.deduplicate import Deduplication
-from lowwater.engine.expressions import Expressions
-from lowwater.engine.graph import Flow, Read, Windowed, is_signed
-from lowwater.engine.pane_records import TIME, records_schema
-from lowwater.engine.pane_table import RESERVED
-from lowwater.engine.records import HIDDEN
-from lowwater.engine.stateless import (
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import Flow, Read, Windowed, is_signed
+from lowwater.engine.graph.outline import outline
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.pane_records import TIME, records_schema
+from lowwater.engine.records.pane_table import RESERVED
+from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
     BatchFunction,
@@ -30,16 +31,15 @@ from lowwater.engine.stateless import (
     require_names,
 )
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline._checks import STEPS, checked_function, names_after, no_step, schema_after
-from lowwater.pipeline._outline import outline
+from lowwater.pipeline.checks import STEPS, checked_function, names_after, no_step, schema_after
 from lowwater.pipeline.keyed import KeyedStream
 from lowwater.time import DurationLike
 
 if TYPE_CHECKING:
     import narwhals as nw
 
-    from lowwater.pipeline.built import Pipeline
-    from lowwater.pipeline.processed import Processed
+    from lowwater.pipeline.pipeline import Pipeline
+    from lowwater.pipeline.process_stage import Processed
 
 Key: TypeAlias = str | Callable[[Any], Any]
 
@@ -80,14 +80,14 @@ class Stream:
         """
         if not isinstance(name, str) or not name:
             raise InvalidArgument(
-                f"{describe('name', name)} is not a name", mend='Write, say, named("clicks")'
+                f"{describe('name', name)} is not a name", hint='Write, say, named("clicks")'
             )
         flow = self._flows[0]
         if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
             raise InvalidArgument(
                 "only a stream straight from its source can be named: this is its name",
                 where="named",
-                mend="Name it where it is read, or name the stage behind it",
+                hint="Name it where it is read, or name the stage behind it",
             )
         return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
@@ -157,7 +157,7 @@ class Stream:
                 "deduplicate comes behind a stage that takes panes back: a pane and its retraction "
                 "have the same id",
                 where="deduplicate",
-                mend="Drop duplicates before the first window",
+                hint="Drop duplicates before the first window",
             )
         return replace(self, _deduplication=deduplication)
 
@@ -180,7 +180,7 @@ class Stream:
                 raise InvalidArgument(
                     f"{describe('other', other)} is no stream of records",
                     where="union",
-                    mend="Unite streams, pipelines (their panes) and processes",
+                    hint="Unite streams, pipelines (their panes) and processes",
                 )
             stream = other if isinstance(other, Stream) else other.to_stream()
             stream._check_order("union")
@@ -204,7 +204,7 @@ class Stream:
         if not keys and not named:
             raise InvalidArgument(
                 "key_by needs at least one key",
-                mend='Write key_by("origin"), or key_by(all=lw.lit("all")) for one group of all',
+                hint='Write key_by("origin"), or key_by(all=lw.lit("all")) for one group of all',
             )
         stream = self.with_columns(**named) if named else self
         columns: list[str] = []
@@ -218,7 +218,7 @@ class Stream:
                 raise InvalidArgument(
                     f"{describe('key', key)} is neither the name of a column nor a function",
                     where="key_by",
-                    mend='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
+                    hint='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
                     ' key_by(day=lw.col("at").dt.date()) for an expression',
                 )
             column = f"{HIDDEN}key{at}"
@@ -235,7 +235,7 @@ class Stream:
                 raise InvalidArgument(
                     f"a key cannot be called {name!r}: " + _why(name, names),
                     where="key_by",
-                    mend="Rename it with with_columns",
+                    hint="Rename it with with_columns",
                 )
         return KeyedStream(self, columns, names)
 
@@ -245,7 +245,7 @@ class Stream:
             raise InvalidArgument(
                 f"{step} comes after deduplicate, which is the last step before key_by",
                 where=step,
-                mend="Call deduplicate once, after all other steps on records",
+                hint="Call deduplicate once, after all other steps on records",
             )
 
     def _with(self, step: Step) -> Stream:
@@ -301,7 +301,7 @@ def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schem
         raise InvalidArgument(
             f"streams that come together differ in the types of their columns: {error}",
             where="union",
-            mend="Convert one of them with with_columns",
+            hint="Convert one of them with with_columns",
         ) from error
 
 
@@ -318,7 +318,7 @@ def _common_names(
             f"streams that come together have the same columns, but one has {name!r} and the other "
             "does not",
             where="union",
-            mend=nearest(name, without),
+            hint=nearest(name, without),
         )
     return tuple(dict.fromkeys((*first, *second)))
 

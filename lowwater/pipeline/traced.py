@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lowwater.engine.trace import Trace
+from lowwater.engine.graph.trace import Trace
 from lowwater.time import DurationLike
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def decode(data: bytes) -> Any:
     except _FAILURES as error:
         raise StateError(
             f"stored bytes are not a value: {error}",
-            mend="The state is damaged: restore a copy, or reset it",
+            hint="The state is damaged: restore a copy, or reset it",
         ) from None
 
 
@@ -77,7 +77,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth == _DEEPEST:
         raise StateError(
             f"a value nested more than {_DEEPEST} deep cannot be stored",
-            mend="Keep what is needed of it in a flatter form, or as text",
+            hint="Keep what is needed of it in a flatter form, or as text",
         )
     if kind is list:
         return [_plain(item, depth + 1) for item in value]
@@ -89,7 +89,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if made is None:
         raise StateError(
             f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
-            mend="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
+            hint="Keep plain values (numbers, text, bytes, dates, lists, tuples, dicts, sets) in "
             "keys, accumulators and trigger states",
         )
     code, convert = made
@@ -151,7 +151,7 @@ def _from_extension(code: int, data: memoryview) -> Any:
     if convert is None:
         raise StateError(
             f"stored bytes hold a value of an unknown kind ({code})",
-            mend="They may be of a newer lowwater: use that, or reset the state",
+            hint="They may be of a newer lowwater: use that, or reset the state",
         )
     return convert(_DECODER.decode(data))
 

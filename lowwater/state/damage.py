@@ -34,4 +34,4 @@ def damaged(what: str, why: str) -> StateError:
     >>> damaged("a row", "it is its own parent").what
     'a row cannot be read: it is its own parent'
     """
-    return StateError(f"{what} cannot be read: {why.rstrip('.')}", mend=MEND)
+    return StateError(f"{what} cannot be read: {why.rstrip('.')}", hint=MEND)

@@ -19,7 +19,7 @@ from lowwater.state.bag import Bag
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
-from lowwater.state.loose import Loose, check_parts
+from lowwater.state.side_columns import Loose, check_parts
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.table import Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -156,7 +156,7 @@ class Journal:
                 else:
                     raise StateError(
                         f"the stored rows have a column {name!r} that the pipeline does not",
-                        mend="Run the pipeline that wrote them, or reset the state",
+                        hint="Run the pipeline that wrote them, or reset the state",
                     )
             self._cover()
             self._stored_due[rows] = due
@@ -297,6 +297,6 @@ def joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
     if not set(map(len, parts)) <= {width}:
         raise StateError(
             f"stored rows are not {width} bytes wide",
-            mend="The state is damaged or of another version: restore a copy, or reset it",
+            hint="The state is damaged or of another version: restore a copy, or reset it",
         )
     return data.reshape(len(parts), width)

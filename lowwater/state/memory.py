@@ -62,7 +62,7 @@ class MemoryStore:
             newer = self._contents.sequencer
             raise StateError(
                 f"fenced: opening {newer} of this state took over from opening {self._sequencer}",
-                mend="Let go of this store; what it had not committed is the new owner's to do",
+                hint="Let go of this store; what it had not committed is the new owner's to do",
             )
         rows = self._contents.rows
         for change in batch.changes():
@@ -92,4 +92,4 @@ class MemoryStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StateError("the state store is closed", mend="Open it again")
+            raise StateError("the state store is closed", hint="Open it again")

@@ -59,7 +59,7 @@ class Ownership:
             raise StateError(
                 "the state is already open in this process",
                 where=str(path),
-                mend="Close it first",
+                hint="Close it first",
             )
         self._owner_file = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -89,7 +89,7 @@ class Ownership:
         raise StateError(
             f"fenced: this process held the state as opening {self.sequencer}, but {other}",
             where=str(self.path),
-            mend="End this process; what it had not committed is the new owner's to do",
+            hint="End this process; what it had not committed is the new owner's to do",
         )
 
     def acknowledge(self, commit: int) -> None:
@@ -119,10 +119,10 @@ def read_sequencer(path: Path) -> tuple[int, int] | None:
         return None
     fields = content[: _FIELDS.size]
     if len(content) != _SIZE or content[_FIELDS.size :] != _CHECK.pack(crc32(fields)):
-        raise StateError("the file is damaged", where=str(path / _SEQUENCER), mend=_FROM_COPY)
+        raise StateError("the file is damaged", where=str(path / _SEQUENCER), hint=_FROM_COPY)
     magic, sequencer, acknowledged = _FIELDS.unpack(fields)
     if magic != _MAGIC:
-        raise StateError("not a file of lowwater", where=str(path / _SEQUENCER), mend=_FROM_COPY)
+        raise StateError("not a file of lowwater", where=str(path / _SEQUENCER), hint=_FROM_COPY)
     return sequencer, acknowledged
 
 
@@ -153,7 +153,7 @@ def in_use(path: Path) -> StateError:
     return StateError(
         "the state is in use by another process",
         where=str(path),
-        mend="End that process first, or use a directory of your own",
+        hint="End that process first, or use a directory of your own",
     )
 
 

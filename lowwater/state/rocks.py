@@ -26,9 +26,6 @@ from weakref import WeakSet
 import rocksdict
 
 from lowwater.errors import StateError
-from lowwater.state._rocks_database import RESTORE, Scan, database_options, translated, write_batch
-from lowwater.state._rocks_database import Tuning as Tuning
-from lowwater.state._rocks_log import check_logs
 from lowwater.state.key_layout import END
 from lowwater.state.ownership import (
     Ownership,
@@ -36,6 +33,9 @@ from lowwater.state.ownership import (
     read_sequencer,
     sync_directory,
 )
+from lowwater.state.rocks_database import RESTORE, Scan, database_options, translated, write_batch
+from lowwater.state.rocks_database import Tuning as Tuning
+from lowwater.state.rocks_log import check_logs
 from lowwater.state.store import Batch, check_readable
 
 FORMAT = 1
@@ -133,7 +133,7 @@ class RocksStore:
             raise StateError(
                 f"an earlier commit failed: {self._failure}",
                 where=str(self.path),
-                mend="Open the state again: it then holds what was committed, and nothing else",
+                hint="Open the state again: it then holds what was committed, and nothing else",
             )
         try:
             self._owner.check()
@@ -221,20 +221,20 @@ class RocksStore:
         found = sorted(self.path.glob(f"{_DIRECTORY}*"))
         if len(found) > 1:
             names = ", ".join(each.name for each in found)
-            raise StateError(f"two databases, {names}", where=str(self.path), mend=RESTORE)
+            raise StateError(f"two databases, {names}", where=str(self.path), hint=RESTORE)
         if not found and sequencer is None and not holds_nothing(self.path):
             what = "the directory is not empty, and what is in it is not state"
-            raise StateError(what, where=str(self.path), mend="Use a directory of its own")
+            raise StateError(what, where=str(self.path), hint="Use a directory of its own")
         if found:
             self._directory = found[0]
         if found and sequencer is None:
-            raise StateError("SEQUENCER is missing", where=str(self.path), mend=RESTORE)
+            raise StateError("SEQUENCER is missing", where=str(self.path), hint=RESTORE)
         if (self._directory / "CURRENT").exists():
             return True
         # An opening that was killed may have got so far, but only the first of all.
         if sequencer is not None and sequencer[1]:
             what = "CURRENT is missing" if found else "the database is missing"
-            raise StateError(what, where=str(self._directory), mend=RESTORE)
+            raise StateError(what, where=str(self._directory), hint=RESTORE)
         return False
 
     def _move(self, directory: Path) -> None:
@@ -247,7 +247,7 @@ class RocksStore:
 
     def _rdict(self, *, read_only: bool) -> Any:
         access = rocksdict.AccessType
-        check_logs(self._directory, mend=RESTORE)
+        check_logs(self._directory, hint=RESTORE)
         try:
             return rocksdict.Rdict(
                 str(self._directory),
@@ -267,7 +267,7 @@ class RocksStore:
                 raise StateError(
                     f"the state has format {newer}, but this version of lowwater knows {FORMAT}",
                     where=str(self.path),
-                    mend="Use the version that wrote it, or a later one",
+                    hint="Use the version that wrote it, or a later one",
                 )
         slots = Scan(database, END + b"c", END + b"d", self.path).rows()
         commits = sorted(_COMMIT.unpack(slot) for _, slot in slots)
@@ -280,7 +280,7 @@ class RocksStore:
                 f"commits were lost that had been acknowledged: {_span(missing)} of "
                 f"{max(last, acknowledged)}. A log or manifest was cut short, or a file is missing",
                 where=str(self._directory),
-                mend=f"{RESTORE}; nothing was changed",
+                hint=f"{RESTORE}; nothing was changed",
             )
         return last, sequencer
 
@@ -306,7 +306,7 @@ class RocksStore:
 
     def _opened(self) -> Any:
         if self._database is None:
-            raise StateError("the state store is closed", where=str(self.path), mend="Open it")
+            raise StateError("the state store is closed", where=str(self.path), hint="Open it")
         return self._database
 
 

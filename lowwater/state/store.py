@@ -226,8 +226,8 @@ def _check_bytes(name: str, parts: list[bytes]) -> None:
 
 
 def _refuse_reserved(key: bytes) -> None:
-    mend = f"Keys from {END!r} on are the store's own: use an operator number below 65535"
-    raise InvalidArgument(describe("key", key), mend=mend)
+    hint = f"Keys from {END!r} on are the store's own: use an operator number below 65535"
+    raise InvalidArgument(describe("key", key), hint=hint)
 
 
 def _whole_keys(prefix: bytes, keys: NDArray[np.uint8] | NDArray[np.void]) -> NDArray[np.uint8]:

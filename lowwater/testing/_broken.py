@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, final
 
-from lowwater.engine.panes import Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.testing._moments import show
 from lowwater.testing._timeline import timeline
 from lowwater.testing.scenario import Scenario

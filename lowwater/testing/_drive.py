@@ -11,14 +11,14 @@ import numpy as np
 
 from lowwater.engine.aggregates import collect
 from lowwater.engine.aggregates._base import AggregateSpec, Needs
-from lowwater.engine.columns import Column
-from lowwater.engine.graph import Stage, Windowed
-from lowwater.engine.ingest import Ingest, OnError
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.recorder import StageRecorder, Taken
-from lowwater.engine.records import TRACED, Records
-from lowwater.engine.steps import (
+from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.trace import Trace
+from lowwater.engine.local.recorder import StageRecorder, Taken
+from lowwater.engine.records.admission import Ingest, OnError
+from lowwater.engine.records.batch import TRACED, Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.records.steps import (
     REASONS,
     UNWINDOWED,
     Bundle,
@@ -29,8 +29,8 @@ from lowwater.engine.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.trace import Trace
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.testing.scenario import (
     Add,
@@ -120,7 +120,7 @@ def _check_columns(
             f"the scenario has no {_listed('column', lacking)}: the windows and aggregates read "
             f"{_listed('column', list(read))}, its elements have {_listed('column', given)}",
             where="scenario",
-            mend="Give its elements what is lacking, in columns of the Markdown table behind `key` "
+            hint="Give its elements what is lacking, in columns of the Markdown table behind `key` "
             f'or as in .add((5, "12:00:26", "A", {{{lacking[0]!r}: 5}})); or have the pipeline '
             "read what they have",
         )

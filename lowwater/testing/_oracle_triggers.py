@@ -201,7 +201,7 @@ def _fire_custom(node: Node, trigger: CustomTrigger, now: Moment) -> bool:
     if finished and not allowed:
         raise InvalidArgument(
             f"{trigger.logic!r} finished, but it says that it finishes {trigger.finishes!r}",
-            mend='Give CustomTrigger(..., finishes="anytime"), or return False from on_fire',
+            hint='Give CustomTrigger(..., finishes="anytime"), or return False from on_fire',
         )
     return finished
 

@@ -15,12 +15,12 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, collect, count
-from lowwater.engine.columns import Column
-from lowwater.engine.graph import Graph, Read, Stage, Windowed
-from lowwater.engine.panes import LateRecord, Pane
-from lowwater.engine.plan import gate_of
-from lowwater.engine.records import Records
-from lowwater.engine.windowing import Accumulation, Windowing
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import LateRecord, Pane
+from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.pipeline import Pipeline
 from lowwater.testing.replay import ground
 from lowwater.testing.scenario import Scenario

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lowwater.engine.graph import Stage, Windowed
-from lowwater.engine.panes import Pane
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import window_text
@@ -74,7 +74,7 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
                 f"{windowing.trigger!r} may finish while elements are still admitted, and which of "
                 f"them it drops depends on the order and the bundles they come in",
                 where=law,
-                mend=f"Test it with Repeatedly({windowing.trigger!r}); check_no_loss holds for it "
+                hint=f"Test it with Repeatedly({windowing.trigger!r}); check_no_loss holds for it "
                 "as it is",
             )
 

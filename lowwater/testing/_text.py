@@ -99,7 +99,7 @@ def from_markdown(text: str) -> Scenario:
     if len(table) < 3 or tuple(table[0][1][: len(_HEAD)]) != _HEAD:
         raise InvalidArgument(
             "the text has no table of a scenario",
-            mend=f"Begin it with | {' | '.join(_HEAD)} |, a rule and the row of the start",
+            hint=f"Begin it with | {' | '.join(_HEAD)} |, a rule and the row of the start",
         )
     more = table[0][1][len(_HEAD) :]
     return _from_rows(table[2:], more)
@@ -119,7 +119,7 @@ def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
         at = cells[0] or at
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
-                f"a row has {len(cells)} cells", where=f"line {number}", mend="Mend the table"
+                f"a row has {len(cells)} cells", where=f"line {number}", hint="Mend the table"
             )
         if cells[3]:
             bundle.append(_element(cells, more))
@@ -200,7 +200,7 @@ def from_yaml(text: str) -> Scenario:
     data = _yaml().safe_load(text)
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise InvalidArgument(
-            "the YAML is not a scenario", mend="Give it start, watermark and a list of steps"
+            "the YAML is not a scenario", hint="Give it start, watermark and a list of steps"
         )
     return from_data(data)
 
@@ -229,7 +229,7 @@ def from_data(data: dict[str, Any]) -> Scenario:
                 raise InvalidArgument(
                     f"{step!r} is not a step",
                     where=f"$.steps[{number}]",
-                    mend="Write add, watermark, clock or end",
+                    hint="Write add, watermark, clock or end",
                 )
     return scenario
 
@@ -247,6 +247,6 @@ def _yaml() -> Any:
     except ImportError:
         raise UnsupportedByRunner(
             "reading and writing YAML needs PyYAML",
-            mend='Install it: pip install "lowwater[testing]"',
+            hint='Install it: pip install "lowwater[testing]"',
         ) from None
     return yaml

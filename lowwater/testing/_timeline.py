@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowwater.engine.panes import Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.testing._moments import show
 from lowwater.testing.scenario import Add, ClockMove, Scenario, Step, WatermarkMove
 from lowwater.time import Instant

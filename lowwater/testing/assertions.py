@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, TypeAlias
 
-from lowwater.engine.panes import LateRecord, Pane
+from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.testing._moments import moment, show
 from lowwater.testing.scenario import ScenarioRun
@@ -99,13 +99,13 @@ def _given(one: Expected, order: tuple[str, ...], known: tuple[str, ...]) -> dic
     elif len(one) > len(order):
         raise InvalidArgument(
             f"{one!r} has {len(one)} places, but there are {len(order)} fields",
-            mend="Give a mapping of field names instead",
+            hint="Give a mapping of field names instead",
         )
     else:
         given = dict(zip(order, one, strict=False))
     for name in given:
         if name not in (*known, "values"):
-            raise InvalidArgument(f"there is no field {name!r}", mend=nearest(name, known))
+            raise InvalidArgument(f"there is no field {name!r}", hint=nearest(name, known))
     return {name: _typed(name, value) for name, value in given.items()}
 
 

@@ -29,8 +29,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
-from lowwater.engine.panes import LateReason, LateRecord, Pane, Timing
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.panes import LateReason, LateRecord, Pane, Timing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_triggers import (
     Moment,
     Node,

@@ -79,7 +79,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
     if sorted(order) != list(range(len(elements))):
         raise InvalidArgument(
             f"order= is no permutation of the numbers of {len(elements)} elements",
-            mend=f"Give each of 0 to {len(elements) - 1} once",
+            hint=f"Give each of 0 to {len(elements) - 1} once",
         )
     coming = iter([elements[number] for number in order])
     steps = [
@@ -103,7 +103,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
     """
     if not sizes or min(sizes) < 1:
         raise InvalidArgument(
-            f"sizes={list(sizes)!r} are no sizes of bundles", mend="Give numbers of at least 1"
+            f"sizes={list(sizes)!r} are no sizes of bundles", hint="Give numbers of at least 1"
         )
     steps: list[Step] = []
     turn = 0

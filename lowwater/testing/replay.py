@@ -15,14 +15,14 @@ from typing import Any, ClassVar, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.clocks import ManualClock
-from lowwater.engine.columns import Column
-from lowwater.engine.graph import Flow, Graph, Read, Stage
-from lowwater.engine.records import Records
+from lowwater.engine.graph.clocks import ManualClock
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline import Pipeline, Result, Stream
-from lowwater.pipeline.processed import Processed
-from lowwater.pipeline.running import RunOptions
+from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.run import RunOptions
 from lowwater.testing._drive import column_of
 from lowwater.testing.scenario import Add, ClockMove, End, Scenario, WatermarkMove
 from lowwater.time import Instant
@@ -69,13 +69,13 @@ def as_pipeline(testable: Testable) -> Pipeline:
         raise InvalidArgument(
             "the pipeline ends in process(), which has no panes",
             where="lowwater.testing",
-            mend="Test a pipeline that ends in aggregate(...) or group()",
+            hint="Test a pipeline that ends in aggregate(...) or group()",
         )
     if not isinstance(testable, Pipeline):
         raise InvalidArgument(
             f"{describe('pipeline', testable)} is neither a pipeline nor a function that builds "
             "one from a stream",
-            mend='Write lambda stream: stream.key_by("key").window(...).aggregate(...)',
+            hint='Write lambda stream: stream.key_by("key").window(...).aggregate(...)',
         )
     return testable
 
@@ -104,7 +104,7 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         raise InvalidArgument(
             f"the pipeline reads {len(graph.reads)} sources, but a scenario is one",
             where="lowwater.testing",
-            mend="Test the parts behind each source, or a function that builds the pipeline on one "
+            hint="Test the parts behind each source, or a function that builds the pipeline on one "
             "stream",
         )
     (read,) = graph.reads
@@ -168,7 +168,7 @@ class ScenarioSource:
             if ended:
                 raise InvalidArgument(
                     f"step {number} of the scenario comes behind its end",
-                    mend="Call end() last",
+                    hint="Call end() last",
                 )
             if step.at is not None:
                 self.clock.advance_to(step.at)

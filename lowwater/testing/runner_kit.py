@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from lowwater.engine.panes import LateRecord, Pane
-from lowwater.engine.windowing import Accumulation, Windowing
+from lowwater.engine.records.panes import LateRecord, Pane
+from lowwater.engine.window.windowing import Accumulation, Windowing
 from lowwater.testing import oracle
 from lowwater.testing._broken import Broken
 from lowwater.testing.assertions import assert_late, assert_panes

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from lowwater.engine.aggregates._base import AggregateSpec
-from lowwater.engine.ingest import OnError
-from lowwater.engine.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.trace import Trace
-from lowwater.engine.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
+from lowwater.engine.graph.trace import Trace
+from lowwater.engine.records.admission import OnError
+from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline.traced import Traced
 from lowwater.testing import _text
@@ -130,7 +130,7 @@ class Scenario:
         if not elements:
             raise InvalidArgument(
                 "add() takes at least one element",
-                mend='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
+                hint='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
             )
         return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
 
@@ -274,7 +274,7 @@ class ScenarioRun(Traced):
     def trace(self) -> Trace:
         """What happened, step by step; needs ``run(trace=True)``."""
         if self.recorded is None:
-            raise InvalidArgument("the scenario was not traced", mend="Run it with trace=True")
+            raise InvalidArgument("the scenario was not traced", hint="Run it with trace=True")
         return self.recorded
 
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
@@ -296,7 +296,7 @@ def _element(parts: ElementLike) -> Element:
     if not isinstance(parts, (tuple, list)) or len(parts) not in (3, 4):
         raise InvalidArgument(
             f"{describe('element', parts)} is not (value, event time, key)",
-            mend='Write .add((5, "12:00:26", "A"))',
+            hint='Write .add((5, "12:00:26", "A"))',
         )
     columns = dict(parts[3]) if len(parts) == 4 else {}
     return Element(parts[0], readable(parts[1]), parts[2], columns)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner, describe
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
@@ -64,7 +64,7 @@ try:
 except ImportError:
     raise UnsupportedByRunner(
         "lowwater.testing.strategies needs Hypothesis",
-        mend='Install it: pip install "lowwater[testing]"',
+        hint='Install it: pip install "lowwater[testing]"',
     ) from None
 
 _SPAN = 40
@@ -147,7 +147,7 @@ def windows(
         raise InvalidArgument(
             f"{describe('gap_column', gap_column)} is of sessions, and these merge",
             where="windows",
-            mend="Leave out merging=False, or gap_column",
+            hint="Leave out merging=False, or gap_column",
         )
     plain = st.one_of(fixed_windows(unit=unit), sliding_windows(unit=unit), st.just(GlobalWindow()))
     joined = sessions(gap_column=gap_column, unit=unit)
@@ -185,7 +185,7 @@ def sessions(
         raise InvalidArgument(
             f"{describe('gap_column', gap_column)} is not the name of a column",
             where="sessions",
-            mend='Name one, as in gap_column="gap"',
+            hint='Name one, as in gap_column="gap"',
         )
     return one_gap | st.builds(Sessions, gap_column=st.just(gap_column), merge_touching=touching)
 
@@ -248,7 +248,7 @@ def windowings(
         if name not in Windowing.__dataclass_fields__ or name in ("windows", "trigger"):
             raise InvalidArgument(
                 f"windowings() has no {name}=",
-                mend="Fix fields of Windowing; for windows and triggers give strategies",
+                hint="Fix fields of Windowing; for windows and triggers give strategies",
             )
         Windowing(**{"windows": FixedWindows("1s"), "accumulation": "discarding", name: value})
     drawn: dict[str, st.SearchStrategy[Any]] = {
@@ -392,7 +392,7 @@ def _check_whole(name: str, number: object, *, least: int | None = None) -> None
         raise InvalidArgument(
             f"{describe(name, number)} is not a whole number{from_least}",
             where="lowwater.testing.strategies",
-            mend=f"Give one, as in {name}={1 if least is None else max(least, 1)}",
+            hint=f"Give one, as in {name}={1 if least is None else max(least, 1)}",
         )
 
 
@@ -404,13 +404,13 @@ def _check_drawable(name: str, strategy: object) -> None:
         raise InvalidArgument(
             f"{describe(name, strategy)} is not a strategy",
             where="lowwater.testing.strategies",
-            mend=f"Give one, such as hypothesis.strategies.just({strategy!r})",
+            hint=f"Give one, such as hypothesis.strategies.just({strategy!r})",
         )
     if strategy is st.nothing():
         raise InvalidArgument(
             f"{name} is nothing(): there is nothing to draw from it",
             where="lowwater.testing.strategies",
-            mend="Give a strategy of at least one value, or leave it out",
+            hint="Give a strategy of at least one value, or leave it out",
         )
 
 
@@ -419,7 +419,7 @@ def _check_keys(keys: object) -> None:
         raise InvalidArgument(
             f"{describe('keys', keys)} is not a sequence of at least one key",
             where="scenarios",
-            mend='Name some, as in keys=("A", "B"); one alone is keys=("A",)',
+            hint='Name some, as in keys=("A", "B"); one alone is keys=("A",)',
         )
 
 
@@ -428,7 +428,7 @@ def _checked_columns(columns: object) -> Mapping[str, Any]:
         raise InvalidArgument(
             f"{describe('columns', columns)} is not a mapping of strategies",
             where="scenarios",
-            mend='Write columns={"gap": durations(most=9)}',
+            hint='Write columns={"gap": durations(most=9)}',
         )
     return columns or {}
 
@@ -438,7 +438,7 @@ def _check_scenario(scenario: object) -> None:
         raise InvalidArgument(
             f"{describe('scenario', scenario)} is not a Scenario",
             where="lowwater.testing.strategies",
-            mend='Give one, as in Scenario().add((5, "12:00:26", "A")).end()',
+            hint='Give one, as in Scenario().add((5, "12:00:26", "A")).end()',
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Any, final
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, LowwaterError, describe
 from lowwater.state.codec import decode, encode
 from lowwater.testing.runner_kit import Runner, check_runner, runner_cases
@@ -40,7 +40,7 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
         raise InvalidArgument(
             f"{describe('logic', custom.logic)} has no on_merge",
             where="check_trigger",
-            mend="Give it on_merge, or say merging=False",
+            hint="Give it on_merge, or say merging=False",
         )
     twin = copy.deepcopy(custom)
     assert custom == twin, "it must equal a copy of itself"

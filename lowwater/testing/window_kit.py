@@ -51,7 +51,7 @@ def check_window_function(
     if isinstance(windows, type) or not isinstance(windows, WindowFunction):
         raise InvalidArgument(
             f"{describe('windows', windows)} has no columns, merge_scope and assign",
-            mend="See lowwater.windows.WindowFunction",
+            hint="See lowwater.windows.WindowFunction",
         )
     at = np.array(_some_times() if times is None else list(times), dtype=np.int64)
     given = _given(windows, at, columns or {})
@@ -81,7 +81,7 @@ def _given(
             raise InvalidArgument(
                 f"{windows!r} reads a column {name!r}, and there is not a value for each time",
                 where="check_window_function",
-                mend=f"Give times=[...] and columns={{{name!r}: [...]}} of one length",
+                hint=f"Give times=[...] and columns={{{name!r}: [...]}} of one length",
             )
     return {name: np.asarray(columns[name]) for name in windows.columns}
 

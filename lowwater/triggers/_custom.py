@@ -119,7 +119,7 @@ def fire(
                 f"{trigger.logic!r} finished in {context.window}, though it was said to finish "
                 f"{trigger.finishes.replace('_', ' ')}",
                 where="CustomTrigger(finishes=)",
-                mend='Let on_fire return False, or say finishes="anytime"',
+                hint='Let on_fire return False, or say finishes="anytime"',
             )
     return finished
 

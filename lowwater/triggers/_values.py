@@ -54,7 +54,7 @@ class AfterCount:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise InvalidArgument(
                 f"{describe('count', self.count)} must be an int of at least 1",
-                mend="Use, say, AfterCount(100)",
+                hint="Use, say, AfterCount(100)",
             )
 
     def __repr__(self) -> str:
@@ -81,14 +81,14 @@ class AfterProcessingTime:
         delay = duration(self.delay, name="delay")
         if delay < 0:
             raise InvalidArgument(
-                f"{describe('delay', self.delay)} must not be negative", mend='Use, say, "1m"'
+                f"{describe('delay', self.delay)} must not be negative", hint='Use, say, "1m"'
             )
         object.__setattr__(self, "delay", delay)
         if self.align is not None:
             align = duration(self.align, name="align")
             if align <= 0:
                 raise InvalidArgument(
-                    f"{describe('align', self.align)} must be above zero", mend='Use, say, "1m"'
+                    f"{describe('align', self.align)} must be above zero", hint='Use, say, "1m"'
                 )
             object.__setattr__(self, "align", align)
 
@@ -290,12 +290,12 @@ class CustomTrigger:
             if not callable(getattr(self.logic, name, None)):
                 raise InvalidArgument(
                     f"{describe('logic', self.logic)} has no method {name}",
-                    mend="See lowwater.triggers.TriggerLogic",
+                    hint="See lowwater.triggers.TriggerLogic",
                 )
         if self.finishes not in ("never", "at_completion", "anytime"):
             raise InvalidArgument(
                 describe("finishes", self.finishes) + " is not known",
-                mend='Use "never", "at_completion" or "anytime"',
+                hint='Use "never", "at_completion" or "anytime"',
             )
 
 
@@ -333,7 +333,7 @@ def _require_trigger(name: str, value: object) -> None:
     if not isinstance(value, _TRIGGERS):
         raise InvalidArgument(
             f"{describe(name, value)} is not a trigger",
-            mend="Use one of lowwater's triggers, or wrap your own logic in CustomTrigger",
+            hint="Use one of lowwater's triggers, or wrap your own logic in CustomTrigger",
         )
 
 
@@ -341,7 +341,7 @@ def _require_parts(name: str, parts: tuple[Trigger, ...]) -> tuple[Trigger, ...]
     if len(parts) < 2:
         raise InvalidArgument(
             f"{name} takes at least two triggers, got {len(parts)}",
-            mend=f"Write {name}(a, b)",
+            hint=f"Write {name}(a, b)",
         )
     for index, part in enumerate(parts):
         _require_trigger(f"parts[{index}]", part)

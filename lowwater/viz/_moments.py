@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from lowwater.engine.trace import StageTrace
+from lowwater.engine.graph.trace import StageTrace
 from lowwater.time import START_OF_TIME
 
 _FEW = 3

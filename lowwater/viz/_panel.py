@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, cast, final
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
+from lowwater.engine.records.panes import Pane
 from lowwater.time import saturating_add
 from lowwater.viz._moments import Moments
 from lowwater.viz.scene import (

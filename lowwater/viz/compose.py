@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from lowwater.engine.trace import StageTrace
+from lowwater.engine.graph.outline import spec_text
+from lowwater.engine.graph.trace import StageTrace
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline._outline import spec_text
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -89,7 +89,7 @@ def _aggregate(trace: StageTrace, column: str | None) -> str | None:
         raise InvalidArgument(
             f"the stage {trace.name!r} shows no {column!r}",
             where="diagram(column=)",
-            mend=nearest(column, trace.aggregates),
+            hint=nearest(column, trace.aggregates),
         )
     return column
 
@@ -110,7 +110,7 @@ def _keys(
                 if elsewhere
                 else f"{describe('key', key)} did not come in this run",
                 where="diagram(key=)",
-                mend=(f"Known there: {known}" if elsewhere else f"Known: {known}")
+                hint=(f"Known there: {known}" if elsewhere else f"Known: {known}")
                 if known
                 else f"Nothing came{_where(stretch)}",
             )
@@ -136,14 +136,14 @@ def _stretch(between: Between) -> Span:
         raise InvalidArgument(
             f"{describe('between', between)} is not a pair of instants",
             where="diagram(between=)",
-            mend='Write, say, between=("2000-01-01T12:00:00Z", "2000-01-01T12:10:00Z")',
+            hint='Write, say, between=("2000-01-01T12:00:00Z", "2000-01-01T12:10:00Z")',
         )
     low, high = (instant(at, name="between") for at in between)
     if low >= high:
         raise InvalidArgument(
             f"between ends at {high}, not after it begins at {low}",
             where="diagram(between=)",
-            mend="Give the earlier instant first",
+            hint="Give the earlier instant first",
         )
     return Span(low, high)
 

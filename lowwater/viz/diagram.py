@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from lowwater.engine.trace import StageTrace, Trace
+from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
@@ -43,7 +43,7 @@ class Diagram:
             raise InvalidArgument(
                 f"{describe('theme', self.theme)} is none of {', '.join(map(repr, _THEMES))}",
                 where="diagram",
-                mend=nearest(str(self.theme), _THEMES),
+                hint=nearest(str(self.theme), _THEMES),
             )
 
     @classmethod

@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import final
 
-from lowwater.engine.graph import Graph
-from lowwater.engine.metrics import Metrics
+from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.explain.graph_text import summary_texts
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.pipeline.explain import summary_texts
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.viz.layers import Layers
 from lowwater.viz.palette import Theme

@@ -66,7 +66,7 @@ def _figure(picture: Picture) -> Any:
         raise UnsupportedByRunner(
             f"matplotlib cannot be imported: {error}",
             where="save",
-            mend="pip install 'lowwater[viz]', or save as .svg or .html",
+            hint="pip install 'lowwater[viz]', or save as .svg or .html",
         ) from error
     size = (picture.width / _DOTS_PER_INCH, picture.height / _DOTS_PER_INCH)
     figure = Figure(figsize=size)

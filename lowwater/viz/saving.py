@@ -31,7 +31,7 @@ def save_picture(
         raise InvalidArgument(
             f"{str(target)!r} is no kind of picture known",
             where="save",
-            mend=f"End it with one of {', '.join(sorted((*texts, *pixels)))}",
+            hint=f"End it with one of {', '.join(sorted((*texts, *pixels)))}",
         )
     content = texts[kind]().encode() if kind in texts else _drawn(kind, picture, theme)
     try:
@@ -40,7 +40,7 @@ def save_picture(
         raise InvalidArgument(
             f"{str(target)!r} cannot be written: {error.strerror or error}",
             where="save",
-            mend="Name another file",
+            hint="Name another file",
         ) from None
 
 

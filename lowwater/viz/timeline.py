@@ -53,7 +53,7 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
             raise InvalidArgument(
                 f"{describe(name, value)} leaves no room for a timeline",
                 where="to_text",
-                mend=f"Use {least} or more",
+                hint=f"Use {least} or more",
             )
     lines = wrap(scene.title, width, subsequent_indent="  ")
     for panel in scene.panels:

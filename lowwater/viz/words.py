@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.trace import TracedElement, TracedMerge, TracedMove
+from lowwater.engine.graph.trace import TracedElement, TracedMerge, TracedMove
+from lowwater.engine.records.panes import Pane
 from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.windows import Window
 

@@ -17,9 +17,9 @@ from lowwater.watermark.injector import Report as Report
 from lowwater.watermark.low import Hold as Hold
 from lowwater.watermark.low import LowWatermarks as LowWatermarks
 from lowwater.watermark.low import StageWatermark as StageWatermark
+from lowwater.watermark.observed import ColumnLike as ColumnLike
+from lowwater.watermark.observed import Seen as Seen
 from lowwater.watermark.partitions import PerPartition as PerPartition
 from lowwater.watermark.punctuated import Punctuated as Punctuated
 from lowwater.watermark.quantile import Quantile as Quantile
-from lowwater.watermark.seen import ColumnLike as ColumnLike
-from lowwater.watermark.seen import Seen as Seen
 from lowwater.watermark.skew import which_may_read as which_may_read

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import DataError
 from lowwater.time import START_OF_TIME, Int64Array
-from lowwater.watermark.seen import ColumnLike, EncodableColumn, Mask, Seen, TimeColumn
+from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Seen, TimeColumn
 
 _LONG_RUNS = 4
 """Elements per run of one partition from which on it pays to look at runs, not elements."""
@@ -175,7 +175,7 @@ def _of_objects(values: list[Any]) -> tuple[Int64Array, list[Any]]:
         raise DataError(
             "partitions must be plain values such as numbers or text",
             where="watermark=PerPartition(...)",
-            mend="Name a column of such values as by=",
+            hint="Name a column of such values as by=",
         ) from None
     return np.array(codes, dtype=np.int64), list(known)
 

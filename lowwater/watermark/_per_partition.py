@@ -16,7 +16,7 @@ from lowwater.time import (
 )
 from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import EstimatorState, WatermarkEstimator, holder_of
-from lowwater.watermark.seen import Seen
+from lowwater.watermark.observed import Seen
 
 
 class Estimates(Protocol):

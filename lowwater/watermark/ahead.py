@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
-from lowwater.watermark.seen import Mask
+from lowwater.watermark.observed import Mask
 
 TOO_FAR_AHEAD = "too_far_ahead"
 """The reason of such dead letters."""

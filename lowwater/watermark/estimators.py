@@ -13,7 +13,7 @@ from lowwater.time import (
     format_duration,
     saturating_add,
 )
-from lowwater.watermark.seen import Seen
+from lowwater.watermark.observed import Seen
 
 
 class EstimatorState(Protocol):
@@ -80,7 +80,7 @@ class BoundedDisorder:
         delay = duration(self.delay, name="delay")
         if delay < 0:
             raise InvalidArgument(
-                f"{describe('delay', self.delay)} must not be negative", mend='Use, say, "5m"'
+                f"{describe('delay', self.delay)} must not be negative", hint='Use, say, "5m"'
             )
         object.__setattr__(self, "delay", delay)
 

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from lowwater.time import START_OF_TIME, Instant, InstantLike, format_instant, instant
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.seen import Seen
+from lowwater.watermark.observed import Seen
 
 
 @final

@@ -13,7 +13,7 @@ from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import START_OF_TIME, InstantLike, instant
 from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.seen import ORIGIN, Seen
+from lowwater.watermark.observed import ORIGIN, Seen
 
 
 @final
@@ -44,11 +44,11 @@ class FinishedFiles:
         if not isinstance(minima, Mapping) or not minima:
             raise InvalidArgument(
                 f"{describe('minima', minima)} does not say when files begin",
-                mend='Write FinishedFiles({"day1.csv": "2000-01-01T00:00:00Z"})',
+                hint='Write FinishedFiles({"day1.csv": "2000-01-01T00:00:00Z"})',
             )
         if by is not None and not isinstance(by, str):
             raise InvalidArgument(
-                f"{describe('by', by)} is not the name of a column", mend='Write by="file"'
+                f"{describe('by', by)} is not the name of a column", hint='Write by="file"'
             )
         found = ((name, instant(at, name=f"minima[{name!r}]")) for name, at in minima.items())
         object.__setattr__(self, "minima", tuple(found))
@@ -94,7 +94,7 @@ class _Finished:
             raise DataError(
                 f"the file {names[least]!r} comes after {names[self._now]!r}",
                 where="watermark=FinishedFiles(...)",
-                mend="Give the minima in the order in which the files are read",
+                hint="Give the minima in the order in which the files are read",
             )
         self._now = int(places.max())
 
@@ -119,6 +119,6 @@ class _Finished:
             raise DataError(
                 f"it is not known when the file {name!r} begins",
                 where="watermark=FinishedFiles(...)",
-                mend=nearest(str(name), map(str, self._place)),
+                hint=nearest(str(name), map(str, self._place)),
             )
         return place

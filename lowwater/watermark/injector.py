@@ -56,7 +56,7 @@ class Report:
             raise InvalidArgument(
                 f"{describe('watermark', self.watermark)} is beyond "
                 f"{describe('oldest_work', self.oldest_work)}",
-                mend="Report the minimum of the oldest work and the inputs' low watermarks",
+                hint="Report the minimum of the oldest work and the inputs' low watermarks",
             )
 
 
@@ -103,7 +103,7 @@ class Injector:
         parts = tuple(parts)
         if not parts:
             raise InvalidArgument(
-                f"the stage {stage!r} has no parts", mend="Name one at least, such as range(1)"
+                f"the stage {stage!r} has no parts", hint="Name one at least, such as range(1)"
             )
         self._parts[stage] = {part: known.get(part) or _Turn() for part in parts}
 
@@ -186,7 +186,7 @@ class Injector:
     def _known(self, stage: str) -> dict[Part, _Turn]:
         turns = self._parts.get(stage)
         if turns is None:
-            raise InvalidArgument(f"there is no stage {stage!r}", mend=nearest(stage, self._parts))
+            raise InvalidArgument(f"there is no stage {stage!r}", hint=nearest(stage, self._parts))
         return turns
 
     def _turn(self, stage: str, part: Part) -> _Turn:
@@ -195,7 +195,7 @@ class Injector:
         if turn is None:
             raise InvalidArgument(
                 f"the stage {stage!r} has no part {part!r}",
-                mend=nearest(str(part), map(str, turns)),
+                hint=nearest(str(part), map(str, turns)),
             )
         return turn
 

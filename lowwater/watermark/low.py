@@ -117,7 +117,7 @@ class LowWatermarks:
         if not before and not own:
             raise InvalidArgument(
                 f"the source {stage!r} has no watermark",
-                mend="Give its estimate as a Hold; the end of time once it has ended",
+                hint="Give its estimate as a Hold; the end of time once it has ended",
             )
         bound = lowest(own)
         holder: str | Hold = bound
@@ -203,7 +203,7 @@ class LowWatermarks:
 
     def _known(self, stage: str) -> str:
         if stage not in self._before:
-            raise InvalidArgument(f"there is no stage {stage!r}", mend=nearest(stage, self._before))
+            raise InvalidArgument(f"there is no stage {stage!r}", hint=nearest(stage, self._before))
         return stage
 
 
@@ -214,7 +214,7 @@ def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         for name in names:
             if name not in before:
                 raise InvalidArgument(
-                    f"there is no stage {name!r} before {stage!r}", mend=nearest(name, before)
+                    f"there is no stage {name!r} before {stage!r}", hint=nearest(name, before)
                 )
             after[name].append(stage)
     missing = {stage: len(names) for stage, names in before.items()}
@@ -228,7 +228,7 @@ def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         rest = ", ".join(repr(stage) for stage in before if missing[stage])
         raise InvalidArgument(
             f"some of these stages come before themselves: {rest}",
-            mend="A graph of stages has no cycles: take one of the inputs away",
+            hint="A graph of stages has no cycles: take one of the inputs away",
         )
     return tuple(order)
 

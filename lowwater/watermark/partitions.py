@@ -17,7 +17,7 @@ from lowwater.watermark.estimators import (
     columns_read,
 )
 from lowwater.watermark.external import External
-from lowwater.watermark.seen import PARTITION
+from lowwater.watermark.observed import PARTITION
 from lowwater.windows._base import positive_duration
 
 
@@ -61,17 +61,17 @@ class PerPartition:
         if isinstance(estimator, type) or not isinstance(estimator, WatermarkEstimator):
             raise InvalidArgument(
                 f"{describe('estimator', estimator)} is not a watermark estimator",
-                mend='Use, say, PerPartition(BoundedDisorder("5s"))',
+                hint='Use, say, PerPartition(BoundedDisorder("5s"))',
             )
         if isinstance(estimator, External):
             raise InvalidArgument(
                 "External is one watermark, which all partitions would share",
                 where="PerPartition",
-                mend="Use External() alone",
+                hint="Use External() alone",
             )
         if self.by is not None and not isinstance(self.by, str):
             raise InvalidArgument(
-                f"{describe('by', self.by)} is not the name of a column", mend='Write by="sensor"'
+                f"{describe('by', self.by)} is not the name of a column", hint='Write by="sensor"'
             )
         if self.expected is not None:
             object.__setattr__(self, "expected", _distinct(self.expected))
@@ -111,15 +111,15 @@ def _distinct(expected: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(expected, (str, bytes)) or not isinstance(expected, Iterable):
         raise InvalidArgument(
             f"{describe('expected', expected)} is not a set of partitions",
-            mend='Write expected=["a", "b"] or expected=range(8)',
+            hint='Write expected=["a", "b"] or expected=range(8)',
         )
     try:
         partitions = tuple(dict.fromkeys(expected))
     except TypeError:
         raise InvalidArgument(
             f"{describe('expected', expected)} holds what can be no partition",
-            mend="Use plain values such as numbers or text",
+            hint="Use plain values such as numbers or text",
         ) from None
     if not partitions:
-        raise InvalidArgument("no partition is expected", mend="Name one at least, or leave it out")
+        raise InvalidArgument("no partition is expected", hint="Name one at least, or leave it out")
     return partitions

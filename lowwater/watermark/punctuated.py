@@ -11,7 +11,7 @@ import numpy as np
 from lowwater.errors import DataError, InvalidArgument, describe, user_code
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.seen import ColumnLike, Seen, TimeColumn
+from lowwater.watermark.observed import ColumnLike, Seen, TimeColumn
 
 Punctuation: TypeAlias = str | Callable[[Any], InstantLike | None]
 
@@ -41,7 +41,7 @@ class Punctuated:
         if not isinstance(self.by, str) and not callable(self.by):
             raise InvalidArgument(
                 f"{describe('by', self.by)} is neither a column nor a function",
-                mend='Write Punctuated("complete_to") or Punctuated(function)',
+                hint='Write Punctuated("complete_to") or Punctuated(function)',
             )
 
     @property
@@ -76,7 +76,7 @@ class _Punctuations:
             raise DataError(
                 "a record's watermark is the end of time",
                 where=f"watermark=Punctuated({self._by!r})",
-                mend="Leave it null: a run ends when its source does",
+                hint="Leave it null: a run ends when its source does",
             )
         self._at = max(self._at, found)
 

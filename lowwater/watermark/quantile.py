@@ -19,7 +19,7 @@ from lowwater.time import (
     saturating_add,
 )
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.seen import Seen
+from lowwater.watermark.observed import Seen
 
 _PARTS = 8
 """Bins per power of two, so a delay is learned to an eighth above what it is."""
@@ -74,12 +74,12 @@ class Quantile:
         high = None if most is None else duration(most, name="most")
         if low < 0:
             raise InvalidArgument(
-                f"{describe('least', least)} must not be negative", mend='Use, say, "0s"'
+                f"{describe('least', least)} must not be negative", hint='Use, say, "0s"'
             )
         if high is not None and high < low:
             raise InvalidArgument(
                 f"{describe('most', most)} is below {describe('least', least)}",
-                mend="Give a most that is no shorter than least",
+                hint="Give a most that is no shorter than least",
             )
         _check_count("warm_up", self.warm_up, 0)
         _check_count("memory", self.memory, 1)
@@ -201,12 +201,12 @@ def _check_count(name: str, value: object, lowest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise InvalidArgument(
             f"{describe(name, value)} must be an int of at least {lowest}",
-            mend="Use a number of elements, such as 1_000",
+            hint="Use a number of elements, such as 1_000",
         )
 
 
 def _bad_quantile(value: object) -> InvalidArgument:
     return InvalidArgument(
         f"{describe('quantile', value)} must be a number above 0 and at most 1",
-        mend="Use, say, 0.999",
+        hint="Use, say, 0.999",
     )

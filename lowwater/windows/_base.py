@@ -33,7 +33,7 @@ class Window:
             raise InvalidArgument(
                 f"a window must end after it starts: {describe('start', self.start)}, "
                 f"{describe('end', self.end)}",
-                mend="Give an end later than the start",
+                hint="Give an end later than the start",
             )
         object.__setattr__(self, "start", Instant(self.start))
         object.__setattr__(self, "end", Instant(self.end))
@@ -128,6 +128,6 @@ def positive_duration(value: DurationLike, name: str) -> int:
     micros = duration(value, name=name)
     if micros <= 0:
         raise InvalidArgument(
-            f"{describe(name, value)} must be longer than zero", mend='Use, say, "1m"'
+            f"{describe(name, value)} must be longer than zero", hint='Use, say, "1m"'
         )
     return micros

@@ -71,20 +71,20 @@ class CalendarWindows:
             raise InvalidArgument(
                 "CalendarWindows takes exactly one of years, months, weeks and days, got "
                 + (", ".join(f"{unit}={n!r}" for unit, n in given.items()) or "none"),
-                mend="Write, say, CalendarWindows(months=1)",
+                hint="Write, say, CalendarWindows(months=1)",
             )
         for unit, count in given.items():
             whole = isinstance(count, int) and not isinstance(count, bool)
             if not whole or not 1 <= count <= _MOST[unit]:
                 raise InvalidArgument(
                     f"{describe(unit, count)} must be an int from 1 to {_MOST[unit]}",
-                    mend=f"Write, say, CalendarWindows({unit}=1)",
+                    hint=f"Write, say, CalendarWindows({unit}=1)",
                 )
         _zone(self.timezone)
         if self.week_starts not in get_args(Weekday):
             raise InvalidArgument(
                 f"{describe('week_starts', self.week_starts)} is not a day of the week",
-                mend=nearest(str(self.week_starts), get_args(Weekday)),
+                hint=nearest(str(self.week_starts), get_args(Weekday)),
             )
 
     @property
@@ -205,11 +205,11 @@ def _first_instant(midnight: datetime) -> int:
 
 
 def _zone(name: str) -> ZoneInfo:
-    mend = 'Use, say, "Europe/Berlin" or "UTC"'
+    hint = 'Use, say, "Europe/Berlin" or "UTC"'
     if isinstance(name, str) and name:
         try:
             return ZoneInfo(name)  # which keeps its own cache
         except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder
             close = nearest(name, available_timezones())
-            mend = close if close.startswith("Did you mean") else mend
-    raise InvalidArgument(f"{describe('timezone', name)} is not an IANA time zone", mend=mend)
+            hint = close if close.startswith("Did you mean") else hint
+    raise InvalidArgument(f"{describe('timezone', name)} is not an IANA time zone", hint=hint)

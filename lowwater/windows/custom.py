@@ -55,12 +55,12 @@ class CustomWindows:
             if function is not None and not callable(function):
                 raise InvalidArgument(
                     f"{describe(name, function)} is not a function",
-                    mend="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
+                    hint="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
                 )
         if (self.assign_element is None) == (self.assign_column is None):
             raise InvalidArgument(
                 f"{self.name} takes either assign_element or assign_column",
-                mend="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
+                hint="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
             )
 
     @property
@@ -79,7 +79,7 @@ class CustomWindows:
             raise InvalidArgument(
                 f"{self.name} gave a window that does not end after it starts: "
                 f"[{result.start[at]}, {result.end[at]})",
-                mend="Give an end later than the start",
+                hint="Give an end later than the start",
             )
         return result
 
@@ -124,7 +124,7 @@ class CustomWindows:
             raise InvalidArgument(
                 f"{self.name} must give (start, end) pairs of int microseconds for each element, "
                 f"but gave {given!r}",
-                mend="Return a list such as [(0, 10)]; use assign_column= for whole columns",
+                hint="Return a list such as [(0, 10)]; use assign_column= for whole columns",
             ) from error
 
     def _assign_column(self, assign: AssignColumn, times: Int64Array) -> Assignment:
@@ -140,7 +140,7 @@ class CustomWindows:
             raise InvalidArgument(
                 f"{self.name} must return (start, end) with one row per element, or "
                 "(start, end, element) of one length",
-                mend="Return int64 arrays of those shapes",
+                hint="Return int64 arrays of those shapes",
             )
         start, end, element = given
         if element.size and (
@@ -149,7 +149,7 @@ class CustomWindows:
             raise InvalidArgument(
                 f"{self.name} must return element indices that never go down and stay within "
                 f"0..{len(times) - 1}",
-                mend="Sort the windows by element",
+                hint="Sort the windows by element",
             )
         found = np.zeros(len(times), dtype=np.bool_)
         found[element] = True
@@ -176,7 +176,7 @@ class CustomWindows:
             if result in results:
                 raise InvalidArgument(
                     f"{self.name} merged two sets into one window, {result}",
-                    mend="Put them into one set",
+                    hint="Put them into one set",
                 )
             results.add(result)
             self._check_merge(merging, result, active, target)
@@ -201,21 +201,21 @@ class CustomWindows:
             if window not in active:
                 raise InvalidArgument(
                     f"{self.name} merged {window}, which is not an active window",
-                    mend="Merge only windows that were given",
+                    hint="Merge only windows that were given",
                 )
             if window in target:
                 raise InvalidArgument(
                     f"{self.name} put {window} into two merge sets",
-                    mend="Put each window into at most one",
+                    hint="Put each window into at most one",
                 )
         if result in active and result not in merging:
             raise InvalidArgument(
                 f"{self.name} merged {', '.join(map(str, merging))} into {result}, an active "
                 "window outside the set",
-                mend="Put it into the set, or give a new window",
+                hint="Put it into the set, or give a new window",
             )
         if not merging:
             raise InvalidArgument(
                 f"{self.name} gave a merge set with no windows, {describe('merged', result)}",
-                mend="Leave it out",
+                hint="Leave it out",
             )

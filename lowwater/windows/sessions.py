@@ -52,7 +52,7 @@ class Sessions:
         if (self.gap is None) == (self.gap_column is None):
             raise InvalidArgument(
                 "Sessions takes either a gap or a gap_column",
-                mend='Write Sessions("30m"), or Sessions(gap_column="gap")',
+                hint='Write Sessions("30m"), or Sessions(gap_column="gap")',
             )
         if self.gap is not None:
             object.__setattr__(self, "gap", positive_duration(self.gap, "gap"))
@@ -88,7 +88,7 @@ class Sessions:
                 f"the element at {Instant(int(times[at]))} has a gap of {int(gaps[at])} us, which "
                 "is not above zero",
                 where=repr(self),
-                mend=f"Filter such elements out: col({self.gap_column!r}) > 0",
+                hint=f"Filter such elements out: col({self.gap_column!r}) > 0",
             )
         return Assignment(times, saturating_add_array(times, gaps))
 

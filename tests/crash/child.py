@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import final
 
 import lowwater as lw
-from lowwater.engine import _cold
-from lowwater.engine.metrics import Metrics
-from lowwater.pipeline import _memory_budget, durable
-from lowwater.pipeline.ends import Ending
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local import durable
+from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.window import spilling as _cold
+from lowwater.pipeline.outputs import Ending
 from lowwater.state.rocks import RocksStore
 
 

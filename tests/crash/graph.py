@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, final
 
 import lowwater as lw
-from lowwater.engine import sources
-from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.engine.graph import sources
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
 from tests.crash.child import told
 
 SECOND = 1_000_000

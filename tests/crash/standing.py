@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from lowwater.engine import _stored
-from lowwater.engine.process import stored
+from lowwater.engine.local.run_record import read_run
+from lowwater.engine.process import persistence as stored
+from lowwater.engine.window import persistence as _stored
 from lowwater.errors import StateError
-from lowwater.pipeline._stored_run import read_run
 from lowwater.pipeline.state_tools import verify_state
 from lowwater.state.codec import decode
 from lowwater.state.key_layout import table_prefix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lowwater as lw
-from lowwater.io.delivery import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
 from tests.crash.child import told
 
 

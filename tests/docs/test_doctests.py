@@ -21,7 +21,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name: str) -> None:
-    if name.startswith("lowwater.engine.spark"):
+    if name.startswith("lowwater.spark"):
         pytest.importorskip("pyspark")
     module = importlib.import_module(name)
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)

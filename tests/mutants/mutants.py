@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowwater.engine import _emission, _merging, operator
-from lowwater.engine._aggregation import Aggregation
-from lowwater.engine._holds import Holds
-from lowwater.engine._shown import ShownPanes
-from lowwater.engine._window_state import WindowState
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
+from lowwater.engine.records.columns import Column
+from lowwater.engine.window import emission as _emission
+from lowwater.engine.window import merging as _merging
+from lowwater.engine.window import operator
+from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.holds import Holds
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.retractions import ShownPanes
+from lowwater.engine.window.window_state import WindowState
 from lowwater.time import END_OF_TIME
 
 SECOND = 1_000_000

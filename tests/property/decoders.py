@@ -23,18 +23,19 @@ import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine._types import type_from_bytes, type_to_bytes
-from lowwater.engine.delivery import Delivery
-from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.durable import CommitPolicy, DurableEnd, DurableRun
+from lowwater.engine.local.memory_budget import MemoryBudget
+from lowwater.engine.local.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.stored_view import StoredView
+from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
+from lowwater.engine.window.inspect import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
-from lowwater.pipeline import Pipeline, _memory_budget
-from lowwater.pipeline._memory_budget import MemoryBudget
-from lowwater.pipeline._stored_run import read_outbox
-from lowwater.pipeline.durable import CommitPolicy, DurableEnd, DurableRun
-from lowwater.pipeline.running import Outcomes
+from lowwater.pipeline import Pipeline
+from lowwater.pipeline.run import Outcomes
 from lowwater.pipeline.state_tools import groups_of
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import END

@@ -16,14 +16,14 @@ import hypothesis.strategies as st
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.clocks import ClockLike
-from lowwater.engine.graph import Graph
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position
+from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.outline import stage_outline
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
-from lowwater.pipeline._checks import inherited_lateness
-from lowwater.pipeline._outline import stage_outline
-from lowwater.pipeline.processed import Processed
+from lowwater.pipeline.checks import inherited_lateness
+from lowwater.pipeline.process_stage import Processed
 from lowwater.watermark import WatermarkEstimator
 
 SECOND = 1_000_000

@@ -8,9 +8,9 @@ from typing import Any, final
 from unittest import mock
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery
-from lowwater.pipeline import durable
-from lowwater.pipeline._memory_budget import MemoryBudget
+from lowwater.engine.local import durable
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from tests.property.graphs import Drawn

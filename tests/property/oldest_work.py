@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph import Stage, Windowed
-from lowwater.engine.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_windows import windows_of
 from lowwater.time import END_OF_TIME, Instant
 from lowwater.windows import Sessions

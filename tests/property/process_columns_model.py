@@ -10,9 +10,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.steps import Bundle, ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    StepInput,
+    WatermarkAdvance,
+)
+from lowwater.engine.window.windowing import Windowing
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME
 
 SIZE, LATENESS = 10, 5

@@ -13,9 +13,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.columns import Column
 from lowwater.engine.process import ProcessOutput
-from lowwater.engine.steps import Bundle, ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    StepInput,
+    WatermarkAdvance,
+)
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME
 
 SIZE = 10

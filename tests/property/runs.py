@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import lowwater as lw
-from lowwater.engine.panes import LateRecord, Pane
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.panes import LateRecord, Pane
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, oracle
 
 Run: TypeAlias = Callable[[Scenario, Windowing], tuple[list[Pane], list[LateRecord]]]

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import hypothesis.strategies as st
 
 import lowwater as lw
-from lowwater.engine.panes import Pane
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario
 from lowwater.testing.scenario import Add, Element, Step
 from lowwater.triggers import AfterWatermark, Repeatedly

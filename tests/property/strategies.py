@@ -11,7 +11,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, strategies
 from lowwater.triggers import CustomTrigger, Trigger
 from lowwater.windows import CustomWindows, WindowFunction

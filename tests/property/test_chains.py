@@ -12,11 +12,11 @@ from hypothesis import given, settings
 
 import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.panes import Pane
-from lowwater.engine.steps import RETRACT, Bundle, PaneBatch, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.steps import RETRACT, Bundle, PaneBatch, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, _drive
 from lowwater.testing._oracle_windows import merge_sets, windows_of
 from lowwater.time import Instant

@@ -10,10 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine import _cold
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import (
+from lowwater.engine.records.steps import (
     Bundle,
     EndOfInput,
     PaneBatch,
@@ -21,7 +19,9 @@ from lowwater.engine.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window import spilling as _cold
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch

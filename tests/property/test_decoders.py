@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from tests.property.decoders import REFUSALS, Decoder, decoders, mutated

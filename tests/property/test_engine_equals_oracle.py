@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 import lowwater as lw
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from tests.property import strategies as own
 

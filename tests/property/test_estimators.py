@@ -12,9 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.engine.columns import Column
-from lowwater.engine.records import Records
-from lowwater.engine.seen import SeenBatch
+from lowwater.engine.local.observed import SeenBatch
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.state.codec import decode, encode
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, duration
 from lowwater.watermark import (

@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 import lowwater as lw
-from lowwater.engine.graph import Read, Stage, Windowed
-from lowwater.engine.outcomes import Outcome
-from lowwater.engine.runner import LocalRun
-from lowwater.pipeline.running import Outcomes
+from lowwater.engine.graph.graph import Read, Stage, Windowed
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.runner import LocalRun
+from lowwater.pipeline.run import Outcomes
 from lowwater.time import START_OF_TIME
 from tests.property.graphs import PARTS, Drawn, drawn, seconds
 from tests.property.killed import run_killed

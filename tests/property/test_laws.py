@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowwater.engine.panes import Pane
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario
 from lowwater.testing._oracle_windows import windows_of
 from lowwater.time import Instant

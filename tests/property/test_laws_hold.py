@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.testing import (
     Scenario,

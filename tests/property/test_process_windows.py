@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 

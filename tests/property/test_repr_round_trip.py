@@ -10,7 +10,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import StepInput, StepOutput
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.steps import StepInput, StepOutput
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lowwater.engine import _cold
 from lowwater.engine.aggregates import _retractable
+from lowwater.engine.window import spilling as _cold
 from lowwater.errors import InvalidArgument
 from lowwater.testing import _drive, assert_late, oracle
 from tests.property import signed as own

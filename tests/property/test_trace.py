@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 import lowwater as lw
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.explain import lateness_profile
 from lowwater.explain.lineage import Lineage
 from lowwater.testing import Scenario

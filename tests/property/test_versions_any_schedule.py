@@ -24,11 +24,11 @@ from hypothesis.stateful import (
 from pyarrow import fs
 
 from lowwater.errors import StateError
-from lowwater.state._version_database import Database
-from lowwater.state._version_shelf import close_shelves
 from lowwater.state.key_layout import END
 from lowwater.state.store import Batch
-from lowwater.state.versions import GroupStore, Versions
+from lowwater.state.versions.database import Database
+from lowwater.state.versions.history import GroupStore, Versions
+from lowwater.state.versions.shelf import close_shelves
 
 _RETAIN = 3
 _KEYS = [bytes([n]) for n in range(6)]
@@ -118,7 +118,7 @@ class Cluster(RuleBasedStateMachine):
         return [name for name in self.sizes() if name.endswith(".version")]
 
     def sizes(self) -> dict[str, int]:
-        from lowwater.state._version_root import root_at
+        from lowwater.state.versions.root import root_at
 
         return root_at(self.versions.root, self.versions.filesystem).sizes("group-00000")
 

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 
 import lowwater as lw
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario
 from lowwater.testing._moments import moment
 from lowwater.viz import Diagram

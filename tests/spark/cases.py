@@ -13,17 +13,17 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.pane_table import _FIRST, _LAST
-from lowwater.engine.panes import Pane
-from lowwater.engine.plan import Plan
-from lowwater.engine.spark import CarriedTime
-from lowwater.engine.spark.keepers import InlineKeeper, LiveOperators
-from lowwater.engine.spark.key_group import KeyGroup, Parcels
-from lowwater.engine.spark.parcels import GROUP, Packer, from_bytes
-from lowwater.engine.spark.query import Elsewhere
-from lowwater.engine.spark.signals import CarriedSignals
-from lowwater.engine.spark.types import pane_schema, result_types
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.graph.plan import Plan
+from lowwater.engine.records.pane_table import _FIRST, _LAST
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.window.windowing import Windowing
+from lowwater.spark import CarriedTime
+from lowwater.spark.key_group import KeyGroup, Parcels
+from lowwater.spark.query import Elsewhere
+from lowwater.spark.shuffle import GROUP, Packer, from_bytes
+from lowwater.spark.signals import CarriedSignals
+from lowwater.spark.state_backends import InlineKeeper, LiveOperators
+from lowwater.spark.types import pane_schema, result_types
 from lowwater.testing import Scenario
 from lowwater.testing.scenario import Add, ClockMove, Element, WatermarkMove
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant

@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 
-        from lowwater.engine.spark import configure
+        from lowwater.spark import configure
 
         place = tmp_path_factory.mktemp("spark")
         os.environ["PYSPARK_PYTHON"] = sys.executable

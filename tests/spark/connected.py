@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import lowwater as lw
-from lowwater.engine.spark import recommended
-from lowwater.engine.spark.versioned import CHECKPOINTS
 from lowwater.errors import UnsupportedByRunner
+from lowwater.spark import recommended
+from lowwater.spark.versioned import CHECKPOINTS
 from tests.spark.killed import FAST
 
 

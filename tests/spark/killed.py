@@ -20,8 +20,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import lowwater as lw
-from lowwater.engine.spark import InlineKeeper, RocksKeeper, StateKeeper, configure
-from lowwater.engine.spark.keepers import KeptOperator, MakeOperator
+from lowwater.spark import InlineKeeper, RocksKeeper, StateKeeper, configure
+from lowwater.spark.state_backends import KeptOperator, MakeOperator
 
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
 

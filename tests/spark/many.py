@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lowwater.engine.spark.cell import CELL_DDL
-from lowwater.engine.spark.key_group import GIVEN_DDL
-from lowwater.engine.spark.parcels import PARCEL_DDL, from_bytes
+from lowwater.spark.cell import CELL_DDL
+from lowwater.spark.key_group import GIVEN_DDL
+from lowwater.spark.shuffle import PARCEL_DDL, from_bytes
 from tests.spark.cases import Case
 
 _GIVEN = f"number int, at int, {GIVEN_DDL}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lowwater import demo, demo_spark
+from lowwater.cli import demo, demo_spark
 from tests.spark.workers import ROOT
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.expressions import Expressions
-from lowwater.engine.records import Records
-from lowwater.engine.spark.steps import native_steps
-from lowwater.engine.stateless import Filter, Select, Step, WithColumns
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.stateless import Filter, Select, Step, WithColumns
+from lowwater.spark.spark_steps import native_steps
 
 NAN, INF = math.nan, math.inf
 FLOATS = [1.0, -0.0, 0.0, NAN, NAN, INF, -INF, None, None, 2.5]

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.spark.cell import Cell
-from lowwater.engine.spark.keepers import InlineKeeper, LiveOperators
-from lowwater.engine.spark.key_group import Parcels
-from lowwater.engine.spark.parcels import from_bytes
+from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import StateError
+from lowwater.spark.cell import Cell
+from lowwater.spark.key_group import Parcels
+from lowwater.spark.shuffle import from_bytes
+from lowwater.spark.state_backends import InlineKeeper, LiveOperators
 from lowwater.testing import Scenario
 from tests.spark.cases import Case
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.spark import CarriedTime
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
+from lowwater.spark import CarriedTime
 from tests.spark.test_to_spark import START, table, write
 from tests.spark.workers import ROOT
 
@@ -103,7 +103,7 @@ def test_it_is_refused_with_a_mend_and_documented(spark: Any, tmp_path: Path, na
     pipeline = build(tmp_path)
     with pytest.raises(UnsupportedByRunner, match=match) as caught:
         pipeline.to_spark(spark)
-    assert caught.value.mend
+    assert caught.value.hint
     assert name in LIMITS
 
 
@@ -121,7 +121,7 @@ def test_a_union_is_refused_before_its_clocks_are_looked_at(swapped: bool) -> No
 def test_options_of_the_embedded_runner_say_what_is_nearest(spark: Any, name: str) -> None:
     with pytest.raises(UnsupportedByRunner, match=f"^{name}= is for the embedded") as caught:
         counted(begun()).to_spark(spark, **{name: None})
-    assert caught.value.mend
+    assert caught.value.hint
     assert f"`{name}`" in LIMITS
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import lowwater as lw
-from lowwater.engine.spark import InlineKeeper, RocksKeeper, StateKeeper
-from lowwater.engine.spark.cell import Cell
-from lowwater.engine.spark.keepers import LiveOperators
-from lowwater.engine.spark.key_group import KeyGroup
-from lowwater.engine.spark.placing import numbers_of_groups
-from lowwater.engine.spark.versioned import CHECKPOINTS
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.state._version_shelf import close_shelves
+from lowwater.spark import InlineKeeper, RocksKeeper, StateKeeper
+from lowwater.spark.cell import Cell
+from lowwater.spark.key_group import KeyGroup
+from lowwater.spark.state_backends import LiveOperators
+from lowwater.spark.task_placement import numbers_of_groups
+from lowwater.spark.versioned import CHECKPOINTS
+from lowwater.state.versions.shelf import close_shelves
 from tests.spark.test_keepers import CASE, parcels, shown
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
@@ -105,7 +105,7 @@ def test_a_lost_or_foreign_version_is_an_error_that_says_so(
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(StateError, match="missing") as caught:
         group.step(0, cell, parcels(2), 0, live=LiveOperators())
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_it_is_a_value_that_can_be_shipped(keeper: RocksKeeper) -> None:

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.spark import METRICS, CarriedTime
-from lowwater.engine.spark.placing import numbers_of_groups, spark_hash
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.spark import METRICS, CarriedTime
+from lowwater.spark.task_placement import numbers_of_groups, spark_hash
 from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
@@ -416,7 +416,7 @@ def test_it_must_be_said_what_combiners_give_and_what_excludes_what(spark: Any) 
     windowed = begun.key_by("key").window(lw.FixedWindows("1m"))
     with pytest.raises(UnsupportedByRunner, match="type of 'reach'") as caught:
         windowed.aggregate(reach=lw.combine(Range(), "value")).to_spark(spark)
-    assert "types={" in (caught.value.mend or "")
+    assert "types={" in (caught.value.hint or "")
     with pytest.raises(InvalidArgument, match="exclude each other"):
         windowed.aggregate(n=lw.count()).to_spark(spark, drain=True, timers="clock")
 

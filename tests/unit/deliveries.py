@@ -14,10 +14,10 @@ from unittest import mock
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery, DurableSink
-from lowwater.engine.steps import PaneBatch
-from lowwater.engine.tagged import panes_to_table
-from lowwater.io.delivery import errors_to_table, late_to_table
+from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.tagged import panes_to_table
+from lowwater.io.sinks import errors_to_table, late_to_table
 
 SECOND = 1_000_000
 GAP = 10

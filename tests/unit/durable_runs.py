@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
-from lowwater.pipeline import Pipeline, durable
+from lowwater.engine.local import durable
+from lowwater.pipeline import Pipeline
 
 SECOND = 1_000_000
 ROWS = 100

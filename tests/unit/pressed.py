@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.pipeline import Pipeline, Stream
-from lowwater.pipeline.processed import Processed
+from lowwater.pipeline.process_stage import Processed
 
 SECOND = 1_000_000
 EARLY = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))

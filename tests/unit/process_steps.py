@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 import lowwater as lw
-from lowwater.engine._items import columns_of
-from lowwater.engine.columns import Column
 from lowwater.engine.process import ProcessOperator, ProcessOutput
-from lowwater.engine.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.items import columns_of
+from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery
-from lowwater.io.delivery import Callback
+from lowwater.engine.local.delivery import Delivery
+from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.ends import Writing
-from lowwater.pipeline.processed import Processed
+from lowwater.pipeline.outputs import Writing
+from lowwater.pipeline.process_stage import Processed
 from tests.unit.durable_runs import Stopped
 from tests.unit.pressed import Told, Watch, branched, passed, summed
 

@@ -16,15 +16,16 @@ from unittest import mock
 import pytest
 
 import lowwater as lw
-from lowwater.engine import _window_state, steps
-from lowwater.engine.graph import Graph
+from lowwater.engine.graph.graph import Graph
 from lowwater.engine.process import column_state
-from lowwater.engine.tagged import panes_to_table
-from lowwater.io.delivery import sidecars
-from lowwater.io.delivery.sidecars import rows_of
+from lowwater.engine.records import json_rows as sidecars
+from lowwater.engine.records import steps
+from lowwater.engine.records.json_rows import rows_of
+from lowwater.engine.records.tagged import panes_to_table
+from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.processed import Processed
-from lowwater.pipeline.running import Outcomes
+from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.run import Outcomes
 from tests.unit.pressed import SECOND, Told, branched, passed, summed
 
 BATCHES = 10

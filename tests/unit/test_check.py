@@ -104,10 +104,10 @@ def test_a_reader_of_batches_does_not_say_how_many_there_are() -> None:
     table = pa.table({"at": [0], "k": ["a"]})
     (note,) = lw.check(windowed(lw.from_arrow(table, time="at")))
     assert note.severity == "note"
-    assert "right for a batch" in note.mend
+    assert "right for a batch" in note.hint
     (note,) = lw.check(windowed(lw.from_arrow(table.to_reader(), time="at")))
     assert note.severity == "note"
-    assert "Give a list or a table if it ends" in note.mend
+    assert "Give a list or a table if it ends" in note.hint
 
 
 def test_sources_without_end(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_sources_that_wait_for_one_another(tmp_path: Path) -> None:
         return lw.check(windowed(a | b))
 
     assert [finding.where for finding in both()] == ["source 1", "source 2"]
-    assert "idle_after" in both()[0].mend
+    assert "idle_after" in both()[0].hint
     assert not both(idle_after="1m")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.cli import main
+from lowwater.cli.main import main
 
 CODE = """
 import lowwater as lw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.cli import main
+from lowwater.cli.main import main
 
 DAY = "2000-01-01T12:00"
 CODE = """

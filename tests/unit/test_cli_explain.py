@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.cli import main
+from lowwater.cli.main import main
 from lowwater.testing import Scenario
 
 CODE = """

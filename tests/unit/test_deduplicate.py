@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine._id_bytes import id_bytes
-from lowwater.engine.columns import Column
-from lowwater.engine.deduplicate import Deduplication, Deduplicator
-from lowwater.io.delivery import JsonLinesFolder
-from lowwater.state import seen
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.deduplicate import Deduplication, Deduplicator
+from lowwater.engine.records.id_bytes import id_bytes
+from lowwater.io.sinks import JsonLinesFolder
+from lowwater.state import id_set as seen
 from lowwater.state.key_layout import END, prefix_range, table_prefix
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery, DurableSink
-from lowwater.engine.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.errors import DataError, InvalidArgument, StateError
-from lowwater.io.delivery import JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
 from tests.unit.deliveries import (
     DESCRIPTION,
     Killed,
@@ -160,7 +160,7 @@ def test_sidecars_come_before_their_part(folder: Folder, tmp_path: Path) -> None
 
 @BOTH
 @pytest.mark.parametrize(
-    ("number", "says", "mend"),
+    ("number", "says", "hint"),
     [
         (errno.ENOSPC, "is full", "Free some space"),
         (errno.EDQUOT, "is full", "Free some space"),
@@ -170,7 +170,7 @@ def test_sidecars_come_before_their_part(folder: Folder, tmp_path: Path) -> None
     ],
 )
 def test_the_system_refuses(
-    folder: Folder, number: int, says: str, mend: str, tmp_path: Path
+    folder: Folder, number: int, says: str, hint: str, tmp_path: Path
 ) -> None:
     """At whichever call: it is said, no half file is there, and the same sink can go on."""
     deliver_all(folder(str(tmp_path / "whole")), [FIRST])
@@ -189,7 +189,7 @@ def test_the_system_refuses(
             with mock.patch.object(os, name, moments.around(getattr(os, name))):
                 said = message_of(sink, FIRST)
             assert (said is not None) == moments.reached
-            assert said is None or (says in said and mend in said)
+            assert said is None or (says in said and hint in said)
             seen = files_in(target)
             assert seen.items() <= whole.items()
             if name == "write":

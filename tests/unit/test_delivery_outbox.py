@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery
-from lowwater.engine.outbox import decode_delivery, encode_delivery
-from lowwater.engine.tagged import JSON, MSGPACK, encoding_of, tag, to_values
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.outbox import decode_delivery, encode_delivery
+from lowwater.engine.records.tagged import JSON, MSGPACK, encoding_of, tag, to_values
 from lowwater.errors import DataError, InvalidArgument, StateError
-from lowwater.io.delivery import Callback, errors_to_table, late_to_table
+from lowwater.io.sinks import Callback, errors_to_table, late_to_table
 from tests.unit.deliveries import (
     DESCRIPTION,
     Whatever,

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import DataError, StateError
-from lowwater.io.delivery import PostgresTable, late_to_table
+from lowwater.io.sinks import PostgresTable, late_to_table
 from tests.unit.deliveries import (
     DESCRIPTION,
     SECOND,

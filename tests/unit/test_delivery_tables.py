@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery, DurableSink
+from lowwater.engine.local.delivery import Delivery, DurableSink
 from lowwater.errors import DataError, InvalidArgument, StateError
-from lowwater.io.delivery import PostgresTable, SqliteTable
-from lowwater.io.delivery._changes import changes
+from lowwater.io.sinks import PostgresTable, SqliteTable
+from lowwater.io.sinks.changes import changes
 from tests.unit.deliveries import (
     DESCRIPTION,
     SECOND,
@@ -398,7 +398,7 @@ def test_a_locked_database(tmp_path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with (
-        mock.patch("lowwater.io.delivery.sqlite._PATIENCE_S", 0.0),
+        mock.patch("lowwater.io.sinks.sqlite._PATIENCE_S", 0.0),
         pytest.raises(DataError, match=r"locked.*End what holds"),
     ):
         SqliteTable(str(path), "counts").open(DESCRIPTION)
@@ -454,11 +454,11 @@ def test_passwords_are_not_shown(fake: types.ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "mend"),
+    ("state", "hint"),
     [("53100", "Free some space"), ("42501", "Give the user"), ("22P05", "nothing of it")],
 )
 def test_what_the_server_refuses(
-    fake: types.ModuleType, state: str, mend: str, tmp_path: Path
+    fake: types.ModuleType, state: str, hint: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.sqlite"
     sink = PostgresTable(str(path), "counts")
@@ -468,7 +468,7 @@ def test_what_the_server_refuses(
     refusal.sqlstate = state
     with (
         mock.patch.object(FakeCursor, "executemany", side_effect=refusal),
-        pytest.raises(DataError, match=f"it refused.*{mend}"),
+        pytest.raises(DataError, match=f"it refused.*{hint}"),
     ):
         sink.deliver(FIRST)
     assert everything(path) == before

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lowwater import demo
-from lowwater.cli import main
+from lowwater.cli import demo
+from lowwater.cli.main import main
 from tests.unit.durable_runs import stopping
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lowwater as lw
-from lowwater import demo_spark
+from lowwater.cli import demo_spark
 
 MINUTE = 60_000_000
 DATA = pa.table(

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import lowwater as lw
+from lowwater.engine.local import durable
+from lowwater.engine.local.durable import CommitPolicy
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError
-from lowwater.io.delivery import Callback, SqliteTable
-from lowwater.pipeline import durable
-from lowwater.pipeline.durable import CommitPolicy
+from lowwater.io.sinks import Callback, SqliteTable
 from lowwater.pipeline.state_tools import state_info
 from tests.unit.durable_runs import (
     KEYS,
@@ -71,11 +71,11 @@ def put_right(folder: Path, wanted: dict[str, list[Any]]) -> None:
 
 
 def refused(folder: Path, error: type[LowwaterError], match: str, **changes: Any) -> None:
-    """Check that a run is refused with what is wrong and the mend, and does no harm."""
+    """Check that a run is refused with what is wrong and the hint, and does no harm."""
     before = output(folder)
     with pytest.raises(error, match=match) as caught:
         run(pipeline(folder / "in", **changes), folder)
-    assert caught.value.mend
+    assert caught.value.hint
     assert output(folder) == before
 
 

@@ -23,24 +23,24 @@ def test_a_wrong_argument_is_a_value_error_too() -> None:
 
 
 def test_a_message_says_what_where_and_how_to_mend_it() -> None:
-    error = InvalidArgument("size='2x' (str) is no size", where="$.window", mend="Use '2s'")
+    error = InvalidArgument("size='2x' (str) is no size", where="$.window", hint="Use '2s'")
     assert str(error) == "size='2x' (str) is no size (at $.window). Use '2s'"
-    assert (error.what, error.where, error.mend) == (
+    assert (error.what, error.where, error.hint) == (
         "size='2x' (str) is no size",
         "$.window",
         "Use '2s'",
     )
     assert str(InvalidArgument("what")) == "what"
-    assert str(InvalidArgument("what", mend="Do")) == "what. Do"
+    assert str(InvalidArgument("what", hint="Do")) == "what. Do"
 
 
 @pytest.mark.parametrize("kind", TREE)
 def test_errors_cross_process_boundaries(kind: type[LowwaterError]) -> None:
-    error = kind("what", where="here", mend="Do")
+    error = kind("what", where="here", hint="Do")
     twin = pickle.loads(pickle.dumps(error))
     assert type(twin) is kind
     assert str(twin) == str(error)
-    assert (twin.what, twin.where, twin.mend) == ("what", "here", "Do")
+    assert (twin.what, twin.where, twin.hint) == ("what", "here", "Do")
 
 
 def test_describe_names_value_and_type() -> None:

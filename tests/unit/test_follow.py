@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
+from lowwater.engine.local import durable
 from lowwater.io import follow
-from lowwater.pipeline import Stream, Writing, durable
+from lowwater.pipeline import Stream, Writing
 
 Reader = Callable[..., Stream]
 Write = Callable[[Path, list[dict[str, Any]]], None]

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.io.delivery import (
+from lowwater.io.sinks import (
     Callback,
     JsonLinesFolder,
     ParquetFolder,
     PostgresTable,
     SqliteTable,
 )
-from lowwater.io.delivery.apart import check_apart
+from lowwater.io.sinks.sink_conflicts import check_apart
 
 ROWS = [{"t": 1, "user": "a", "v": 2}]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import lowwater as lw
-from lowwater.engine.delivery import Delivery
-from lowwater.io.delivery import Callback
+from lowwater.engine.local.delivery import Delivery
+from lowwater.io.sinks import Callback
 from tests.unit.durable_runs import Stopped, stopping, write_files
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.aggregates import Needs
-from lowwater.engine.columns import Column
-from lowwater.engine.ingest import Admitted, Ingest, Records
+from lowwater.engine.records.admission import Admitted, Ingest, Records
+from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import LAST_EVENT_TIME, START_OF_TIME
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.keys import KeyDictionary
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.keys import KeyDictionary
 from lowwater.time import Int64Array
 
 DAY = dt.date(2000, 2, 29)

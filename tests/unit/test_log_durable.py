@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import lowwater as lw
-from lowwater.engine.graph import Read
-from lowwater.engine.metrics import Metrics
+from lowwater.engine.graph.graph import Read
+from lowwater.engine.graph.metrics import Metrics
 from lowwater.io import Log
 from lowwater.io.log import LogSource
 

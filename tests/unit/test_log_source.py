@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.records import Records
-from lowwater.engine.sources import READ_ROWS, ReplayableSource
+from lowwater.engine.graph.sources import READ_ROWS, ReplayableSource
+from lowwater.engine.records.batch import Records
 from lowwater.io import Log
 from lowwater.io.log import LogSource
 

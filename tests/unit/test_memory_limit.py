@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine import _cold
-from lowwater.engine._stored import COLD, COLD_BY_KEY, COLD_LOOSE, FACTS, KEYS
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import Bundle, WatermarkAdvance
-from lowwater.engine.stored_view import StoredView
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.local.memory_budget import MemoryBudget
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, WatermarkAdvance
+from lowwater.engine.window import spilling as _cold
+from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.persistence import COLD, COLD_BY_KEY, COLD_LOOSE, FACTS, KEYS
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
-from lowwater.io.delivery import ParquetFolder
-from lowwater.pipeline import _memory_budget
-from lowwater.pipeline._memory_budget import MemoryBudget
+from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline.state_tools import state_info, verify_state
 from lowwater.state.key_layout import prefix_range, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import (
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
     StepInput,
     WatermarkAdvance,
 )
+from lowwater.engine.window.operator import WindowOperator
 from lowwater.state.arrays import Scratch
 from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines

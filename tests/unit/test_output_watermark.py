@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
 
 SECOND = 1_000_000
 

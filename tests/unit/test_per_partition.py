@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.io import Log
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import EstimatorState, Seen, holder_of

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 
 TABLE = pa.table(
     {

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import lowwater as lw
-from lowwater.engine.columns import Column
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.steps import Bundle, EndOfInput, WatermarkAdvance
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.state.key_layout import END
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.unit.process_steps import FIXED, SESSIONS, Driven, process, records

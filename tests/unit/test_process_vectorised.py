@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.steps import Bundle
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle
 from lowwater.state.key_layout import END
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.unit.process_steps import Driven, records

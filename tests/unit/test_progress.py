@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 import lowwater as lw
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.progress import ProgressLine, observer_for, progress_text
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local.progress import ProgressLine, observer_for, progress_text
 
 
 class Terminal(io.StringIO):

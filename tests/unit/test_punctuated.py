@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.records import HIDDEN, Records
-from lowwater.engine.seen import SeenBatch
+from lowwater.engine.local.observed import SeenBatch
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Seen, holder_of
-from lowwater.watermark import seen as seen_module
+from lowwater.watermark import observed as seen_module
 
 NOON = datetime(2000, 1, 1, 12, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.clocks import Cut, Cutter
-from lowwater.engine.records import Records
+from lowwater.engine.graph.clocks import Cut, Cutter
+from lowwater.engine.records.batch import Records
 
 MINUTE = 60_000_000
 ITEMS: list[dict[str, Any]] = [

@@ -18,11 +18,11 @@ import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec, Needs, StateColumn
 from lowwater.engine.aggregates import Batch as Inputs
 from lowwater.engine.aggregates._retractable import uncancelled
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.panes import Pane
-from lowwater.engine.steps import Bundle, EndOfInput, StepOutput, WatermarkAdvance
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.steps import Bundle, EndOfInput, StepOutput, WatermarkAdvance
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, InvalidArgument, StateError
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch

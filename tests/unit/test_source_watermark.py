@@ -133,10 +133,10 @@ def test_event_times_may_be_made_by_a_step() -> None:
 def test_event_times_may_be_mended_before_a_filter() -> None:
     rows = [{"at": f"second {second}", "k": "a", "v": second} for second in (1, 12, 25)]
 
-    def mended(record: dict[str, Any]) -> dict[str, Any]:
+    def fixed(record: dict[str, Any]) -> dict[str, Any]:
         return {**record, "at": int(record["at"].split()[1]) * SECOND}
 
-    source = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).map(mended)
+    source = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).map(fixed)
     few = counted(source.filter(lw.col("v") > 20)).collect(bundle_size=1)
     assert not few.errors
     assert [pane.window.start // SECOND for pane in few.panes] == [20]

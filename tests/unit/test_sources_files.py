@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.graph import Read
+from lowwater.engine.graph.graph import Read
 from lowwater.pipeline import Result, Stream
 
 Reader = Callable[..., Stream]

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.cli import main
+from lowwater.cli.main import main
+from lowwater.engine.local.run_record import OUTBOX, RUN
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.pipeline._stored_run import OUTBOX, RUN
 from lowwater.pipeline.state_tools import export_state, reset_state, state_info, verify_state
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import prefix_range, table_prefix

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lowwater as lw
-from lowwater.cli import main
-from lowwater.engine.process.stored import CELLS, FACTS, KEYS, SCOPES, TIMERS
+from lowwater.cli.main import main
+from lowwater.engine.process.persistence import CELLS, FACTS, KEYS, SCOPES, TIMERS
 from lowwater.errors import StateError
 from lowwater.pipeline.state_tools import verify_state
 from lowwater.state.codec import decode, encode

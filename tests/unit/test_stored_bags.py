@@ -3,10 +3,10 @@
 import numpy as np
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import Bundle, EndOfInput
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 

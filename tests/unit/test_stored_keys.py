@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine._stored import KEYS
-from lowwater.engine.columns import Column
-from lowwater.engine.operator import WindowOperator
-from lowwater.engine.steps import Bundle, EndOfInput
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, EndOfInput
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.persistence import KEYS
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
 from lowwater.state.key_layout import prefix_range, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore

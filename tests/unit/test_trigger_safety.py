@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import UnsafeTrigger
 from lowwater.triggers import (
     AfterAll,
@@ -109,9 +109,9 @@ def test_the_error_names_the_trigger_the_loss_and_the_mend() -> None:
     assert "AfterCount(5) may finish" in caught.value.what
     assert "dropped as 'closed'" in caught.value.what
     assert caught.value.where == "window(trigger=)"
-    assert caught.value.mend is not None
-    assert "Repeatedly(AfterCount(5))" in caught.value.mend
-    assert "allow_data_loss=" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "Repeatedly(AfterCount(5))" in caught.value.hint
+    assert "allow_data_loss=" in caught.value.hint
 
 
 def test_the_error_for_late_elements_names_the_lateness() -> None:
@@ -119,5 +119,5 @@ def test_the_error_for_late_elements_names_the_lateness() -> None:
     with pytest.raises(UnsafeTrigger) as caught:
         Windowing(windows=FixedWindows("1m"), trigger=DONE, allowed_lateness="90s")
     assert "1m30s of lateness" in caught.value.what
-    assert caught.value.mend is not None
-    assert "late=AfterCount(1)" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "late=AfterCount(1)" in caught.value.hint

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.state import versions as versions_module
-from lowwater.state._version_manifest import (
+from lowwater.state.key_layout import END
+from lowwater.state.store import Batch
+from lowwater.state.versions import history as versions_module
+from lowwater.state.versions.history import GroupStore, Versions
+from lowwater.state.versions.manifest import (
     MANIFEST,
     Manifest,
     Table,
@@ -26,11 +29,8 @@ from lowwater.state._version_manifest import (
     number_of,
     successor,
 )
-from lowwater.state._version_root import root_at
-from lowwater.state._version_shelf import close_shelves
-from lowwater.state.key_layout import END
-from lowwater.state.store import Batch
-from lowwater.state.versions import GroupStore, Versions
+from lowwater.state.versions.root import root_at
+from lowwater.state.versions.shelf import close_shelves
 
 _ROOT = Path(versions_module.__file__).parents[2]
 _GROUP = 3
@@ -183,7 +183,7 @@ def test_processes_share_a_cache(local: Versions) -> None:
     code = f"""
 import os, sys
 from lowwater.state.store import Batch
-from lowwater.state.versions import Versions
+from lowwater.state.versions.history import Versions
 store = Versions({str(local.root)!r}, cache={str(local.cache)!r}).open({_GROUP}, {one!r})
 batch = Batch()
 batch.put([b"b"], [b"2"])
@@ -224,7 +224,7 @@ def test_the_next_batch_goes_on_with_what_is_open(
     local: Versions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = commit(local, None, {b"a": b"1"})
-    reading = "lowwater.state._version_shelf.read_manifest"
+    reading = "lowwater.state.versions.shelf.read_manifest"
     with monkeypatch.context() as patched:
         patched.setattr(reading, lambda *_: pytest.fail("it was opened anew"))
         two = commit(local, one, {b"a": b"2"})
@@ -297,7 +297,7 @@ def test_damage_is_told(
     with pytest.raises(StateError, match=said) as raised:
         local.open(_GROUP, two)
     assert raised.value.where == str(hurt_file)
-    assert raised.value.mend is not None
+    assert raised.value.hint is not None
     if which == "manifest":
         assert len(rows_at(local, one)) == 500, "other versions are as they were"
 
@@ -339,7 +339,7 @@ def test_manifests_of_others_and_of_later_layouts(local: Versions) -> None:
 
 @given(data=st.binary(max_size=300), cut=st.integers(0, 2_000))
 def test_any_bytes_as_a_manifest_are_refused(data: bytes, cut: int) -> None:
-    from lowwater.state._version_manifest import decode
+    from lowwater.state.versions.manifest import decode
 
     for damaged in (data, data + b"\n00000000\n", data[:cut]):
         with pytest.raises(StateError):
@@ -493,7 +493,7 @@ def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
     versions = Versions(tmp_path / "root", cache=tmp_path / "cache")
     with pytest.raises(StateError, match="a version cannot be written") as raised:
         commit(versions, None, {b"a": b"1"})
-    assert raised.value.mend is not None
+    assert raised.value.hint is not None
 
 
 def test_a_cache_that_cannot_be_used(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine import feed, runner
-from lowwater.engine.clocks import Clock
-from lowwater.engine.metrics import Metrics
-from lowwater.engine.records import Records
+from lowwater.engine.graph.clocks import Clock
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local import runner
+from lowwater.engine.local import source_reader as feed
+from lowwater.engine.records.batch import Records
 from lowwater.io import follow
 from lowwater.watermark import StageWatermark
 from tests.unit.test_follow import write_jsonl

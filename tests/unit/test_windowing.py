@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger
 from lowwater.time import Int64Array
 from lowwater.triggers import (
@@ -39,9 +39,9 @@ def test_accumulation_must_be_named_if_a_window_may_fire_more_than_once(
     """S-A1 to S-A3: no default would be right for everyone."""
     with pytest.raises(InvalidArgument, match="accumulation must be named") as caught:
         Windowing(windows=MINUTE, trigger=trigger, allowed_lateness=lateness)
-    assert caught.value.mend is not None
+    assert caught.value.hint is not None
     for mode in ("discarding", "accumulating", "retracting"):
-        assert mode in caught.value.mend
+        assert mode in caught.value.hint
         named = Windowing(
             windows=MINUTE,
             trigger=trigger,

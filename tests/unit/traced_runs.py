@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.columns import Column
-from lowwater.engine.graph import Flow, Read
-from lowwater.engine.records import Records
+from lowwater.engine.graph.graph import Flow, Read
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
 from lowwater.pipeline.streams import Stream
 from lowwater.testing._moments import moment
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
 
 Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]

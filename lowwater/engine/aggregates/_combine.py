@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.errors import user_code
 from lowwater.time import Int64Array
 

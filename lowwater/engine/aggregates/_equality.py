@@ -44,7 +44,7 @@ def _codes_of_objects(values: NDArray[Any], where: str) -> Int64Array:
         raise DataError(
             f"values cannot be told apart: {error}",
             where=where,
-            mend="Turn them into values that can be hashed before",
+            hint="Turn them into values that can be hashed before",
         ) from error
     return np.array(codes, dtype=np.int64)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -97,7 +97,7 @@ class Sum:
                 raise DataError(
                     f"an integer sum came to {total}, which does not fit 64 bits",
                     where="aggregate(sum)",
-                    mend="Sum a float column, or divide the values before",
+                    hint="Sum a float column, or divide the values before",
                 )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike
 
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
 

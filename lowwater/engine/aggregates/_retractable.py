@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import Aggregate, Batch, State, StateColumn
 from lowwater.engine.aggregates._equality import equality_codes
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import run_starts
 from lowwater.state.bag import Bag
 from lowwater.time import Int64Array

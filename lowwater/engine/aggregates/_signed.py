@@ -66,8 +66,8 @@ def signed_specs(
         if differences and not getattr(spec, "differs", False):
             raise InvalidArgument(
                 f"{name}={spec!r} cannot show only what is new: elements may be taken back here, "
-                "and what a pane showed before cannot be mended by one that shows the rest",
+                "and what a pane showed before cannot be fixed by one that shows the rest",
                 where="window(accumulation='discarding')",
-                mend='Use accumulation="retracting" or "accumulating", or only count() and sum()',
+                hint='Use accumulation="retracting" or "accumulating", or only count() and sum()',
             )
     return {name: Signed(spec) for name, spec in aggregates.items()}

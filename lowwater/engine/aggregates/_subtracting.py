@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import _doubles as doubles
 from lowwater.engine.aggregates._base import Batch, State, StateColumn
-from lowwater.engine.columns import Column
+from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
 
 Power: TypeAlias = Literal["sum", "squares"]

@@ -169,7 +169,7 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
     if isinstance(combiner, type) or not isinstance(combiner, Combiner):
         raise InvalidArgument(
             f"{describe('combiner', combiner)} is not a combiner",
-            mend="Give it create_accumulator, add_input, merge_accumulators and extract_output",
+            hint="Give it create_accumulator, add_input, merge_accumulators and extract_output",
         )
     removes = callable(getattr(combiner, "remove_input", None))
     return BuiltIn(
@@ -197,7 +197,7 @@ def _test(name: str, column: str, *, every: bool) -> BuiltIn:
 def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
         raise InvalidArgument(
-            f"{describe('ddof', ddof)} must be an int of at least 0", mend="Use 0 or 1"
+            f"{describe('ddof', ddof)} must be an int of at least 0", hint="Use 0 or 1"
         )
     options = (("ddof", ddof),) if ddof != 1 else ()
     return BuiltIn(
@@ -215,6 +215,6 @@ def _kept(name: str, column: str, shape: Shape) -> BuiltIn:
 def _named(column: str) -> str:
     if not isinstance(column, str) or not column:
         raise InvalidArgument(
-            f"{describe('column', column)} must be the name of a column", mend='Write, say, "delay"'
+            f"{describe('column', column)} must be the name of a column", hint='Write, say, "delay"'
         )
     return column

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, final
 
 from sortedcontainers import SortedKeyList
 
+from lowwater.engine.process.cell import FIXED, Cursor, HeldCell, no_truth, own
 from lowwater.engine.process.declarations import Cell, CellKind, checked
-from lowwater.engine.process.held import FIXED, Cursor, HeldCell, no_truth, own
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.damage import damaged
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
@@ -392,7 +392,7 @@ def _require_hashable(name: str, value: Any) -> None:
     except TypeError:
         raise InvalidArgument(
             f"{describe('value', value)} cannot be looked up in the cell {name!r}: it has no hash",
-            mend="Use a tuple for a list, or tuple(sorted(value.items())) for a mapping",
+            hint="Use a tuple for a list, or tuple(sorted(value.items())) for a mapping",
         ) from None
 
 

@@ -97,7 +97,7 @@ class ColumnCell:
             if not -(2**63) <= total < 2**63:
                 raise DataError(
                     f"a sum in the cell {self.name!r} does not fit 64 bits: {total}",
-                    mend='Use value_cell(dtype="float64"), or a per-record process',
+                    hint='Use value_cell(dtype="float64"), or a per-record process',
                 )
             column[row] = total
         self._state.touch(rows)
@@ -105,7 +105,7 @@ class ColumnCell:
     def _refused(self, what: str, why: str) -> InvalidArgument:
         return InvalidArgument(
             f"{what} cannot go into the cell {self.name!r}, which {why}",
-            mend="Convert the values, or declare the cell with another dtype",
+            hint="Convert the values, or declare the cell with another dtype",
         )
 
 
@@ -220,7 +220,7 @@ class Bounds:
                 f"{name} has {format_instant(int(times.min()))}, earlier than "
                 f"{format_instant(self.floor)}, which the output watermark may have passed",
                 where=f"{what} of {self._place}",
-                mend="Use batch.times or later; hold the output watermark with output_times=",
+                hint="Use batch.times or later; hold the output watermark with output_times=",
             )
 
     def check_expiry(
@@ -231,7 +231,7 @@ class Bounds:
             raise InvalidArgument(
                 "times has the start of time, which stands for a timer that is not set",
                 where=f"the timer {name!r} of {self._place}",
-                mend="Use clear, or a later time",
+                hint="Use clear, or a later time",
             )
         if self._lateness is None or not event:
             return
@@ -241,7 +241,7 @@ class Bounds:
                 f"times has {format_instant(int(times[late].min()))}, after the expiry of its "
                 "window: it would never fire",
                 where=f"the timer {name!r} of {self._place}",
-                mend="Use on_windows_expired, or np.minimum(times, ctx.ends(ids))",
+                hint="Use on_windows_expired, or np.minimum(times, ctx.ends(ids))",
             )
 
 
@@ -253,6 +253,6 @@ def instants(values: ArrayLike, name: str) -> Int64Array:
     if given.dtype.kind not in "iu" and given.size:
         raise InvalidArgument(
             f"{name} is of dtype {given.dtype}, not int64 microseconds",
-            mend='Convert it, say with .astype("datetime64[us]").astype("int64")',
+            hint='Convert it, say with .astype("datetime64[us]").astype("int64")',
         )
     return given.astype(np.int64, copy=False)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lowwater.engine.columns import Column
 from lowwater.engine.process.column_cells import Bounds, instants
 from lowwater.engine.process.column_state import ColumnState
 from lowwater.engine.process.output import MAIN, Emitted
+from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
 
@@ -63,7 +63,7 @@ class KeyedBatch:
         found = self.columns.get(name)
         if found is None:
             raise InvalidArgument(
-                f"there is no column {name!r}", mend=nearest(str(name), self.columns)
+                f"there is no column {name!r}", hint=nearest(str(name), self.columns)
             )
         return found
 
@@ -127,7 +127,7 @@ class ColumnContext:
         if parts is None:
             raise InvalidArgument(
                 f"{describe('tag', tag)} is no output that is declared",
-                mend=nearest(str(tag), self._emitted),
+                hint=nearest(str(tag), self._emitted),
             )
         rows = self._state.check(ids)
         at = np.array(np.broadcast_to(instants(times, "times"), rows.shape))
@@ -136,20 +136,20 @@ class ColumnContext:
             if bad.any():
                 raise InvalidArgument(
                     f"times has {format_instant(int(at[bad][0]))}, {why} all event times",
-                    mend="Give each record the event time it stands for",
+                    hint="Give each record the event time it stands for",
                 )
         made = {name: _column(name, values) for name, values in columns.items()}
         for name, column in made.items():
             if len(column) != len(rows):
                 raise InvalidArgument(
                     f"the column {name!r} has {len(column)} values for {len(rows)} ids",
-                    mend="Give as many values as ids",
+                    hint="Give as many values as ids",
                 )
         if parts and set(parts[0].columns) != set(made):
             raise InvalidArgument(
                 f"columns={sorted(made)} differ from those emitted before, "
                 f"{sorted(parts[0].columns)}",
-                mend="Emit the same columns to an output each time, or declare another output",
+                hint="Emit the same columns to an output each time, or declare another output",
             )
         if len(rows):
             table = self._state.table
@@ -221,7 +221,7 @@ def _column(name: str, values: ArrayLike | Column) -> Column:
     given = np.asarray(values)
     if given.ndim != 1:
         raise InvalidArgument(
-            f"the column {name!r} has the shape {given.shape}", mend="Give one value per id"
+            f"the column {name!r} has the shape {given.shape}", hint="Give one value per id"
         )
     if given.dtype.kind == "b":
         return Column(given.copy())
@@ -233,5 +233,5 @@ def _column(name: str, values: ArrayLike | Column) -> Column:
         return Column.of_objects(given.tolist())
     raise InvalidArgument(
         f"the column {name!r} has dtype {given.dtype}",
-        mend="Use int64, float64, bool or objects, or a Column with an Arrow type",
+        hint="Use int64, float64, bool or objects, or a Column with an Arrow type",
     )

@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
-from lowwater.engine.columns import Column, Mask
-from lowwater.engine.keys import KeyDictionary
 from lowwater.engine.process.declarations import Cell, Timer
+from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.arrays import NONE, Scratch
 from lowwater.state.journal import Journal
@@ -121,7 +121,7 @@ class ColumnState:
             raise InvalidArgument(
                 f"ids={rows!r} are not ids of keys that the hook was given",
                 where=self._place,
-                mend="Use batch.ids, or a part of it such as batch.ids[mask]",
+                hint="Use batch.ids, or a part of it such as batch.ids[mask]",
             )
         return rows.astype(np.int64, copy=False)
 

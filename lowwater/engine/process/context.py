@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lowwater.engine.process.held import Cursor, own
+from lowwater.engine.process.cell import Cursor, own
 from lowwater.engine.process.output import MAIN, Sink
 from lowwater.engine.process.timer_state import Moment, micros
 from lowwater.errors import InvalidArgument, describe, nearest
@@ -78,7 +78,7 @@ class ProcessContext:
             raise InvalidArgument(
                 f"{describe('tag', tag)} is no output that is declared",
                 where=self._moment.place,
-                mend=nearest(str(tag), self._sinks),
+                hint=nearest(str(tag), self._sinks),
             )
         at = self.time if time is None else micros(time, "time")
         floor = self._moment.floor
@@ -93,7 +93,7 @@ class ProcessContext:
             return InvalidArgument(
                 "there is no event time for this record yet, as there is no watermark",
                 where=f"emit of {self._moment.place}",
-                mend="Use emit(..., time=...), or set the timer with an output_time; for on_end, "
+                hint="Use emit(..., time=...), or set the timer with an output_time; for on_end, "
                 "give the source a watermark, or keep the time of the key's last record in a cell",
             )
         if at < floor:
@@ -101,13 +101,13 @@ class ProcessContext:
                 f"{describe('time', Instant(at))} is earlier than {format_instant(floor)}: the "
                 "output watermark may have passed it, and the record would be late",
                 where=f"emit of {self._moment.place}",
-                mend="Emit at ctx.time or later; set a timer with output_time= to hold the output "
+                hint="Emit at ctx.time or later; set a timer with output_time= to hold the output "
                 "watermark for what comes later",
             )
         return InvalidArgument(
             f"{describe('time', Instant(at))} is beyond the last event time",
             where=f"emit of {self._moment.place}",
-            mend=f"Use at most {format_instant(LAST_EVENT_TIME)}",
+            hint=f"Use at most {format_instant(LAST_EVENT_TIME)}",
         )
 
     if TYPE_CHECKING:

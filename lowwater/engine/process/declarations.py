@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, Combiner
-from lowwater.engine.process._folds import fold_of
+from lowwater.engine.process.folds import fold_of
 from lowwater.errors import InvalidArgument, describe
 
 CellKind: TypeAlias = Literal["value", "list", "map", "set", "combining", "ordered"]
@@ -83,7 +83,7 @@ def value_cell(
             raise InvalidArgument(
                 f"{describe('dtype', dtype)} is not known",
                 where="value_cell",
-                mend="Use one of: " + ", ".join(repr(name) for name in get_args(CellType)),
+                hint="Use one of: " + ", ".join(repr(name) for name in get_args(CellType)),
             )
         if default is None:
             default = np.dtype(dtype).type().item()
@@ -92,7 +92,7 @@ def value_cell(
         raise InvalidArgument(
             f"{describe('default', default)} could be changed in place, for all keys at once",
             where="value_cell",
-            mend="Use list_cell, map_cell or set_cell, or set the value when get gives None",
+            hint="Use list_cell, map_cell or set_cell, or set the value when get gives None",
         )
     _check_merge(merge, "value_cell")
     return Cell(kind="value", default=default, dtype=dtype, merge=merge)
@@ -155,7 +155,7 @@ def timer(*, domain: Domain = "event") -> Timer:
         raise InvalidArgument(
             f"{describe('domain', domain)} is not known",
             where="timer",
-            mend='Use "event" or "processing"',
+            hint='Use "event" or "processing"',
         )
     return Timer(domain=domain)
 
@@ -183,7 +183,7 @@ def checked(value: Any, dtype: CellType, name: str, where: str) -> Any:
     raise InvalidArgument(
         f"{describe(name, value)} does not fit dtype={dtype!r}",
         where=where,
-        mend="Convert it, or declare the cell without a dtype",
+        hint="Convert it, or declare the cell without a dtype",
     )
 
 
@@ -192,5 +192,5 @@ def _check_merge(merge: object, where: str) -> None:
         raise InvalidArgument(
             f"{describe('merge', merge)} is not a function",
             where=where,
-            mend="Give a function of two values that returns one, such as max",
+            hint="Give a function of two values that returns one, such as max",
         )

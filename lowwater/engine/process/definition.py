@@ -10,7 +10,7 @@ from lowwater.engine.process.column_context import ColumnContext
 from lowwater.engine.process.context import ProcessContext
 from lowwater.engine.process.declarations import Cell, Output, Timer
 from lowwater.engine.process.output import MAIN
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.triggers import Default
 
@@ -55,7 +55,7 @@ class Definition:
         """
         if isinstance(process, type):
             raise InvalidArgument(
-                f"{describe('process', process)} is a class", mend=f"Use {process.__name__}()"
+                f"{describe('process', process)} is a class", hint=f"Use {process.__name__}()"
             )
         name = f"process({type(process).__name__})"
         vectorised = _has(process, "on_records")
@@ -63,7 +63,7 @@ class Definition:
             both = "both on_record and on_records" if vectorised else "no method on_record"
             raise InvalidArgument(
                 f"{describe('process', process)} has {both}",
-                mend="Give it on_record(record, ctx), or on_records(batch, ctx) for columns",
+                hint="Give it on_record(record, ctx), or on_records(batch, ctx) for columns",
             )
         found: dict[str, Any] = {}
         for base in reversed(type(process).__mro__):
@@ -96,7 +96,7 @@ class Definition:
                     f"{name!r} cannot be the name of a cell, timer or output: it means something "
                     "else in a context",
                     where=self.name,
-                    mend="Choose another name",
+                    hint="Choose another name",
                 )
 
     def _check_hooks(self, windowing: Windowing | None) -> None:
@@ -106,7 +106,7 @@ class Definition:
                 raise InvalidArgument(
                     f"it has {other} beside {mine[0]}, and {other} would never be called",
                     where=self.name,
-                    mend=f"Call it {name}",
+                    hint=f"Call it {name}",
                 )
         for name in mine:
             hook = self.hook(name)
@@ -114,26 +114,26 @@ class Definition:
                 raise InvalidArgument(
                     f"{name} is a generator or a coroutine: calling it would do nothing",
                     where=self.name,
-                    mend="Write ctx.emit(x) instead of yield x, and no async",
+                    hint="Write ctx.emit(x) instead of yield x, and no async",
                 )
         _, on_timer, expired, end = mine
         if self.timers and not _has(self.process, on_timer):
             raise InvalidArgument(
                 f"it declares the timer {next(iter(self.timers))!r}, but has no method {on_timer}",
                 where=self.name,
-                mend=f"Give it {on_timer}, or leave the timer out",
+                hint=f"Give it {on_timer}, or leave the timer out",
             )
         if windowing is None and _has(self.process, expired):
             raise InvalidArgument(
                 f"it has {expired}, but no windows",
                 where=self.name,
-                mend=f"Put it into windows, or use {end}",
+                hint=f"Put it into windows, or use {end}",
             )
         if windowing is not None and _has(self.process, end):
             raise InvalidArgument(
                 f"it has {end}, but in windows, all of which expire before the end",
                 where=self.name,
-                mend=f"Use {expired}",
+                hint=f"Use {expired}",
             )
 
     def _check_columns(self) -> None:
@@ -143,7 +143,7 @@ class Definition:
                     f"the cell {name!r} is no column: a vectorised process takes value cells with "
                     "a dtype",
                     where=self.name,
-                    mend=f'Write {name} = lw.value_cell(dtype="int64"), or use on_record',
+                    hint=f'Write {name} = lw.value_cell(dtype="int64"), or use on_record',
                 )
 
     def _check_windowing(self, windowing: Windowing) -> None:
@@ -152,7 +152,7 @@ class Definition:
                 f"{describe('trigger', windowing.trigger)} has no meaning for a process, which "
                 "decides by itself when to emit",
                 where=self.name,
-                mend="Leave the trigger out, and use timers",
+                hint="Leave the trigger out, and use timers",
             )
         if windowing.merging is None:
             return
@@ -161,7 +161,7 @@ class Definition:
                 f"the windows of {windowing.windows!r} merge, and a vectorised process has no way "
                 "to merge its cells",
                 where=self.name,
-                mend="Use on_record, or windows that do not merge",
+                hint="Use on_record, or windows that do not merge",
             )
         for name, cell in self.cells.items():
             if cell.kind in ("value", "map") and cell.merge is None:
@@ -169,7 +169,7 @@ class Definition:
                     f"the windows of {windowing.windows!r} merge, and nothing says how two of the "
                     f"cell {name!r} become one",
                     where=self.name,
-                    mend=f"Write {name} = lw.{cell.kind}_cell(merge=...), a function of two values",
+                    hint=f"Write {name} = lw.{cell.kind}_cell(merge=...), a function of two values",
                 )
 
 
@@ -178,7 +178,7 @@ def gave_back(hook: str, returned: object, process: str) -> InvalidArgument:
     return InvalidArgument(
         f"{hook} returned {describe('value', returned)}, and what hooks return goes nowhere",
         where=process,
-        mend="Use ctx.emit(value), and return nothing",
+        hint="Use ctx.emit(value), and return nothing",
     )
 
 

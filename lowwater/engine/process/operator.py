@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import final
 
-from lowwater.engine.process.columns import ColumnProcess
+from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import ProcessOutput
-from lowwater.engine.process.records import RecordProcess
-from lowwater.engine.steps import (
+from lowwater.engine.process.record_execution import RecordProcess
+from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
     StepInput,
     WatermarkAdvance,
 )
-from lowwater.engine.windowing import Windowing
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
@@ -115,7 +115,7 @@ class ProcessOperator:
             case WatermarkAdvance():
                 raise InvalidArgument(
                     "a process takes an advance of the watermark whole, not in portions",
-                    mend="Leave due out",
+                    hint="Leave due out",
                 )
             case ClockAdvance(to=to):
                 return engine.advance_clock(int(to))

@@ -8,10 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine._items import columns_of
-from lowwater.engine.columns import Column
-from lowwater.engine.graph import MAIN as MAIN
-from lowwater.engine.steps import LateBatch
+from lowwater.engine.graph.graph import MAIN as MAIN
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.items import columns_of
+from lowwater.engine.records.steps import LateBatch
 from lowwater.time import Int64Array
 
 

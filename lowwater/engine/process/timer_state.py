@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from lowwater.engine.process.held import Cursor
+from lowwater.engine.process.cell import Cursor
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import (
@@ -63,14 +63,14 @@ class TimerState:
                 f"{describe('output_time', Instant(held))} is earlier than "
                 f"{format_instant(moment.floor)}, below which the output watermark may have gone",
                 where=f"the timer {self.name!r} of {moment.place}",
-                mend="Use ctx.time or later",
+                hint="Use ctx.time or later",
             )
         if self._bounded and moment.expiry is not None and at > moment.expiry:
             raise InvalidArgument(
                 f"{describe('time', Instant(at))} is after the expiry of its window, "
                 f"{format_instant(moment.expiry)}: it would never fire",
                 where=f"the timer {self.name!r} of {moment.place}",
-                mend="Use on_window_expired, or min(time, ctx.window.end)",
+                hint="Use on_window_expired, or min(time, ctx.window.end)",
             )
         self._timers.set(self._cursor.scope, (self._number, tag), at, held)
 

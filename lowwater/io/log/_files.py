@@ -34,7 +34,7 @@ def write_checked(path: Path, content: dict[str, Any]) -> None:
         raise StateError(
             f"the file cannot be written: {error.strerror or error}",
             where=str(path),
-            mend="Make room and see that the folder may be written to, then try again",
+            hint="Make room and see that the folder may be written to, then try again",
         ) from None
 
 
@@ -59,7 +59,7 @@ def read_checked(path: Path) -> dict[str, Any] | None:
     raise StateError(
         f"the file is damaged: {reason}",
         where=str(path),
-        mend="Put it back from a copy, or remove it if what it says can be given up",
+        hint="Put it back from a copy, or remove it if what it says can be given up",
     )
 
 
@@ -93,7 +93,7 @@ class WriterLock:
             raise StateError(
                 f"the log cannot be opened for writing: {error.strerror or error}",
                 where=str(path.parent),
-                mend="See that the folder may be written to, or open it with read_only=True",
+                hint="See that the folder may be written to, or open it with read_only=True",
             ) from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +102,7 @@ class WriterLock:
             raise StateError(
                 "the log has a writer already",
                 where=str(path.parent),
-                mend="Close that one first, or open the log with read_only=True",
+                hint="Close that one first, or open the log with read_only=True",
             ) from None
 
     def release(self) -> None:

@@ -35,7 +35,7 @@ def as_batch(records: Any, schema: pa.Schema | None) -> pa.RecordBatch:
     else:
         raise InvalidArgument(
             f"{describe('records', type(records).__name__)} are no records",
-            mend="Give a pyarrow Table or RecordBatch, or a list of mappings",
+            hint="Give a pyarrow Table or RecordBatch, or a list of mappings",
         )
     batch = _plain(batch)
     return batch if schema is None else _of_schema(batch, schema)
@@ -71,7 +71,7 @@ def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if what:
         raise DataError(
             f"the records have another schema than the log: {what}",
-            mend="Cast them to the log's schema, or append them to another log",
+            hint="Cast them to the log's schema, or append them to another log",
         )
     return batch.select(schema.names)
 
@@ -80,9 +80,9 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch as it can be kept: named columns, no dictionaries, no notes of pandas."""
     names = batch.schema.names
     if not names:
-        raise InvalidArgument("the records have no columns", mend="Give them at least one")
+        raise InvalidArgument("the records have no columns", hint="Give them at least one")
     if len(set(names)) < len(names):
-        raise InvalidArgument("two columns have one name", mend="Rename one")
+        raise InvalidArgument("two columns have one name", hint="Rename one")
     fields: list[pa.Field] = []
     arrays: list[pa.Array] = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
@@ -90,7 +90,7 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
         if _has_dictionary(decoded.type):
             raise InvalidArgument(
                 f"column {field.name!r} has a dictionary inside: {field.type}",
-                mend="Cast it to its plain type",
+                hint="Cast it to its plain type",
             )
         fields.append(pa.field(field.name, decoded.type, field.nullable, field.metadata))
         arrays.append(decoded)
@@ -120,7 +120,7 @@ def _of_mappings(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBatc
         if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
             raise InvalidArgument(
                 f"{describe('record', row)} is no mapping of column names to values",
-                mend="Give records such as {'user': 'ann', 'points': 5}",
+                hint="Give records such as {'user': 'ann', 'points': 5}",
             )
         if row.keys() <= names.keys():
             continue
@@ -128,7 +128,7 @@ def _of_mappings(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBatc
             new = next(name for name in row if name not in names)
             raise DataError(
                 f"the records have another schema than the log: column {new!r} is new",
-                mend=nearest(new, schema.names),
+                hint=nearest(new, schema.names),
             )
         names.update(dict.fromkeys(row))
     if not rows and schema is not None:
@@ -151,13 +151,13 @@ def _array(values: list[Any], name: str, field: pa.Field | None) -> pa.Array:
         wanted = "of one type" if field is None else str(field.type)
         raise DataError(
             f"the values of column {name!r} are not {wanted}: {str(error).rstrip('.')}",
-            mend="Mend the values, or give an Arrow table",
+            hint="Mend the values, or give an Arrow table",
         ) from None
     if field is None and pa.types.is_null(array.type):
         raise InvalidArgument(
             f"column {name!r} has nulls alone, so its type is not known",
-            mend="Give the first records as an Arrow table, which says its types",
+            hint="Give the first records as an Arrow table, which says its types",
         )
     if field is not None and not field.nullable and array.null_count:
-        raise DataError(f"column {name!r} has a null but may not", mend="Give it a value")
+        raise DataError(f"column {name!r} has a null but may not", hint="Give it a value")
     return array

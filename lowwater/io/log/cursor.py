@@ -224,5 +224,5 @@ class Cursor:
             f"record {self.offset} of partition {self._view.number} is no longer there: the first "
             f"one kept is {first}",
             where=str(self._view.folder),
-            mend='Start at "earliest", and let retention keep more',
+            hint='Start at "earliest", and let retention keep more',
         )

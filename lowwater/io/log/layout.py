@@ -57,14 +57,14 @@ class Layout:
             raise StateError(
                 f"the log has layout {found.get('layout')!r}, and this version reads {LAYOUT}",
                 where=str(folder),
-                mend="Use the version of lowwater that wrote it",
+                hint="Use the version of lowwater that wrote it",
             )
         partitions = found.get("partitions")
         if not isinstance(partitions, int) or not 0 < partitions <= MOST_PARTITIONS:
             raise StateError(
                 f"the log says that it has {partitions!r} partitions",
                 where=str(folder / "log.json"),
-                mend="Put the file back from a copy",
+                hint="Put the file back from a copy",
             )
         return cls(folder, partitions)
 
@@ -80,7 +80,7 @@ class Layout:
         if found is None:
             raise InvalidArgument(
                 f"there is no log in {os.fspath(path)!r}",
-                mend="Check the path, or make one: Log(path, partitions=4)",
+                hint="Check the path, or make one: Log(path, partitions=4)",
             )
         return found
 
@@ -126,11 +126,11 @@ class Layout:
             ):
                 raise InvalidArgument(
                     f"{describe(name, given)} is no partition of the log",
-                    mend=f"Partitions are 0 to {self.partitions - 1}",
+                    hint=f"Partitions are 0 to {self.partitions - 1}",
                 )
         if not several or len(set(several)) < len(several):
             raise InvalidArgument(
-                f"{describe(name, given)} names none, or one twice", mend="Name each once"
+                f"{describe(name, given)} names none, or one twice", hint="Name each once"
             )
         return tuple(sorted(several))
 
@@ -150,7 +150,7 @@ class Layout:
             raise StateError(
                 f"the committed offsets are damaged: {error.what}",
                 where=str(path),
-                mend="Remove the file; the reader then begins where its start says",
+                hint="Remove the file; the reader then begins where its start says",
             ) from None
 
     def commit(self, name: str, position: Offsets) -> None:
@@ -169,7 +169,7 @@ class Layout:
             raise StateError(
                 f"the folder of committed offsets cannot be made: {error.strerror or error}",
                 where=str(path.parent),
-                mend="See that the log's folder may be written to",
+                hint="See that the log's folder may be written to",
             ) from None
         write_checked(path, {"layout": LAYOUT, "offsets": offsets})
 
@@ -177,6 +177,6 @@ class Layout:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidArgument(
                 f"{describe('name', name)} is no name for a reader",
-                mend="Use up to 100 letters, digits and the signs . _ -",
+                hint="Use up to 100 letters, digits and the signs . _ -",
             )
         return self.path / "readers" / f"{name}.json"

@@ -10,13 +10,13 @@ from typing import Any, Self, final
 
 import pyarrow as pa
 
-from lowwater.engine.clocks import Clock, WallClock
+from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
 from lowwater.io.log._files import WriterLock
 from lowwater.io.log.conform import as_batch, difference
-from lowwater.io.log.keys import split_by_key
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter
+from lowwater.io.log.partitioner import split_by_key
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import Recovered, Start
 from lowwater.time import DurationLike, duration
@@ -243,14 +243,14 @@ class Log:
 
     def _open(self, path: Path, partitions: int | None) -> Layout:
         if path.exists() and not path.is_dir():
-            raise InvalidArgument(f"{str(path)!r} is a file", mend="Give the name of a folder")
+            raise InvalidArgument(f"{str(path)!r} is a file", hint="Give the name of a folder")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StateError(
                 f"the log's folder cannot be made: {error.strerror or error}",
                 where=str(path),
-                mend="See that the folder above it may be written to",
+                hint="See that the folder above it may be written to",
             ) from None
         self._lock = WriterLock(path / "lock")
         try:
@@ -261,7 +261,7 @@ class Log:
                     raise StateError(
                         "the folder has segments, but not the file that says what log this is",
                         where=str(path / "log.json"),
-                        mend="Put the file back from a copy",
+                        hint="Put the file back from a copy",
                     )
                 layout.create()
             _require_same(partitions, layout)
@@ -280,7 +280,7 @@ class Log:
         """Return what each partition gets of a batch."""
         if key is not None:
             if partition is not None:
-                raise InvalidArgument("both partition= and key= are given", mend="Give one of them")
+                raise InvalidArgument("both partition= and key= are given", hint="Give one of them")
             names = (key,) if isinstance(key, str) else tuple(key)
             return split_by_key(batch, names, self.partitions)
         if partition is None:
@@ -300,13 +300,13 @@ class Log:
             raise StateError(
                 f"the log takes no more since a write failed: {self._broken}",
                 where=str(self._layout.path),
-                mend="Close it and open it anew: a half-written batch is then cut off",
+                hint="Close it and open it anew: a half-written batch is then cut off",
             )
         if not self._writers:
             raise StateError(
                 "the log is closed, or open for reading alone",
                 where=str(self._layout.path),
-                mend="Open it for writing: Log(path)",
+                hint="Open it for writing: Log(path)",
             )
         return self._writers
 
@@ -320,7 +320,7 @@ def _require_one_schema(writers: list[PartitionWriter], path: Path) -> None:
                 f"partition {writer.number} has another schema than partition "
                 f"{known[0].number}: {what}",
                 where=str(path),
-                mend="Put the partition back from a copy",
+                hint="Put the partition back from a copy",
             )
 
 
@@ -329,7 +329,7 @@ def _require_same(partitions: int | None, layout: Layout) -> None:
         raise InvalidArgument(
             f"partitions={partitions}, but the log has {layout.partitions}",
             where=str(layout.path),
-            mend="Leave it out: the number of partitions never changes, or keys would move",
+            hint="Leave it out: the number of partitions never changes, or keys would move",
         )
 
 
@@ -337,4 +337,4 @@ def _count(value: object, name: str, *, least: int, most: int = 2**62) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
     bounds = f"{least} or more" if most == 2**62 else f"from {least} to {most}"
-    raise InvalidArgument(f"{describe(name, value)} is not possible", mend=f"Give an int, {bounds}")
+    raise InvalidArgument(f"{describe(name, value)} is not possible", hint=f"Give an int, {bounds}")

@@ -160,7 +160,7 @@ class PartitionWriter:
         if payload.size > LONGEST_PAYLOAD:
             raise InvalidArgument(
                 f"a record takes {payload.size} bytes, which is too long",
-                mend="Records may take up to 4 GiB",
+                hint="Records may take up to 4 GiB",
             )
         count = batch.num_rows
         header = encode_header(Kind.RECORDS, self.next_offset, time, count, payload)
@@ -222,7 +222,7 @@ class PartitionWriter:
         return StateError(
             f"a partition of the log cannot be {what}: {error.strerror or error}",
             where=str(self._folder),
-            mend="Make room on the disk and see that the folder may be written to, then try again",
+            hint="Make room on the disk and see that the folder may be written to, then try again",
         )
 
 

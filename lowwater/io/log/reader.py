@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, final
 
-from lowwater.engine.sources import READ_ROWS
+from lowwater.engine.graph.sources import READ_ROWS
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.log.cursor import Cursor, PartitionView
 from lowwater.io.log.frames import LAST_OFFSET
@@ -144,7 +144,7 @@ class LogReader:
         if self._name is None:
             raise InvalidArgument(
                 "a reader without a name has nowhere to commit to",
-                mend='Give it one: log.reader(name="billing")',
+                hint='Give it one: log.reader(name="billing")',
             )
         given = self.position if position is None else position
         self.sync()
@@ -163,7 +163,7 @@ class LogReader:
                 raise StateError(
                     f"the records cannot be made durable: {error.strerror or error}",
                     where=str(self._views[number].folder),
-                    mend="Check the disk",
+                    hint="Check the disk",
                 ) from None
 
     def close(self) -> None:
@@ -212,5 +212,5 @@ def _require_within(view: PartitionView, offset: int, *, committed: bool) -> Non
     raise DataError(
         f"partition {view.number} has no record {offset}: {what} {known}",
         where=str(view.folder),
-        mend=remedy,
+        hint=remedy,
     )

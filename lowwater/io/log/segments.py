@@ -202,7 +202,7 @@ def damaged(path: Path, position: int, offset: int, reason: str) -> DataError:
     return DataError(
         f"the log is damaged: {reason}; record {offset} was to come here",
         where=f"{path}, byte {position}",
-        mend="Put the file back from a copy, or start behind it at the next segment's offset",
+        hint="Put the file back from a copy, or start behind it at the next segment's offset",
     )
 
 

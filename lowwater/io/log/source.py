@@ -11,13 +11,13 @@ from typing import final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records import Records
-from lowwater.engine.sources import Position, read_rows
+from lowwater.engine.graph.sources import Position, read_rows
+from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import LogBatch, Start
-from lowwater.watermark.seen import PARTITION
+from lowwater.watermark.observed import PARTITION
 
 Wait = Callable[[], bool]
 """Called when there is nothing new: it waits, and says whether to look again."""
@@ -137,7 +137,7 @@ def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
             raise DataError(
                 f"partition {number} has no record {offset}, but a run had read it before",
                 where="the log",
-                mend="Put the log back from a copy, or begin without the state of that run",
+                hint="Put the log back from a copy, or begin without the state of that run",
             )
     return batches
 

@@ -82,7 +82,7 @@ def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position"
     """
     if not isinstance(given, Mapping):
         raise InvalidArgument(
-            f"{describe(name, given)} is no position", mend='Give, say, {"0": 17, "1": 4}'
+            f"{describe(name, given)} is no position", hint='Give, say, {"0": 17, "1": 4}'
         )
     found: dict[str, int] = {}
     for key, offset in given.items():
@@ -90,7 +90,7 @@ def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position"
         if not (number.isascii() and number.isdigit() and int(number) < partitions):
             raise InvalidArgument(
                 f"{describe(name, given)} names a partition {key!r}",
-                mend=f"Partitions are 0 to {partitions - 1}",
+                hint=f"Partitions are 0 to {partitions - 1}",
             )
         found[str(int(number))] = as_offset(offset, f"{name}[{key!r}]")
     return found
@@ -103,10 +103,10 @@ def as_offset(value: object, name: str) -> int:
         InvalidArgument: It is none.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidArgument(f"{describe(name, value)} is no offset", mend="Give an int")
+        raise InvalidArgument(f"{describe(name, value)} is no offset", hint="Give an int")
     if not 0 <= value <= LAST_OFFSET:
         raise InvalidArgument(
-            f"{describe(name, value)} is no offset", mend="Offsets are 0 and above"
+            f"{describe(name, value)} is no offset", hint="Offsets are 0 and above"
         )
     return int(value)
 
@@ -127,6 +127,6 @@ def as_time(start: Start) -> Instant | None:
         return instant(start, name="start")
     raise InvalidArgument(
         f"{describe('start', start)} is no place to start",
-        mend='Use "earliest", "latest", an offset, a time of append, or a position such as '
+        hint='Use "earliest", "latest", an offset, a time of append, or a position such as '
         '{"0": 17}',
     )

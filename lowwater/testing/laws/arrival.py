@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lowwater.engine.panes import LateRecord, Pane
+from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import Broken, window_text
@@ -143,7 +143,7 @@ def require_nothing_dropped(run: Probed) -> None:
                 f"{run.windowing.windows!r} gives windows that end before the elements they are "
                 "for: whether these are dropped depends on the order of arrival",
                 where=_ORDER,
-                mend="Test windows that contain their elements",
+                hint="Test windows that contain their elements",
             )
     dropped = [one for one in (*run.late, *run.late_before) if one.reason != "unwindowed"]
     if dropped:

@@ -59,7 +59,7 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
         raise InvalidArgument(
             f"{describe('batch(...)', given)} is no mapping from (key, window) to values",
             where=_LAW,
-            mend="Return {(key, (start, end)): value}",
+            hint="Return {(key, (start, end)): value}",
         )
     wanted = {_place(at): value for at, value in given.items()}
     came = {at: pane.values for at, (pane, _) in final.items()}
@@ -109,6 +109,6 @@ def _place(at: Any) -> tuple[Any, Window]:
         raise InvalidArgument(
             f"{at!r} is not (key, window)",
             where=_LAW,
-            mend="Return {(key, (start, end)): value}",
+            hint="Return {(key, (start, end)): value}",
         ) from None
     return key, window

@@ -58,7 +58,7 @@ def check_merge_associative(
         raise InvalidArgument(
             f"{describe('combiner', combiner)} is neither a combiner nor an aggregate",
             where=_LAW,
-            mend="Give an object with create_accumulator, add_input, merge_accumulators and "
+            hint="Give an object with create_accumulator, add_input, merge_accumulators and "
             "extract_output, or lw.sum() and its like",
         )
     if lines:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from lowwater.engine.panes import Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.testing._broken import Broken, pane_text
 from lowwater.testing._probe import Probed, probe
 from lowwater.testing.orders import ended

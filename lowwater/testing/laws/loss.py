@@ -51,7 +51,7 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
         raise InvalidArgument(
             "the last stage is behind one that takes panes back, so elements may rightly vanish",
             where=_LAW,
-            mend="Use check_order_insensitive or check_batch_equal for the whole, and check_no_loss"
+            hint="Use check_order_insensitive or check_batch_equal for the whole, and check_no_loss"
             " for the stages before",
         )
     whole = ended(scenario)

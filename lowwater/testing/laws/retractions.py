@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from lowwater.engine.panes import Pane
+from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument
 from lowwater.testing._broken import Broken, pane_text, window_text
 from lowwater.testing._probe import Probed, probe
@@ -45,7 +45,7 @@ def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
         raise InvalidArgument(
             f"the last stage is {mode}: it takes nothing back",
             where=_LAW,
-            mend='Use .window(..., accumulation="retracting")',
+            hint='Use .window(..., accumulation="retracting")',
         )
     whole = ended(scenario)
     numbered = not built._stage.signed

@@ -1,0 +1,199 @@
+"""The commands that explain: ``python -m lowwater explain``, ``diff`` and ``check``.
+
+Each is a function of the parsed options that prints, and returns the exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lowwater.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from lowwater.pipeline import Result
+    from lowwater.testing.scenario import ScenarioRun
+
+_TARGET = "module:pipeline or file.py:pipeline"
+_BUNDLE_OF_RUN = 50_000
+_SCENARIO = """\
+With --scenario, the file says what arrived when, as Scenario.to_markdown() or .to_yaml() writes it,
+and only the windowing and the aggregates of the pipeline's last stage are used."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to the parser of the command line."""
+    explain = commands.add_parser(
+        "explain",
+        help="run a pipeline and say why a window fired or has not, or where an element went",
+        description="Run a pipeline and say why a window fired, or where an element went. Without "
+        "--key and --element: what other watermark delays and latenesses would have done.\n\n"
+        + _SCENARIO,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain.add_argument("target", metavar="TARGET", help=_TARGET)
+    explain.add_argument("--key", help="the key; a Python literal such as 7 or ('a', 1), or text")
+    explain.add_argument("--window", metavar="AT", help="an instant in the window, or START..END")
+    explain.add_argument(
+        "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""
+    )
+    explain.add_argument("--stage", help="the stage; else the last one, or all with --element")
+    _add_run(explain)
+    diff = commands.add_parser(
+        "diff",
+        help="run two pipelines and show which final panes differ",
+        description="Run two pipelines and show which final panes differ; the exit status is 1 if "
+        "any does.\n\n" + _SCENARIO,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    diff.add_argument("target", metavar="A", help=_TARGET)
+    diff.add_argument("other", metavar="B", help=_TARGET)
+    _add_run(diff)
+    check = commands.add_parser(
+        "check",
+        help="say what is doubtful about a pipeline, without running it",
+        description="Say what is doubtful about a pipeline, without running it; the exit status is "
+        "1 if there is an error or a warning.",
+    )
+    check.add_argument("target", metavar="TARGET", help=_TARGET)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run the command that was given, and return the exit status."""
+    return {"explain": _explain, "diff": _diff, "check": _check}[options.command](options)
+
+
+def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
+    """Return what a pipeline gives, traced: over its own sources, or over a scenario."""
+    from lowwater.cli.main import load
+    from lowwater.engine.graph.graph import Windowed
+    from lowwater.pipeline import Pipeline, Processed
+
+    pipeline = load(target)
+    if isinstance(pipeline, Processed):
+        raise InvalidArgument(
+            f"{target!r} is a process, which has no panes",
+            hint="Name a pipeline of windows, such as one behind it",
+        )
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidArgument(
+            f"{target!r} writes its panes", hint="Name the pipeline before write_parquet and others"
+        )
+    if options.scenario is None:
+        return pipeline.collect(trace=True, bundle_size=options.bundle_size, progress=False)
+    work = pipeline._stage.work
+    if not isinstance(work, Windowed):
+        raise InvalidArgument(f"{target!r} has no windows", hint="Run it without --scenario")
+    scenario = _scenario(options.scenario)
+    run = scenario.run_windowing(work.windowing, aggregate=dict(work.aggregates), trace=True)
+    _tell_dead_letters(run)
+    return run
+
+
+def tell_bundles(options: argparse.Namespace) -> None:
+    """Say on standard error that bundles are not those of ``run``: early panes depend on them."""
+    if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
+        print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+
+
+def _tell_dead_letters(run: ScenarioRun) -> None:
+    """Say on standard error that elements of a scenario could not be used, and why the first."""
+    if run.errors:
+        first, of = run.errors[0], len(run.scenario.elements)
+        print(
+            f"dead letters: {len(run.errors)} of {of} elements of the scenario; the first, "
+            f"{first.record!r}, is {first.reason}: {first.detail}",
+            file=sys.stderr,
+        )
+
+
+def literal(text: str) -> Any:
+    """Return what a Python literal stands for; other text is itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
+    """Return the key that text stands for: a literal; the text if only that is a key of a stage."""
+    key = literal(text)
+    keys = [element.key for element in run.trace.stage(stage).elements]
+    return text if key not in keys and text in keys else key
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scenario", metavar="FILE", help="a scenario, Markdown or YAML")
+    parser.add_argument(
+        "--bundle-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="elements per bundle at most (default: 1, to see what each one does)",
+    )
+
+
+def _scenario(path: str) -> Any:
+    from lowwater.testing import Scenario
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(
+            f"{path!r} cannot be read: {error.strerror or error}", hint="Check the path"
+        ) from None
+    if path.endswith((".yaml", ".yml")):
+        return Scenario.from_yaml(text)
+    return Scenario.from_markdown(text)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    if (options.key is None) != (options.window is None):
+        raise InvalidArgument(
+            "a window needs its key, and a key its window",
+            hint="Give both: --key home --window 2000-01-01T12:00:00Z",
+        )
+    run = run_target(options.target, options)
+    tell_bundles(options)
+    if options.element is not None:
+        print(run.why(literal(options.element), stage=options.stage))
+    if options.key is not None:
+        key = known_key(run, options.key, options.stage)
+        print(run.explain(key, _window(options), stage=options.stage))
+    if options.element is None and options.key is None:
+        print(run.lateness_profile(stage=options.stage))
+    return 0
+
+
+def _window(options: argparse.Namespace) -> Any:
+    if options.scenario is None:
+        from lowwater.time import instant as read
+    else:
+        from lowwater.testing._moments import moment as read
+    start, between, end = options.window.partition("..")
+    return (read(start), read(end)) if between else read(start)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from lowwater.explain import diff
+
+    found = diff(run_target(options.target, options), run_target(options.other, options))
+    tell_bundles(options)
+    print(found)
+    return 1 if found else 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from lowwater.cli.main import load
+    from lowwater.explain import check
+    from lowwater.explain.text import counted
+
+    findings = check(load(options.target))
+    print(findings)
+    bad = [each for each in findings if each.severity != "note"]
+    notes = counted(len(findings) - len(bad), "note")
+    print(f"{len(bad)} to look at, {notes}", file=sys.stderr)
+    return 1 if bad else 0

@@ -1,0 +1,203 @@
+"""Where processing time comes from: the runner asks, the operator is told (S-T4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol, TypeAlias, final, runtime_checkable
+
+import numpy as np
+
+from lowwater.engine.records.admit_times import event_times
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.problems import Problems
+from lowwater.errors import InvalidArgument, nearest
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    DurationLike,
+    InstantLike,
+    Int64Array,
+    duration,
+    format_duration,
+    instant,
+)
+from lowwater.windows._base import positive_duration
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Something that tells the time; asked once before each bundle."""
+
+    def now(self) -> int:
+        """Return the time (int microseconds); an earlier one than before counts as no change."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WallClock:
+    """The clock of the machine."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+
+@final
+class ManualClock:
+    """A clock driven by hand.
+
+    Args:
+        at: Where it stands to begin with.
+    """
+
+    def __init__(self, at: InstantLike = START_OF_TIME) -> None:
+        self._at = instant(at, name="at")
+
+    def advance_to(self, to: InstantLike) -> None:
+        """Move it forward; an earlier instant changes nothing."""
+        self._at = max(self._at, instant(to, name="to"))
+
+    def now(self) -> int:
+        return self._at
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class ArrivalClock:
+    """Replays recorded data: the clock follows a column that says when each element arrived.
+
+    Bundles are cut where the tick changes; before each, the clock moves to the end of its tick.
+    The clock never goes back: an element that arrives before its predecessor, or that does not
+    say when, comes in the predecessor's tick.
+
+    Args:
+        column: Name of the column, with the same forms as event times.
+        tick: How finely the clock moves; above zero.
+
+    >>> ArrivalClock("landed", tick="10m")
+    ArrivalClock('landed', tick='10m')
+    """
+
+    column: str
+    tick: DurationLike = "1m"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tick", positive_duration(self.tick, "tick"))
+
+    @property
+    def tick_us(self) -> int:
+        """The tick in microseconds."""
+        return duration(self.tick)
+
+    def __repr__(self) -> str:
+        return f"ArrivalClock({self.column!r}, tick={format_duration(self.tick_us)!r})"
+
+
+ClockLike: TypeAlias = Clock | ArrivalClock
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One bundle of a batch: its rows, and the clock before it (``None``: ask the clock)."""
+
+    start: int
+    stop: int
+    clock: int | None
+
+
+@final
+class Cutter:
+    """Cuts batches into bundles, by size and by the ticks of arrival.
+
+    Args:
+        clock: Where processing time comes from.
+        size: How many elements a bundle has at most.
+        timezone: What arrival times without a time zone mean.
+    """
+
+    def __init__(self, clock: ClockLike, size: int, timezone: str | None) -> None:
+        self._clock = clock
+        self._size = size
+        self._timezone = timezone
+        self._tick = START_OF_TIME
+
+    @property
+    def tick(self) -> int:
+        """The tick of arrival it has come to."""
+        return self._tick
+
+    def resume(self, tick: int) -> None:
+        """Take up the tick that another run had come to."""
+        self._tick = tick
+
+    def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
+        """Yield the bundles of a batch. O(n).
+
+        Args:
+            records: The batch as it came.
+            kept: Indices of the admitted records, int64; ``None`` for all.
+        """
+        clock = self._clock
+        if not isinstance(clock, ArrivalClock):
+            length = records.length if kept is None else len(kept)
+            for start in range(0, length, self._size):
+                yield Cut(start, min(start + self._size, length), None)
+            return
+        ticks = self._ticks(clock, records, kept)
+        if not len(ticks):
+            return
+        changes = np.flatnonzero(np.diff(ticks)) + 1
+        bounds = [0, *changes.tolist(), len(ticks)]
+        for low, high in pairwise(bounds):
+            tick = int(ticks[low])
+            end = min((tick + 1) * clock.tick_us, END_OF_TIME)
+            for start in range(low, high, self._size):
+                stop = min(start + self._size, high)
+                yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
+
+    def now(self, cut: Cut) -> int:
+        """Return the clock before a bundle."""
+        if cut.clock is not None:
+            return cut.clock
+        assert not isinstance(self._clock, ArrivalClock)
+        return self._clock.now()
+
+    def idle(self) -> int | None:
+        """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
+        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
+
+    def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
+        came = arrivals(records, clock, self._timezone)
+        ticks: Int64Array = came // clock.tick_us
+        ticks[came == START_OF_TIME] = START_OF_TIME
+        if kept is not None:
+            ticks = ticks[kept]
+        if len(ticks):
+            ticks[0] = max(self._tick, int(ticks[0]))
+            ticks = np.maximum.accumulate(ticks)
+            self._tick = int(ticks[-1])
+        return ticks
+
+
+def arrivals(records: Records, clock: ArrivalClock, timezone: str | None) -> Int64Array:
+    """Return when each record arrived, int64; the start of time where it does not say.
+
+    Raises:
+        InvalidArgument: The column is not there.
+    """
+    column = records.columns.get(clock.column)
+    if column is None:
+        raise InvalidArgument(
+            f"there is no column {clock.column!r} for the arrival clock",
+            hint=nearest(clock.column, records.names),
+        )
+    problems = Problems()
+    came = event_times(column, clock.column, timezone, problems)
+    if problems.found:
+        came = came.copy()
+        came[problems.rows()] = START_OF_TIME
+    return came

@@ -1,0 +1,240 @@
+"""A pipeline as a graph: sources, and stages that read them and one another. Values, no state.
+
+A stage names the flows it reads, and a flow the source or the stage it comes from, so there can be
+no cycle; a value that two flows come from is one branch point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.stateless import Step
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import InvalidArgument
+from lowwater.watermark import WatermarkEstimator
+
+MAIN = "main"
+"""The output that every stage has."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """Records from a source.
+
+    Args:
+        source: Where records come from.
+        time: The column of event times.
+        timezone: What times without a time zone mean.
+        watermark: How the watermark is guessed; ``None``: there is none until the input ends.
+        clock: Where processing time comes from, if the source says.
+        name: What it is called, if the user says.
+        max_ahead_us: How far beyond the clock an event time may be; ``None``: as far as it likes.
+        idle_after_us: After how long without elements, by the clock, other sources do not wait for
+            this one any more; ``None``: they do for ever.
+    """
+
+    source: Source
+    time: str
+    timezone: str | None = None
+    watermark: WatermarkEstimator | None = None
+    clock: ClockLike | None = None
+    name: str | None = None
+    max_ahead_us: int | None = None
+    idle_after_us: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """What a window operator does: group by key and window, aggregate, show."""
+
+    windowing: Windowing
+    aggregates: Mapping[str, AggregateSpec]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a process does: the user's own state and timers, by key or by key and window.
+
+    Args:
+        process: The user's object.
+        windowing: The windows and their lateness; ``None`` for a process without windows.
+        outputs: The tags it may emit to, the main one first.
+    """
+
+    process: object
+    windowing: Windowing | None
+    outputs: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """Records on their way into a stage.
+
+    Args:
+        origin: Where they come from.
+        steps: What becomes of them on the way: the fused stateless steps.
+        time: The column of event times, behind the steps.
+        timezone: What times without a time zone mean.
+        output: Which output of the origin is meant.
+    """
+
+    origin: Origin
+    steps: tuple[Step, ...]
+    time: str
+    timezone: str | None = None
+    output: str = MAIN
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A stage with keyed state.
+
+    Args:
+        inputs: The flows that it reads; several are a union.
+        keys: The key columns.
+        key_names: What its output calls these.
+        work: What it does.
+        deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
+        name: What it is called, if the user says.
+    """
+
+    inputs: tuple[Flow, ...]
+    keys: tuple[str, ...]
+    key_names: tuple[str, ...]
+    work: Windowed | Computed
+    deduplication: Deduplication | None = None
+    name: str | None = None
+
+    @property
+    def windowing(self) -> Windowing | None:
+        """Its windows, trigger and the rest; ``None`` if it has none."""
+        return self.work.windowing
+
+    @property
+    def lateness_us(self) -> int:
+        """How long behind its output watermark panes may still come, in microseconds."""
+        if self.windowing is not None:
+            return self.windowing.lateness_us
+        # A process without windows takes late records as they come, and what it emits is as late.
+        before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
+        return max((stage.lateness_us for stage in before), default=0)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether its output takes back what it showed before."""
+        return isinstance(self.work, Windowed) and self.work.windowing.mode == "retracting"
+
+    @property
+    def signed(self) -> bool:
+        """Whether its input takes back what came before."""
+        return any(is_signed(flow) for flow in self.inputs)
+
+
+Origin: TypeAlias = Read | Stage
+
+
+def is_signed(flow: Flow) -> bool:
+    """Whether among the records of a flow are some that take back others."""
+    return isinstance(flow.origin, Stage) and flow.origin.retracts
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """All that some stages need, in the order in which it runs.
+
+    Args:
+        reads: The sources, in the order in which they were found.
+        stages: The stages, each behind those it reads.
+        names: What each is called, sources first; all differ.
+    """
+
+    reads: tuple[Read, ...]
+    stages: tuple[Stage, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ends: Iterable[Stage]) -> Graph:
+        """Return the graph behind some stages. O(stages + flows).
+
+        Raises:
+            InvalidArgument: Two sources or stages were given one name.
+        """
+        reads: dict[Read, None] = {}
+        stages: dict[Stage, None] = {}
+        for end in ends:
+            _visit(end, reads, stages)
+        found = _names([read.name for read in reads], [stage.name for stage in stages])
+        return cls(tuple(reads), tuple(stages), tuple(found))
+
+    def name_of(self, origin: Origin) -> str:
+        """Return what a source or a stage is called."""
+        if isinstance(origin, Read):
+            return self.names[self.reads.index(origin)]
+        return self.names[len(self.reads) + self.stages.index(origin)]
+
+    def into(self, origin: Origin) -> Iterator[tuple[int, int]]:
+        """Yield (number of the stage, number of its flow) of all that read an origin, in order."""
+        for at, stage in enumerate(self.stages):
+            for nth, flow in enumerate(stage.inputs):
+                if flow.origin is origin:
+                    yield at, nth
+
+    def behind(self, end: Stage) -> frozenset[Stage]:
+        """Return a stage and all that it reads, directly or not."""
+        reads: dict[Read, None] = {}
+        stages: dict[Stage, None] = {}
+        _visit(end, reads, stages)
+        return frozenset(stages)
+
+
+def _visit(stage: Stage, reads: dict[Read, None], stages: dict[Stage, None]) -> None:
+    """Note what is behind a stage, and then the stage, without recursion: chains may be long."""
+    waiting: list[tuple[Stage, bool]] = [(stage, False)]
+    while waiting:
+        one, inputs_done = waiting.pop()
+        if one in stages:
+            continue
+        if inputs_done:
+            stages[one] = None
+            continue
+        waiting.append((one, True))
+        origins = [flow.origin for flow in reversed(one.inputs)]
+        waiting.extend((origin, False) for origin in origins if isinstance(origin, Stage))
+        for flow in one.inputs:
+            if isinstance(flow.origin, Read):
+                reads.setdefault(flow.origin)
+
+
+def _names(reads: Sequence[str | None], stages: Sequence[str | None]) -> Iterator[str]:
+    given = [name for name in (*reads, *stages) if name is not None]
+    for name in given:
+        if given.count(name) > 1:
+            raise InvalidArgument(
+                f"two parts of the pipeline are called {name!r}",
+                where="named",
+                hint="Give each its own name",
+            )
+    taken = set(given)
+    for kind, names in (("source", reads), ("stage", stages)):
+        for at, said in enumerate(names):
+            yield said if said is not None else _free(kind, at + 1, taken)
+
+
+def _free(kind: str, number: int, taken: set[str]) -> str:
+    name = f"{kind} {number}"
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name

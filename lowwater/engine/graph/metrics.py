@@ -1,0 +1,174 @@
+"""What a run has done so far, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.engine.graph.trace import Trace
+from lowwater.engine.records.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
+from lowwater.time import START_OF_TIME, Instant
+from lowwater.watermark import StageWatermark
+
+
+@final
+@dataclass(slots=True)
+class StageMetrics:
+    """Counts of one stage of a run.
+
+    Args:
+        panes: Panes shown, by timing; retractions are not among them.
+        retractions: Panes taken back.
+        emitted: Records that a process emitted, by output.
+        late: Elements dropped from one of their windows, by reason.
+        duplicates: Records dropped because their id was seen before (S-D1).
+        watermark: The input watermark.
+        output_watermark: The output watermark (S-H3).
+        open_windows: How many windows are open.
+    """
+
+    panes: Counter[str] = field(default_factory=Counter)
+    retractions: int = 0
+    emitted: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    output_watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    open_windows: int = 0
+
+    def remember(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {
+            "panes": dict(self.panes),
+            "retractions": self.retractions,
+            "emitted": dict(self.emitted),
+            "late": dict(self.late),
+            "duplicates": self.duplicates,
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Go on from the counts of another run."""
+        self.panes = Counter(known["panes"])
+        self.retractions = known["retractions"]
+        self.emitted = Counter(known["emitted"])
+        self.late = Counter(known["late"])
+        self.duplicates = known["duplicates"]
+
+    def count_panes(self, panes: PaneBatch) -> None:
+        """Count some panes. O(n)."""
+        inserts = panes.kind == INSERT
+        shown = int(np.count_nonzero(inserts))
+        self.retractions += len(panes) - shown
+        timing = panes.timing if shown == len(panes) else panes.timing[inserts]
+        _add(self.panes, timing, TIMINGS)
+
+    def count_late(self, late: LateBatch) -> None:
+        """Count some dropped elements. O(n)."""
+        _add(self.late, late.reason, REASONS)
+
+
+@final
+@dataclass(slots=True)
+class Metrics:
+    """Counts of a run; they grow while it goes on.
+
+    Args:
+        events: Records read from the sources, whatever became of them.
+        panes: Panes that the ends of the pipeline were given, by timing; retractions are not among
+            them.
+        retractions: Panes taken back there.
+        late: Elements dropped from one of their windows in any stage, by reason.
+        errors: Dead letters, by reason.
+        duplicates: Records dropped because their id was seen before (S-D1).
+        bundles: Bundles taken from the sources.
+        watermark: The input watermark of the last stage.
+        clock: The clock.
+        open_windows: How many windows are open, in all stages.
+        elapsed: Seconds since the run began, by the runner's stopwatch.
+        stages: The same for each stage, by its name.
+        trace: What was recorded, once a run with ``trace=True`` is over.
+        reporter: What knows the watermarks of the run.
+    """
+
+    events: int = 0
+    panes: Counter[str] = field(default_factory=Counter)
+    retractions: int = 0
+    late: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    bundles: int = 0
+    watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
+    open_windows: int = 0
+    elapsed: float = 0.0
+    stages: dict[str, StageMetrics] = field(default_factory=dict)
+    trace: Trace | None = field(default=None, compare=False, repr=False)
+    reporter: Callable[[], list[StageWatermark]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where each source and stage is in event time now, and what holds it (S-H3).
+
+        That is which source and partition, or which key and window of which stage. O(windows).
+        """
+        return [] if self.reporter is None else self.reporter()
+
+    @property
+    def events_per_second(self) -> float:
+        """Records read per second of the run; 0 before it has taken any time."""
+        return self.events / self.elapsed if self.elapsed > 0 else 0.0
+
+    def remember(self) -> dict[str, Any]:
+        """Return the counts as plain values; time spent is not among them."""
+        return {
+            "events": self.events,
+            "panes": dict(self.panes),
+            "retractions": self.retractions,
+            "late": dict(self.late),
+            "errors": dict(self.errors),
+            "duplicates": self.duplicates,
+            "bundles": self.bundles,
+            "stages": {name: stage.remember() for name, stage in self.stages.items()},
+        }
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Go on from the counts of another run."""
+        self.events = known["events"]
+        self.panes = Counter(known["panes"])
+        self.retractions = known["retractions"]
+        self.late = Counter(known["late"])
+        self.errors = Counter(known["errors"])
+        self.duplicates = known["duplicates"]
+        self.bundles = known["bundles"]
+        for name, stage in self.stages.items():
+            stage.resume(known["stages"][name])
+
+    def sum_up(self, ends: Iterable[str]) -> None:
+        """Add up what the stages counted; panes count where they leave the pipeline.
+
+        Args:
+            ends: The names of the stages whose panes leave it.
+        """
+        shown = [self.stages[name] for name in ends]
+        every = self.stages.values()
+        self.panes = sum((stage.panes for stage in shown), Counter())
+        self.retractions = sum(stage.retractions for stage in shown)
+        self.late = sum((stage.late for stage in every), Counter())
+        self.duplicates = sum(stage.duplicates for stage in every)
+        self.open_windows = sum(stage.open_windows for stage in every)
+
+
+def _add(
+    counts: Counter[str],
+    codes: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
+    names: tuple[str, ...],
+) -> None:
+    found = np.bincount(codes, minlength=len(names))
+    for name, number in zip(names, found.tolist(), strict=True):
+        if number:
+            counts[name] += number

@@ -1,0 +1,145 @@
+"""A pipeline on one line, as its repr shows it: ``source -> filter(...) -> key_by(...) -> ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.stateless import (
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    Step,
+    WithColumns,
+)
+from lowwater.engine.window.windowing import Windowing
+from lowwater.time import format_duration
+
+_ARROW = " → "
+_LONGEST = 60
+
+
+def outline(
+    flows: tuple[Flow, ...],
+    keys: tuple[str, ...] = (),
+    windowing: Windowing | None = None,
+    aggregates: Mapping[str, Any] | None = None,
+    *,
+    deduplication: Deduplication | None = None,
+) -> str:
+    """Return the steps from sources on, as far as there are any, without the data."""
+    ways = [_ARROW.join((_origin_text(flow), *step_texts(flow.steps))) for flow in flows]
+    parts = [ways[0] if len(ways) == 1 else f"({' | '.join(ways)})"]
+    if deduplication is not None:
+        parts.append(deduplication_text(deduplication))
+    if keys:
+        parts.append(f"key_by({', '.join(map(repr, keys))})")
+    if windowing is not None:
+        parts.append(f"window({', '.join(_window_options(windowing))})")
+    if aggregates:
+        shown = ", ".join(f"{name}={spec_text(spec)}" for name, spec in aggregates.items())
+        parts.append("group()" if shown == "records=group()" else f"aggregate({shown})")
+    return _ARROW.join(parts)
+
+
+def deduplication_text(deduplication: Deduplication) -> str:
+    """Return which records are duplicates, as users write it."""
+    names = ", ".join(map(repr, deduplication.columns))
+    several = f"({names})" if len(deduplication.columns) > 1 else names
+    within = format_duration(deduplication.within_us)
+    return f"deduplicate(id={several}, within={within!r})"
+
+
+def stage_outline(stage: Stage) -> str:
+    """Return all that leads to a stage, and the stage."""
+    work = stage.work
+    shown = outline(
+        stage.inputs, stage.key_names, work.windowing,
+        work.aggregates if isinstance(work, Windowed) else None,
+        deduplication=stage.deduplication,
+    )  # fmt: skip
+    return shown if isinstance(work, Windowed) else f"{shown}{_ARROW}process({_process(work)})"
+
+
+def work_texts(stage: Stage) -> Iterator[str]:
+    """Yield what a stage shows or emits, a line each."""
+    work = stage.work
+    if isinstance(work, Windowed):
+        for name, spec in work.aggregates.items():
+            yield f"{name} = {spec_text(spec)}"
+        return
+    yield f"process {_process(work)}"
+    if len(work.outputs) > 1:
+        yield f"outputs {', '.join(work.outputs)}"
+
+
+def spec_text(spec: AggregateSpec) -> str:
+    """Return an aggregate as users wrote it; ``group()`` reads a column that they never see."""
+    column = getattr(spec, "column", None)
+    hidden = isinstance(column, str) and column.startswith(HIDDEN)
+    return "group()" if hidden else repr(spec)
+
+
+def _process(work: Computed) -> str:
+    return type(work.process).__name__
+
+
+def _origin_text(flow: Flow) -> str:
+    origin = flow.origin
+    if isinstance(origin, Read):
+        return repr(origin.source)
+    return stage_outline(origin) + output_suffix(flow.output)
+
+
+def output_suffix(output: str) -> str:
+    """Return what stands behind a process of which this output is meant; nothing if the main."""
+    return "" if output == MAIN else f"[{output!r}]"
+
+
+def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
+    """Yield the steps that users wrote, in words."""
+    for step in steps:
+        match step:
+            case Filter():
+                yield f"filter({_short(step.condition)})"
+            case WithColumns():
+                yield f"with_columns({_expressions(step.expressions)})"
+            case Select():
+                yield f"select({_expressions(step.expressions)})"
+            case Map():
+                yield f"map({_short(step.function)})"
+            case FlatMap():
+                yield f"flat_map({_short(step.function)})"
+            case MapBatches():
+                yield f"map_batches({_short(step.function)})"
+
+
+def _expressions(expressions: Expressions) -> str:
+    named = (f"{name}={_short(value)}" for name, value in expressions.named.items())
+    return ", ".join((*map(_short, expressions.unnamed), *named))
+
+
+def _window_options(windowing: Windowing) -> Iterator[str]:
+    yield repr(windowing.windows)
+    for option in fields(windowing):
+        value = getattr(windowing, option.name)
+        default = option.default_factory() if callable(option.default_factory) else option.default
+        if option.name == "windows" or default is MISSING or value == default:
+            continue
+        if option.name == "allowed_lateness":
+            value = format_duration(windowing.lateness_us)
+        yield f"{option.name}={value!r}"
+
+
+def _short(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    text = name if callable(value) and isinstance(name, str) else repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

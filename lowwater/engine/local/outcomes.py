@@ -1,0 +1,87 @@
+"""What one stretch of a run gave: panes, late elements and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import ErrorRecord, LateRecord
+from lowwater.engine.records.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch, key_values
+from lowwater.time import Instant, Int64Array
+from lowwater.windows import Window
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LateElements:
+    """Elements dropped from one of their windows, with the records they came in.
+
+    Args:
+        batch: The elements as the operator gives them.
+        records: The batch of records they are among.
+        rows: Row of each in ``records``, int64, shape (n,).
+        times: Event time of each, int64, shape (n,).
+        keys: The key columns, each of length n.
+    """
+
+    batch: LateBatch
+    records: Records
+    rows: Int64Array
+    times: Int64Array
+    keys: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def compact(self) -> LateElements:
+        """Return the same, without holding on to the records that were not late."""
+        own = self.records.take(self.rows)
+        return replace(self, records=own, rows=np.arange(len(own), dtype=np.int64))
+
+    def to_records(self) -> list[LateRecord]:
+        """Return them as Python values."""
+        batch = self.batch
+        watermark = Instant(batch.watermark)
+        return [
+            LateRecord(
+                value=value,
+                time=Instant(time),
+                key=key,
+                window=None if reason == UNWINDOWED else Window(Instant(start), Instant(end)),
+                watermark=watermark,
+                reason=REASONS[reason],
+            )
+            for value, time, key, start, end, reason in zip(
+                self.records.rows(self.rows),
+                self.times.tolist(),
+                key_values(self.keys),
+                batch.start.tolist(),
+                batch.end.tolist(),
+                batch.reason.tolist(),
+                strict=True,
+            )
+        ]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step of the runner gave; any part may be missing.
+
+    ``boundary`` says that a bundle is done: a run can be stopped and resumed here. ``stage`` is the
+    number of the stage that panes and late elements are of. ``emitted`` is what a process gave, by
+    output.
+    """
+
+    panes: PaneBatch | None = None
+    late: LateElements | None = None
+    errors: Sequence[ErrorRecord] = ()
+    boundary: bool = False
+    stage: int = 0
+    emitted: Mapping[str, Emitted] = field(default_factory=dict)

@@ -1,0 +1,169 @@
+"""A stage of a run that is a process: a keyed computation of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import final
+
+from lowwater.engine.graph.graph import Computed, Stage
+from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.graph.stored_numbers import operator_number
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.recorder import StageRecorder
+from lowwater.engine.local.source_reader import Part
+from lowwater.engine.local.window_stage import late_elements, taken_from
+from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
+from lowwater.engine.process.emitted import emitted_records
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.pane_records import SIGN
+from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.errors import InvalidArgument
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, Instant
+
+
+@final
+class ProcessRun:
+    """A stage that runs a process; see :class:`lowwater.engine.local.window_stage.WindowRun`.
+
+    Args:
+        stage: The stage.
+        work: What it does.
+        number: Its number in the graph.
+        is_end: Whether what it emits leaves the pipeline.
+        is_read: Whether other stages read it.
+    """
+
+    is_advancing = False
+    is_over = False
+
+    def __init__(
+        self, stage: Stage, work: Computed, number: int, *, is_end: bool, is_read: bool
+    ) -> None:
+        self.stage = stage
+        self.number = number
+        self.metrics = StageMetrics()
+        self.operator = ProcessOperator(work.process, windowing=work.windowing)
+        self._is_end = is_end
+        self._is_read = is_read
+        self._waiting: list[Part] = []
+        self._given: dict[str, list[Emitted]] = {}
+        self._recorder: StageRecorder | None = None
+
+    @property
+    def output_watermark(self) -> int:
+        """How far what this stage emits is known to be complete (S-H3)."""
+        return self.operator.output_watermark
+
+    def keep_in_store(self, memory: int | None) -> None:  # it bounds windows
+        """Have changes noted, for :meth:`save`; the stage's rows are under a number of its own."""
+        self.operator.keep_in_store(operator_number(self.number))
+
+    def record(self, recorder: StageRecorder) -> None:
+        """Have what it takes recorded; what it emits is the process's own."""
+        self._recorder = recorder
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last time to a batch."""
+        self.operator.save(batch)
+
+    def resume(self, store: StateStore, *, fresh: bool) -> None:
+        """Take up what is stored, unless the run is a ``fresh`` one."""
+        if not fresh:
+            self.operator.restore(store)
+
+    def hand(self, part: Part) -> None:
+        """Have a bundle wait for the stage's turn."""
+        self._waiting.append(part)
+
+    def given(self) -> Mapping[str, Records]:
+        """Return what was emitted since this was last called, by output, for the next stages."""
+        given, self._given = self._given, {}
+        keys = self.stage.key_names
+        return {tag: emitted_records(parts, keys) for tag, parts in given.items()}
+
+    def tick(self, now: int) -> Iterator[Outcome]:
+        """Move the clock."""
+        yield from self._step(ClockAdvance(now))
+
+    def take(self) -> Iterator[Outcome]:
+        """Take what waits."""
+        waiting, self._waiting = self._waiting, []
+        for part in waiting:
+            bundle = replace(
+                part.bundle,
+                values={**_columns(part, signed=self.stage.signed), **part.bundle.values},
+            )
+            output = self.operator.step(bundle)
+            if self._recorder is not None:
+                operator = self.operator
+                self._recorder.took(
+                    taken_from(part, None, output.late, operator.watermark, operator.clock)
+                )
+            if output.late is not None:
+                late = late_elements(output.late, output.late.element + part.start, bundle, part)
+                self.metrics.count_late(output.late)
+                yield Outcome(late=late, stage=self.number)
+            yield from self._emitted(output)
+
+    def advance(self, to: int) -> Iterator[Outcome]:
+        """Move the watermark."""
+        if to > self.operator.watermark:
+            step = EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
+            yield from self._step(step)
+
+    def note(self) -> None:
+        """Note in the metrics where the stage is."""
+        operator, metrics = self.operator, self.metrics
+        metrics.watermark = Instant(operator.watermark)
+        metrics.output_watermark = Instant(operator.output_watermark)
+        metrics.open_windows = operator.open_windows
+
+    def forget(self, watermark: int) -> None:
+        """Do nothing: a process lets go of its state itself."""
+
+    def _step(self, step: StepInput) -> Iterator[Outcome]:
+        yield from self._emitted(self.operator.step(step))
+
+    def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
+        for tag, emitted in output.outputs.items():
+            self.metrics.emitted[tag] += len(emitted)
+            if self._is_read:
+                self._given.setdefault(tag, []).append(emitted)
+            if self._is_end:
+                yield Outcome(emitted={tag: emitted}, stage=self.number)
+
+
+def _columns(part: Part, *, signed: bool) -> dict[str, Column]:
+    """Return the columns of a bundle's records, with ``kind`` if any of the stage's is taken back.
+
+    Raises:
+        InvalidArgument: They have a column of that name already.
+    """
+    if signed and "kind" in part.records.columns:
+        raise kind_taken()
+    start, stop = part.start, part.start + len(part.bundle)
+    kept = part.admitted.kept
+    found: dict[str, Column] = {}
+    for name, column in part.records.columns.items():
+        if name == SIGN:
+            signs = column if kept is None else column.take(kept)
+            kinds = ["insert" if sign > 0 else "retract" for sign in signs.data[start:stop]]
+            found["kind"] = Column.of_objects(kinds)
+        elif not name.startswith(HIDDEN):
+            found[name] = (column if kept is None else column.take(kept)).slice(start, stop)
+    if signed and "kind" not in found:  # of a flow in which nothing is taken back
+        found["kind"] = Column.of_objects(["insert"] * len(part.bundle))
+    return found
+
+
+def kind_taken() -> InvalidArgument:
+    """Return the error for a column ``kind`` on the way to a process that is told of kinds."""
+    return InvalidArgument(
+        "a column is called 'kind': behind a stage that takes panes back, that says whether a "
+        "record is an insert or a retract",
+        where="process",
+        hint="Rename the column",
+    )

@@ -1,0 +1,274 @@
+"""What a state directory holds of a run beside its operator's state: a record, and an outbox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
+from lowwater.engine.graph.sources import Source
+from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.outbox import decode_delivery
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.stateless import Step
+from lowwater.errors import StateError
+from lowwater.state.codec import decode
+from lowwater.state.damage import damaged, decoding
+from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
+from lowwater.state.store import StateStore
+from lowwater.time import format_duration
+
+LAYOUT = 3
+PIPELINE = 0
+"""The number under which a pipeline's own rows are stored, beside those of its operators."""
+
+RUN = table_prefix(PIPELINE, 0, 0)
+OUTBOX = table_prefix(PIPELINE, 0, 1)
+
+# How a source is waited for, and where a run without a state begins, may change between runs.
+_FREE = frozenset({"follow", "start", "wait"})
+_WHAT = "the record of the run"
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "state_id": (str,),
+    "epoch": (int,),
+    "description": (dict,),
+    "operators": (dict,),
+    "run": (dict, type(None)),
+}
+_RUN_FIELDS: dict[str, tuple[type, ...]] = {
+    "feeds": (dict,),
+    "between": (dict,),
+    "metrics": (dict,),
+    "ended": (bool,),
+}
+_FEED_FIELDS: dict[str, tuple[type, ...]] = {
+    "position": (dict, type(None)),
+    "bundles": (int,),
+    "learned": (dict,),
+    "ended": (bool,),
+}
+
+
+def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
+    """Return the record of a run; ``None`` if there is none yet.
+
+    Raises:
+        StateError: It is damaged, or of another layout.
+    """
+    (data,) = store.get([RUN])
+    if data is None:
+        return None
+    with decoding(_WHAT):
+        record: dict[str, Any] = decode(data)
+        if record["layout"] != LAYOUT:
+            raise StateError(
+                f"the state was written with layout {record['layout']}; this lowwater has {LAYOUT}",
+                where=path,
+                hint="Use the lowwater that wrote it, or reset the state",
+            )
+        _check(record, _FIELDS)
+        if not 0 <= record["epoch"] < 2**62:
+            raise damaged(_WHAT, f"its epoch is {record['epoch']}")
+        if record["run"] is not None:
+            _check(record["run"], _RUN_FIELDS)
+            for feed in record["run"]["feeds"].values():
+                _check(feed, _FEED_FIELDS)
+        return record
+
+
+def read_outbox(store: StateStore) -> Iterator[Delivery]:
+    """Yield the deliveries that sinks may not have taken yet, in order.
+
+    Raises:
+        StateError: One of them is damaged.
+    """
+    for key, value in store.scan(*prefix_range(OUTBOX)):
+        delivery = decode_delivery(value)
+        if outbox_key(delivery) != key:
+            raise damaged("an undelivered output", "it is stored under another name")
+        yield delivery
+
+
+def outbox_key(delivery: Delivery) -> bytes:
+    """Return the key that a delivery is stored under: keys sort as deliveries come."""
+    place = np.array([delivery.epoch, delivery.sequence], dtype=np.int64)
+    return OUTBOX + encode_int64(place).tobytes()
+
+
+def describe_graph(
+    graph: Graph, ends: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
+) -> dict[str, Any]:
+    """Return what a state directory must know of the pipeline it belongs to.
+
+    Args:
+        graph: The graph.
+        ends: The number of the stage and the output of each end.
+        clock: Where processing time comes from.
+        bundle_size: How many elements a bundle has at most.
+    """
+    return {
+        "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
+        "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
+        "ends": [_output(graph, graph.stages[stage], output) for stage, output in ends],
+        # It cuts bundles; what other clocks say has no part in where bundles are cut.
+        "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
+        "bundle_size": bundle_size,
+    }
+
+
+def stored_operators(graph: Graph) -> dict[str, Any]:
+    """Return what is stored under which number: for each, its kind, stage and key names."""
+    found: dict[str, Any] = {}
+    for number, stage in enumerate(graph.stages):
+        of = {"stage": graph.name_of(stage), "keys": list(stage.key_names)}
+        kind = "windows" if isinstance(stage.work, Windowed) else "process"
+        found[str(operator_number(number))] = {"kind": kind, **of}
+        found[str(deduplicator_number(number))] = {"kind": "deduplication", **of}
+    return found
+
+
+def _describe_read(read: Read) -> dict[str, Any]:
+    return {
+        "source": _source(read.source),
+        "paths": list(getattr(read.source, "paths", ())),
+        "time": read.time,
+        "timezone": read.timezone,
+    }
+
+
+def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
+    work, windowing = stage.work, stage.windowing
+    parts: dict[str, Any] = {
+        "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
+        "keys": list(stage.keys),
+        "key names": list(stage.key_names),
+    }
+    if windowing is not None:
+        parts |= {
+            "windows": _text(windowing.windows),
+            "allowed_lateness": windowing.lateness_us,
+        }
+    if isinstance(work, Windowed):
+        parts |= {
+            "trigger": _text(work.windowing.trigger),
+            "accumulation": work.windowing.mode,
+            "closing": work.windowing.closing,
+            "on_time": work.windowing.on_time,
+            "timestamps": work.windowing.timestamps,
+            "aggregates": {name: _text(spec) for name, spec in work.aggregates.items()},
+            "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
+        }
+    else:
+        definition = Definition.of(work.process, work.windowing)
+        parts |= {
+            "process": definition.name,
+            "cells": {name: _text(cell) for name, cell in definition.cells.items()},
+            "timers": {name: _text(timer) for name, timer in definition.timers.items()},
+            "outputs": list(definition.outputs),
+        }
+    return parts
+
+
+def _describe_flow(graph: Graph, flow: Flow) -> str:
+    return " → ".join([_output(graph, flow.origin, flow.output), *map(_step, flow.steps)])
+
+
+def _output(graph: Graph, origin: Origin, output: str) -> str:
+    name = graph.name_of(origin)
+    return name if output == MAIN else f"{name}[{output!r}]"
+
+
+def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
+    """Raise unless a pipeline can take up a state that another one has left.
+
+    A longer lateness, further paths to read, another watermark estimator and other sinks can; what
+    changes what the state means cannot.
+
+    Raises:
+        StateError: It cannot; the message names what differs.
+    """
+    differs: list[str] = []
+    with decoding("the description of the pipeline"):
+        for what in ("source", "stage"):
+            differs += _differences(what, stored[f"{what}s"], now[f"{what}s"])
+        before, after = stored["ends"], now["ends"]
+        if before != after[: len(before)] and not differs:
+            was, is_ = ", ".join(before), ", ".join(after)
+            differs.append(f"its ends were {was} and are {is_}: new ones come last")
+        for name in ("clock", "bundle_size"):
+            if stored[name] != now[name]:
+                differs.append(f"{name} was {stored[name]!r} and is {now[name]!r}")
+    if differs:
+        raise StateError(
+            f"the state belongs to another pipeline: {'; '.join(differs)}",
+            where=path,
+            hint="Run the pipeline as it was, use another state directory, or reset this one",
+        )
+
+
+def _differences(what: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how sources or stages differ, by name."""
+    for name in stored:
+        if name not in now:
+            yield f"the {what} {name!r} is gone"
+    for name in now:
+        if name not in stored:
+            yield f"the {what} {name!r} is new"
+    both = [name for name in stored if name in now]
+    if (order := [name for name in now if name in stored]) != both:
+        was, is_ = ", ".join(both), ", ".join(order)
+        yield f"its {what}s came in the order {was} and come in the order {is_}"
+    for name in both:
+        prefix = f"{name}: " if len(now) > 1 else ""
+        yield from _changes(prefix, stored[name], now[name])
+
+
+def _changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for part in sorted({*stored, *now}):
+        before, after = stored.get(part), now.get(part)
+        name = prefix + part
+        if part == "allowed_lateness" and before is not None and after is not None:
+            if after < before:
+                was, is_ = format_duration(before), format_duration(after)
+                yield f"{name} was {was} and is {is_}, shorter"
+        elif part == "paths" and before is not None and after is not None:
+            gone = [one for one in before if one not in after]
+            if gone:
+                yield f"the source no longer reads {', '.join(map(repr, gone))}"
+        elif before != after:
+            yield f"{name} was {before!r} and is {after!r}"
+
+
+def _check(record: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    for name, kind in kinds.items():
+        if type(record[name]) not in kind:
+            raise damaged(_WHAT, f"{name} is {record[name]!r}")
+
+
+def _source(source: Source) -> str:
+    """Return a source's kind and options, but for what may change."""
+    kind = type(source).__name__
+    if not is_dataclass(source):
+        return kind
+    free = {*_FREE, "paths"}
+    shown = [
+        f"{field.name}={_text(getattr(source, field.name))}"
+        for field in fields(source)
+        if field.repr and field.name not in free
+    ]
+    return f"{kind}({', '.join(shown)})"
+
+
+def _step(step: Step) -> str:
+    return _text(step) if step.vectorised else type(step).__name__
+
+
+def _text(value: object) -> str:
+    """Return a value's repr without addresses, which change from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

@@ -1,0 +1,455 @@
+"""The local runner: drives sources through the stages of a pipeline, in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeAlias, final
+
+from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.process_stage import ProcessRun
+from lowwater.engine.local.recorder import Recorder
+from lowwater.engine.local.source_reader import Feed, Gate, Piece
+from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.records.admission import OnError
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError, InternalError
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
+from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
+
+StageRun: TypeAlias = WindowRun | ProcessRun
+Observer: TypeAlias = Callable[[Metrics], None]
+
+
+@final
+class LocalRun:
+    """One run of a pipeline.
+
+    A turn of the run takes one bundle of one source through all stages, each behind those it
+    reads: its clock moves, it takes what came for it, and its watermark moves to the lowest of the
+    output watermarks of what it reads (S-O8, S-H3). What a stage shows in a turn is one bundle of
+    the next stages in the same turn, so nothing waits between turns, and a sink that is slow to
+    take what comes out slows the sources. A batch of a source that has no elements is a heartbeat:
+    clocks and watermarks move all the same.
+
+    The source whose watermark is lowest is read next.
+
+    Args:
+        graph: What to run.
+        ends: The stages whose panes leave the pipeline.
+        bundle_size: How many elements a bundle has at most.
+        clock: Where processing time comes from.
+        on_error: What becomes of unusable records.
+        observer: Called with the metrics after every bundle and at the end.
+        durable: Whether the run may be stopped and resumed: its operators note what changes, and
+            an outcome says where a bundle is done. The sources must be replayable.
+        max_skew_us: How far ahead of the source that is furthest behind another one may be read,
+            microseconds of event time; ``None``: any distance.
+        memory: How many bytes the state of a durable run may take in memory, about; the rest is in
+            the store alone. ``None``: any number.
+        recorder: Records a trace of the run; ``None``: there is none.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        ends: Sequence[Stage],
+        *,
+        bundle_size: int,
+        clock: ClockLike,
+        on_error: OnError,
+        observer: Observer | None = None,
+        durable: bool = False,
+        memory: int | None = None,
+        max_skew_us: int | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.graph = graph
+        self._max_skew_us = max_skew_us
+        self.metrics = Metrics(reporter=self.watermarks)
+        self._bundle_size = bundle_size
+        self._raise = on_error == "raise"
+        self._observer = observer
+        self._durable = durable
+        self._ended = False
+        self._iterated = False
+        self._ends = [graph.name_of(end) for end in ends]
+        self._stages = [
+            _stage_run(
+                stage, number, is_end=stage in ends, is_read=any(True for _ in graph.into(stage))
+            )
+            for number, stage in enumerate(graph.stages)
+        ]
+        self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
+        self._feeds = [
+            Feed(
+                read,
+                [self._gate(at, nth, on_error) for at, nth in graph.into(read)],
+                _dictionaries(graph, read),
+                bundle_size=bundle_size,
+                clock=clock,
+                on_error=on_error,
+                durable=durable,
+            )
+            for read in graph.reads
+        ]
+        # The gates between stages, by the stage that shows.
+        self._between = [
+            [self._gate(at, nth, on_error) for at, nth in graph.into(stage)]
+            for stage in graph.stages
+        ]
+        self._reading = _reading(graph)
+        if durable:
+            share = None if memory is None else memory // max(1, len(self._stages))
+            for run in self._stages:
+                run.keep_in_store(share)
+        self._now: int | None = None
+        self._recorder = recorder
+        if recorder is not None:
+            for run in self._stages:
+                run.record(recorder.stage(run.number))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the input has ended and all was shown."""
+        return self._ended
+
+    @property
+    def ending(self) -> bool:
+        """Whether the input has ended, whatever is left to show."""
+        return all(feed.ended for feed in self._feeds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        return any(run.is_over for run in self._stages)
+
+    @property
+    def taken(self) -> int:
+        """How many elements this run has dealt with, where ``metrics.events`` are read."""
+        return sum(feed.taken for feed in self._feeds)
+
+    @property
+    def feeds(self) -> Sequence[Feed]:
+        """The sources, and where each is."""
+        return self._feeds
+
+    def save(self, batch: Batch) -> dict[str, Any]:
+        """Add the operators' changes to a batch; return where the run is, as plain values.
+
+        To be called at a boundary.
+        """
+        for run in self._stages:
+            run.save(batch)
+        return {
+            "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
+            "between": {
+                self.graph.name_of(stage): [gate.ingest.remember() for gate in gates]
+                for stage, gates in zip(self.graph.stages, self._between, strict=True)
+            },
+            "metrics": self.metrics.remember(),
+            "ended": self._ended,
+        }
+
+    def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
+        """Take up where another run was, if there was one, before this durable one begins.
+
+        Args:
+            store: What is read from, now and until the run ends.
+            known: What the other run's :meth:`save` returned.
+        """
+        for run in self._stages:
+            run.resume(store, fresh=known is None)
+        if known is None:
+            return
+        for feed in self._feeds:
+            feed.resume(known["feeds"][self.graph.name_of(feed.read)])
+        for stage, gates in zip(self.graph.stages, self._between, strict=True):
+            told = known["between"][self.graph.name_of(stage)]
+            for gate, learned in zip(gates, told, strict=True):
+                gate.ingest.resume(learned)
+        self.metrics.resume(known["metrics"])
+        self._ended = known["ended"]
+
+    def watermarks(self) -> list[StageWatermark]:
+        """Return where sources and stages are in event time, and what holds each (S-H3)."""
+        graph = self.graph
+        before = {graph.name_of(read): list[str]() for read in graph.reads}
+        for stage in graph.stages:
+            origins = (graph.name_of(flow.origin) for flow in stage.inputs)
+            before[graph.name_of(stage)] = list(dict.fromkeys(origins))
+        low = LowWatermarks(before)
+        for feed in self._feeds:
+            name = graph.name_of(feed.read)
+            low.enter(name, [Hold(self._source_watermark(feed), feed.holder(self._clock))])
+            low.leave(name)
+        for run in self._stages:
+            name, operator = graph.name_of(run.stage), run.operator
+            low.resume(
+                {name: [operator.watermark, operator.output_watermark]}
+            )  # they never go back
+            low.enter(name)
+            hold = operator.hold()
+            low.leave(name, [] if hold is None else [hold])
+        return low.report(self._clock)
+
+    def __iter__(self) -> Generator[Outcome, None, None]:
+        """Run, and yield what comes out as soon as it does; once closed, sources are let go of."""
+        if self._iterated:
+            raise InternalError("a run was iterated a second time; its sources are closed")
+        self._iterated = True
+        with ExitStack() as closing:
+            for feed in self._feeds:
+                closing.callback(feed.close)
+            yield from self._outcomes()
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        began = time.perf_counter()
+        if self._ended:
+            return
+        if self._is_advancing():
+            yield from self._turn(began)  # a run before this one was stopped in its midst
+        while (feed := self._next_feed()) is not None:
+            found = feed.next()
+            if found is None:
+                feed.ended = True
+                if self.ending:
+                    break
+                yield from self._turn(began)
+                if self._durable:
+                    yield Outcome(boundary=True)
+                continue
+            records, position = found
+            taken = feed.taken + len(records) + len(records.unreadable)
+            if self._recorder is not None:
+                records = self._recorder.read(feed.read, records)
+            yield from self._read(feed, records, began)
+            feed.taken = taken
+            feed.position = position
+            feed.bundles_done = 0
+            if self._durable:
+                yield Outcome(boundary=True)
+        yield from self._turn(began)
+        self._ended = True
+        for run in self._stages:
+            run.forget(END_OF_TIME)
+        if self._observer is not None:
+            self._observer(self.metrics)
+
+    def _gate(self, stage: int, nth: int, on_error: OnError) -> Gate:
+        at = self.graph.stages[stage]
+        flow = at.inputs[nth]
+        ingest = gate_of(flow, at, on_error, self._max_ahead_of(flow))
+        return Gate(stage, flow.steps, ingest, flow.output, is_signed(flow))
+
+    def _max_ahead_of(self, flow: Flow) -> int | None:
+        """Return how far ahead the one stage that reads a source lets it be; else the feed does."""
+        origin = flow.origin
+        if isinstance(origin, Read) and len(list(self.graph.into(origin))) == 1:
+            return origin.max_ahead_us
+        return None
+
+    def _next_feed(self) -> Feed | None:
+        """Return the source to read next: of those that may have something, the furthest behind."""
+        left = [feed for feed in self._feeds if not feed.ended]
+        if len(left) < 2:
+            return left[0] if left else None
+        if (begun := next((feed for feed in left if feed.bundles_done), None)) is not None:
+            return begun  # a run before this one was stopped in the midst of its batch
+        at = [None if feed.is_idle() else feed.watermark() for feed in left]
+        may = which_may_read(at, self._max_skew_us)
+        now = time.monotonic()
+        ready = [place for place in may if left[place].due_at <= now]
+        if not ready:
+            return left[min(may, key=lambda place: left[place].due_at)]
+        return left[min(ready, key=lambda place: left[place].watermark())]
+
+    def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
+        unread = records.unreadable
+        if not records.length and not unread:
+            self._move_clock(feed.idle())
+            feed.rest(records.rest_seconds, self._clock)
+            yield from self._turn(began)
+            self._look()
+        resumed = feed.bundles_done
+        feed.begin(fresh=not resumed)
+        if not resumed:
+            self.metrics.events += records.length + len(unread)
+            if unread:
+                yield self._dead_letters(unread)
+        if not records.columns:
+            return
+        done = 0
+        for piece in feed.pieces(records):
+            if not isinstance(piece, Piece):
+                if not resumed:
+                    yield self._dead_letters(piece)
+                continue
+            done += 1
+            if done <= resumed:
+                continue
+            self.metrics.bundles += 1
+            self._move_clock(feed.now(piece))
+            for part in piece.parts:
+                self._stages[part.stage].hand(part)
+            feed.observe(piece, self._clock)
+            feed.taken += len(piece.times)
+            if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
+                feed.bundles_done = done
+            yield from self._turn(began)
+            self._look()
+            if self._durable:
+                yield Outcome(boundary=True)
+
+    def _turn(self, began: float) -> Iterator[Outcome]:
+        """Take what waits through all stages, and move their clocks and watermarks."""
+        while True:
+            # A stage in the midst of an advance takes nothing: those it reads wait for it.
+            for run in self._stages[self._last_advancing() :]:
+                to = self._input_watermark(run)
+                if run.is_advancing:
+                    to = run.operator.watermark
+                else:
+                    if self._now is not None:
+                        yield from run.tick(self._now)
+                    yield from run.take()
+                if to > START_OF_TIME:
+                    yield from run.advance(to)
+                yield from self._hand_on(run)
+            if not self._is_advancing():
+                break
+            yield Outcome(boundary=True)
+        self._note(began)
+
+    def _last_advancing(self) -> int:
+        advancing = [run.number for run in self._stages if run.is_advancing]
+        return advancing[-1] if advancing else 0
+
+    def _input_watermark(self, run: StageRun) -> int:
+        """Return the lowest of the output watermarks of what a stage reads (S-H3)."""
+        return min(
+            self._source_watermark(self._feeds[at])
+            if is_feed
+            else self._stages[at].output_watermark
+            for is_feed, at in self._reading[run.number]
+        )
+
+    def _source_watermark(self, feed: Feed) -> int:
+        """Return a source's watermark; an idle one keeps up with those that are not."""
+        at = feed.watermark()
+        if not feed.is_idle():
+            return at
+        others = [one for one in self._feeds if not (one.ended or one.is_idle())]
+        return max(at, min((one.watermark() for one in others), default=at))
+
+    def _move_clock(self, now: int | None) -> None:
+        """Move the clock forward; with ``None``, or to an earlier instant, it stays (S-T4)."""
+        if now is not None:
+            self._now = max(now, self._clock)
+
+    @property
+    def _clock(self) -> int:
+        return START_OF_TIME if self._now is None else self._now
+
+    def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
+        """Have what a stage has shown wait for the stages that read it."""
+        given_on = run.given()
+        if self._recorder is not None and isinstance(run.stage.work, Windowed):
+            recorder = self._recorder.stage(run.number)
+            given_on = {output: recorder.handed(records) for output, records in given_on.items()}
+        for output, records in given_on.items():
+            for gate in self._between[run.number]:
+                given = gate.take(records) if gate.output == output else None
+                if given is None:
+                    continue
+                if given.admitted.errors:
+                    yield self._dead_letters(given.admitted.errors)
+                # A pane and the one it takes back come together: what is shown in between, the
+                # next stage would show without either (S-C5).
+                size = len(given.admitted.bundle) or 1 if gate.signed else self._bundle_size
+                for part in given.parts(size):
+                    self._stages[gate.stage].hand(part)
+
+    def _is_advancing(self) -> bool:
+        return any(run.is_advancing for run in self._stages)
+
+    def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
+        if self._raise:
+            first = errors[0]
+            raise DataError(
+                f"a record cannot be used ({first.reason}): {first.detail}; it is {first.record!r}",
+                where=first.where,
+                hint='Mend it, or use on_error="dead_letter" to set such records aside',
+            )
+        for error in errors:
+            self.metrics.errors[error.reason] += 1
+        if self._recorder is not None:
+            self._recorder.failed(errors)
+        return Outcome(errors=errors)
+
+    def _look(self) -> None:
+        if self._observer is not None:
+            self._observer(self.metrics)
+
+    def _note(self, began: float) -> None:
+        metrics = self.metrics
+        for run in self._stages:
+            run.note()
+        metrics.sum_up(self._ends)
+        last = self._stages[-1].operator
+        metrics.watermark = Instant(last.watermark)
+        metrics.clock = Instant(last.clock)
+        metrics.elapsed = time.perf_counter() - began
+        if self._recorder is not None:
+            self._record(self._recorder)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Record where sources and stages stand after a turn."""
+        clock = self._clock
+        for feed in self._feeds:
+            recorder.stood(feed, clock, idle=feed.is_idle())
+        held = {one.stage: one.held_by for one in self.watermarks()}
+        for run in self._stages:
+            operator = run.operator
+            recorder.stage(run.number).moved(
+                operator.clock,
+                operator.watermark,
+                run.output_watermark,
+                held[self.graph.name_of(run.stage)],
+            )
+
+
+def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
+    work = stage.work
+    if isinstance(work, Windowed):
+        return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+    return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+
+
+def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
+    """Return the key columns of the stages that read a source."""
+    keys = [key for at, _ in graph.into(read) for key in graph.stages[at].keys]
+    return tuple(dict.fromkeys(keys))
+
+
+def _reading(graph: Graph) -> list[list[tuple[bool, int]]]:
+    """Return what each stage reads: (whether it is a source, its number)."""
+    found = []
+    for stage in graph.stages:
+        origins = dict.fromkeys(flow.origin for flow in stage.inputs)
+        found.append(
+            [
+                (True, graph.reads.index(origin))
+                if isinstance(origin, Read)
+                else (False, graph.stages.index(origin))
+                for origin in origins
+            ]
+        )
+    return found

@@ -1,0 +1,133 @@
+"""What all cells of a process share: whose state they show, what changed, how it is stored."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from decimal import Decimal
+from functools import reduce
+from typing import Any, ClassVar, final
+from uuid import UUID
+
+from lowwater.engine.process.declarations import Cell, CellKind
+from lowwater.errors import InvalidArgument, StateError, describe, user_code
+from lowwater.state.codec import encode
+from lowwater.state.damage import damaged
+from lowwater.time import Instant
+
+FIXED = frozenset(
+    {
+        type(None), bool, int, float, str, bytes, Instant, Decimal, UUID,
+        dt.date, dt.time, dt.datetime, dt.timedelta,
+    }
+)  # fmt: skip
+"""Types whose values cannot change, nor hold what can."""
+
+
+@final
+class Cursor:
+    """Which scope the cells and timers show."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self) -> None:
+        self.scope = -1
+
+
+class HeldCell:
+    """What all cells share: where they keep things, what changed, and how it is stored.
+
+    Args:
+        name: What the process calls it.
+        declared: The declaration.
+        cursor: Whose state it shows.
+    """
+
+    __slots__ = ("_cursor", "changed", "declared", "held", "name")
+
+    kind: ClassVar[CellKind]
+
+    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+        self.name = name
+        self.declared = declared
+        self.held: dict[int, Any] = {}
+        self.changed: set[int] = set()
+        self._cursor = cursor
+
+    def clear(self) -> None:
+        """Forget what the key holds here."""
+        self.drop(self._cursor.scope)
+
+    def drop(self, scope: int) -> None:
+        """Forget what a scope holds here."""
+        if self.held.pop(scope, self) is not self:
+            self.changed.add(scope)
+
+    def merge(self, into: int, sources: list[int]) -> None:
+        """Move what scopes hold, in the order of their windows, to one (which may be of them)."""
+        parts = [self.held.pop(scope) for scope in sources if scope in self.held]
+        if parts:
+            self.changed.update((into, *sources))
+            with user_code(f"merge of the cell {self.name!r}"):
+                self.held[into] = parts[0] if len(parts) == 1 else reduce(self._merged, parts)
+
+    def encoded(self, scope: int) -> bytes | None:
+        """Return what a scope holds as bytes; ``None`` for nothing.
+
+        Raises:
+            StateError: It cannot be stored.
+        """
+        return encode(self._stored(self.held[scope])) if scope in self.held else None
+
+    def load(self, scope: int, value: Any) -> None:
+        """Take up what :meth:`encoded` gave, decoded.
+
+        Raises:
+            StateError: It is something else.
+        """
+        self.held[scope] = self._loaded(value)
+
+    def _stored(self, held: Any) -> Any:
+        return held
+
+    def _loaded(self, value: Any) -> Any:
+        return value
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        raise NotImplementedError
+
+    def _filled(self, value: Any, kind: type) -> Any:
+        """Return a decoded value that must be of a type and hold something."""
+        if type(value) is not kind or not value:
+            raise damaged(f"the cell {self.name!r}", f"it holds a {type(value).__name__}")
+        return value
+
+
+def own(value: Any) -> Any:
+    """Return a value that shares no part with a cell: what was emitted must not change (S-K5)."""
+    kind = type(value)
+    if kind in FIXED:
+        return value
+    if kind is dict:
+        return {k: v if type(v) in FIXED else own(v) for k, v in value.items()}
+    if kind is list:
+        return [own(each) for each in value]
+    return copy.deepcopy(value)
+
+
+def refused(error: StateError, cell: str, key: object, process: str) -> StateError:
+    """Return the error for a value that cannot be stored, with the cell and the key."""
+    return StateError(
+        f"the cell {cell!r} of {describe('key', key)} cannot be stored: {error.what}",
+        where=process,
+        hint=error.hint,
+    )
+
+
+def no_truth(cell: str) -> InvalidArgument:
+    """Return the error for a cell in place of its value in a condition."""
+    return InvalidArgument(
+        f"the cell {cell!r} is neither true nor false: it is where the value is kept",
+        where=f"cell {cell!r}",
+        hint=f"Write ctx.{cell}.get() for the value, or ctx.{cell}.is_set",
+    )

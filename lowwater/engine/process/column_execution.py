@@ -1,0 +1,368 @@
+"""Runs a vectorised process: hooks are called bundle by bundle, with columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.engine.process.chains import AFTER_THE_END, AT_ONE_INSTANT
+from lowwater.engine.process.column_cells import Bounds, ColumnCell, ColumnTimer
+from lowwater.engine.process.column_context import KeyedBatch, column_context_type
+from lowwater.engine.process.column_persistence import StoredColumns
+from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
+from lowwater.engine.process.definition import Definition, gave_back, mend_of
+from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.placement import Placing
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle
+from lowwater.engine.window.dropped import Dropped
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import DataError, InternalError, LowwaterError
+from lowwater.state.arrays import distinct
+from lowwater.state.deadlines import Deadlines
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
+from lowwater.watermark import Hold
+
+_SPARE = 1 << 16
+
+
+@final
+class ColumnProcess:
+    """The state of a vectorised process and the one way in which its hooks are called.
+
+    Args:
+        definition: What the process declares.
+        windowing: The windows, which do not merge; ``None`` for none.
+        columns: The columns that records have; ``None`` for all that come.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        windowing: Windowing | None,
+        columns: tuple[str, ...] | None,
+        watermark: int,
+        clock: int,
+    ) -> None:
+        self._definition = definition
+        self._columns = columns
+        self.watermark = self.output_watermark = watermark
+        self.clock = clock
+        self._placing = None if windowing is None else Placing(windowing)
+        lateness = None if windowing is None else windowing.lateness_us
+        self._bounds = Bounds(definition.name, lateness)
+        self._state = ColumnState(
+            definition.name, definition.cells, definition.timers, windowed=windowing is not None
+        )
+        self._event, self._clocked, self._holds = Deadlines(), Deadlines(), Deadlines()
+        self._timers = list(definition.timers)
+        domains = [definition.timers[name].domain == "event" for name in self._timers]
+        self._of_event = [at for at, event in enumerate(domains) if event]
+        self._of_clock = [at for at, event in enumerate(domains) if not event]
+        bound: dict[str, Any] = {
+            name: ColumnCell(name, cell, self._state) for name, cell in definition.cells.items()
+        }
+        for name, event in zip(self._timers, domains, strict=True):
+            queue = self._event if event else self._clocked
+            bound[name] = ColumnTimer(
+                name, self._state, queue, self._holds, self._bounds, event=event
+            )
+        made = column_context_type(bound)
+        self._context = made(self._state, self._bounds, definition.outputs)
+        self._on_records = definition.hook("on_records")
+        self._on_timers = definition.hook("on_timers")
+        self._on_windows_expired = definition.hook("on_windows_expired")
+        self._on_keys_end = definition.hook("on_keys_end")
+        self._stored: StoredColumns | None = None
+
+    def __len__(self) -> int:
+        """Return how many keys (and windows) have state."""
+        return len(self._state.table)
+
+    @property
+    def next_deadline(self) -> int:
+        """When a timer of processing time may be due next; the end of time for none."""
+        return self._clocked.first
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(keys)."""
+        table = self._state.table
+        rows = table.live()
+        best, found = self.watermark, None
+        for name in self._timers:
+            holds = table[f"hold:{name}"][rows]
+            if rows.size and int(holds.min()) < best:
+                row = rows[[int(holds.argmin())]]
+                best = int(holds.min())
+                key = tuple(column.to_list()[0] for column in self._context.keys(row))
+                shown = key[0] if len(key) == 1 else key
+                found = Hold(
+                    best, f"key {shown!r}, timer {name!r}, output time {format_instant(best)}"
+                )
+        return found
+
+    def take(self, bundle: Bundle) -> ProcessOutput:
+        """Give a bundle to ``on_records``, then fire what that made due."""
+        if not len(bundle):
+            return NOTHING
+        late = Dropped(self.watermark)
+        keys = self._state.encode(bundle.keys)
+        names = tuple(bundle.values) if self._columns is None else self._columns
+        columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
+        times = bundle.times
+        if self._placing is None:
+            rows, _ = self._state.rows(keys, None, None)
+        else:
+            element, start, end = self._placing.assign(bundle, self.watermark, late)
+            if not len(element):
+                return self._done(late)
+            if len(element) != len(keys) or (element[1:] <= element[:-1]).any():
+                keys, times = keys[element], times[element]
+                columns = {name: column.take(element) for name, column in columns.items()}
+            rows, new = self._state.rows(keys, start, end)
+            if new.size:
+                self._event.push(self._placing.expiry(self._state.table["end"][new]), new)
+        self._call("on_records", self._on_records, KeyedBatch(rows, times, times, None, columns))
+        self._drain()
+        return self._done(late)
+
+    def advance_watermark(self, to: int) -> ProcessOutput:
+        """Fire what is due, and let windows expire."""
+        if to <= self.watermark:
+            return NOTHING
+        self.watermark = to
+        self._drain()
+        return self._done(None)
+
+    def advance_clock(self, to: int) -> ProcessOutput:
+        """Fire what is due, each with the clock at its own due time (S-O8)."""
+        if to <= self.clock:
+            return NOTHING
+        while (first := self._clocked.first) <= min(to, END_OF_TIME - 1):
+            self.clock = max(self.clock, first)
+            self._drain()
+        self.clock = to
+        return self._done(None)
+
+    def end(self) -> ProcessOutput:
+        """Fire what is due at the end of time, then end every key, and release all state."""
+        self.watermark = END_OF_TIME
+        self._drain()
+        rows = self._state.by_birth(self._state.table.live())
+        if rows.size and self._on_keys_end is not None:
+            at = np.full(len(rows), min(self.output_watermark, LAST_EVENT_TIME), dtype=np.int64)
+            self._call("on_keys_end", self._on_keys_end, KeyedBatch(rows, at, at, None, {}))
+        self._state.release(rows)
+        return self._done(None)
+
+    def _drain(self) -> None:
+        """Fire what is due by now, and what that makes due: of each key in time order."""
+        rounds = still = 0
+        before: int | None = None
+        rows = np.empty(0, dtype=np.int64)
+        expiring: list[Int64Array] = []
+        while True:
+            found = [rows]
+            for queue, upto in ((self._event, self.watermark), (self._clocked, self.clock)):
+                if queue.first <= upto:
+                    found.append(queue.pop(upto)[1])
+            rows = distinct(np.concatenate(found))
+            rows = rows[self._state.table.alive(rows)]
+            if not rows.size:
+                break
+            if self._placing is not None:
+                expiring.append(rows)
+            rows, due, which = self._next_of(rows)
+            if not rows.size:
+                continue
+            first = int(due.min())
+            still = still + 1 if before is not None and first <= before else 0
+            before = first if before is None else max(before, first)
+            rounds += 1
+            if still >= AT_ONE_INSTANT:
+                raise self._endless(f"{still:,} times at {format_instant(before)}", which)
+            if self.watermark == END_OF_TIME and rounds >= AFTER_THE_END:
+                raise self._endless(f"{rounds:,} times since the input has ended", which)
+            self._fire(rows, due, which)
+        if expiring and self._placing is not None:
+            self._expire(distinct(np.concatenate(expiring)), self._placing)
+
+    def _next_of(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return (row, time, which timer) for the rows with a timer due: of each the first.
+
+        Timers of event time come before those of processing time.
+        """
+        table = self._state.table
+        due = np.full(len(rows), END_OF_TIME, dtype=np.int64)
+        which = np.full(len(rows), -1, dtype=np.int64)
+        for numbers, upto in ((self._of_event, self.watermark), (self._of_clock, self.clock)):
+            taken = which >= 0
+            for at in numbers:
+                times = table[f"time:{self._timers[at]}"][rows]
+                better = ~taken & (times != UNSET) & (times <= upto)
+                better &= (times < due) | (which < 0)
+                due[better], which[better] = times[better], at
+        is_due = which >= 0
+        return rows[is_due], due[is_due], which[is_due]
+
+    def _fire(self, rows: Int64Array, due: Int64Array, which: Int64Array) -> None:
+        table, state = self._state.table, self._state
+        for at in distinct(which).tolist():
+            chosen = np.flatnonzero(which == at)
+            chosen = chosen[np.lexsort((table["born"][rows[chosen]], due[chosen]))]
+            mine, times = rows[chosen], due[chosen]
+            name = self._timers[at]
+            # A timer of the same key that fired before it in this round may have cleared it; none
+            # has, as a key has one timer in a round. That of another key may.
+            kept = state.table.alive(mine) & (table[f"time:{name}"][mine] == times)
+            mine, times = mine[kept], times[kept]
+            holds = table[f"hold:{name}"][mine]
+            table[f"time:{name}"][mine] = UNSET
+            table[f"hold:{name}"][mine] = NO_HOLD
+            state.touch(mine)
+            own = times if at in self._of_event else np.full_like(times, self.output_watermark)
+            at_output = np.minimum(np.where(holds == NO_HOLD, own, holds), LAST_EVENT_TIME)
+            if len(mine):
+                self._call(
+                    "on_timers", self._on_timers, KeyedBatch(mine, at_output, times, name, {})
+                )
+
+    def _expire(self, rows: Int64Array, placing: Placing) -> None:
+        """Give windows that have expired to ``on_windows_expired`` and release their rows."""
+        state, table = self._state, self._state.table
+        end = table["end"][rows]
+        rows = rows[state.table.alive(rows) & (placing.expiry(end) <= self.watermark)]
+        if not rows.size:
+            return
+        end = table["end"][rows]
+        order = np.lexsort((table["born"][rows], table["start"][rows], end))
+        rows, end = rows[order], end[order]
+        if self._on_windows_expired is not None:
+            at = np.minimum(np.maximum(end - 1, self.output_watermark), LAST_EVENT_TIME)
+            self._call(
+                "on_windows_expired", self._on_windows_expired, KeyedBatch(rows, at, at, None, {})
+            )
+        state.release(rows)
+
+    def _call(self, name: str, hook: Any, batch: KeyedBatch) -> None:
+        context = self._context
+        context.watermark, context.clock = self.watermark, self.clock
+        self._bounds.floor = min(int(batch.times.min()), self.output_watermark)
+        try:
+            returned = hook(batch, context)
+        except LowwaterError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"{name} failed: {type(error).__name__}: {error}",
+                where=self._definition.name,
+                hint=mend_of(error),
+            ) from error
+        if returned is not None:
+            raise gave_back(name, returned, self._definition.name)
+
+    def _endless(self, how: str, which: Int64Array) -> DataError:
+        return DataError(
+            f"timers have set each other {how}, the last of them {self._timers[int(which[0])]!r}",
+            where=self._definition.name,
+            hint="Set them for later than batch.due, and not once ctx.ended is true",
+        )
+
+    def _done(self, late: Dropped | None) -> ProcessOutput:
+        """Let go of empty keys, let the output watermark move on, gather what was emitted."""
+        state = self._state
+        rows = state.touched()
+        if rows.size and self._placing is None:
+            rows = rows[state.table.alive(rows)]
+            state.release(rows[state.is_empty(rows)])
+        self.output_watermark = max(self.output_watermark, min(self.watermark, self._hold()))
+        outputs = self._context.drain()
+        kept = state.kept_keys()
+        if kept is not None and state.keys is not None:
+            if self._stored is not None:
+                self._stored.forget(kept)
+            state.keys.retain(kept)
+        self._tidy()
+        return ProcessOutput(outputs, None if late is None else late.batch())
+
+    def _hold(self) -> int:
+        """Return the earliest output time that is held. Amortised over the entries pushed."""
+        low, stride = self.watermark, 0
+        while (first := self._holds.first) < low:
+            times, rows = self._holds.pop(min(first + stride, low - 1))
+            kept = self._is_held(times, rows)
+            if kept.any():
+                self._holds.push(times[kept], rows[kept])
+                low = int(times[kept].min())
+            stride = 2 * stride + 1
+        return low
+
+    def _is_held(self, times: Int64Array, rows: Int64Array) -> np.ndarray[Any, Any]:
+        held = np.zeros(len(rows), dtype=np.bool_)
+        for name in self._timers:
+            held |= self._state.table[f"hold:{name}"][rows] == times
+        return held & self._state.table.alive(rows)
+
+    def _tidy(self) -> None:
+        """Take out entries of queues that no longer hold, once most do not."""
+        table = self._state.table
+        for queue, numbers in ((self._event, self._of_event), (self._clocked, self._of_clock)):
+            if len(queue) <= (len(numbers) + 2) * 2 * len(table) + _SPARE:
+                continue
+
+            def holds(
+                times: Int64Array, rows: Int64Array, numbers: list[int] = numbers
+            ) -> np.ndarray[Any, Any]:
+                held = np.zeros(len(rows), dtype=np.bool_)
+                for at in numbers:
+                    held |= table[f"time:{self._timers[at]}"][rows] == times
+                if self._placing is not None:
+                    held |= self._placing.expiry(table["end"][rows]) == times
+                return held & table.alive(rows)
+
+            queue.retain(holds)
+        if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
+            self._holds.retain(self._is_held)
+
+    def keep_in_store(self, operator: int, group: int) -> None:
+        """Have changes noted, so that they can be saved; before the first step."""
+        self._stored = StoredColumns(self._definition, self._state, self._placing, operator, group)
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch. O(changed)."""
+        facts = {
+            "watermark": self.watermark,
+            "clock": self.clock,
+            "output watermark": self.output_watermark,
+        }
+        self._kept().write(batch, facts)
+
+    def restore(self, store: StateStore) -> bool:
+        """Take up what was saved, if anything was."""
+        found = self._kept().load(store)
+        if found is None:
+            return False
+        facts, rows = found
+        self.watermark = facts["watermark"]
+        self.clock = facts["clock"]
+        self.output_watermark = facts["output watermark"]
+        table = self._state.table
+        for at, name in enumerate(self._timers):
+            times, holds = table[f"time:{name}"][rows], table[f"hold:{name}"][rows]
+            is_set, held = times != UNSET, holds != NO_HOLD
+            queue = self._event if at in self._of_event else self._clocked
+            queue.push(times[is_set], rows[is_set])
+            self._holds.push(holds[held], rows[held])
+        if self._placing is not None:
+            self._event.push(self._placing.expiry(table["end"][rows]), rows)
+        return True
+
+    def _kept(self) -> StoredColumns:
+        if self._stored is None:
+            raise InternalError("keep_in_store was not called")
+        return self._stored

@@ -1,0 +1,289 @@
+"""Event times and gaps: columns of any kind become int64 microseconds (S-T1, S-B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.problems import Problems, is_nan
+from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
+from lowwater.time import (
+    END_OF_TIME,
+    LAST_EVENT_TIME,
+    Int64Array,
+    duration,
+    format_duration,
+    format_instant,
+    instant,
+)
+from lowwater.watermark.ahead import TOO_FAR_AHEAD, too_far_ahead
+
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UTC_MICROS = pa.timestamp("us", "UTC")
+_OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
+
+
+def event_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+    """Return event times as int64 microseconds, shape (n,); unusable rows hold anything.
+
+    Raises:
+        InvalidArgument: The column's type can never be an event time.
+    """
+    kind = column.type
+    if kind is not None and pa.types.is_dictionary(kind):
+        column = Column.from_arrow(column.to_arrow().dictionary_decode())
+        kind = column.type
+    if kind is None and column.data.dtype == object:
+        times = _objects(column.data.tolist(), name, timezone, problems)
+    elif kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        times = _texts(column.to_arrow(), name, timezone, problems)
+    elif kind is not None and pa.types.is_null(kind):
+        problems.add_all(np.arange(len(column)), "null_time", f"the event time {name!r} is null")
+        return np.zeros(len(column), dtype=np.int64)
+    else:
+        times = _typed(column, name, timezone, problems)
+    if times.size and int(times.max()) > LAST_EVENT_TIME:
+        late = np.flatnonzero(times > LAST_EVENT_TIME)
+        problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
+    return times
+
+
+def note_far_ahead(
+    times: Int64Array, clock: int | Int64Array, max_ahead_us: int, problems: Problems
+) -> None:
+    """Note the elements whose event time is too far ahead of the clock.
+
+    Args:
+        times: Event times, int64 microseconds, shape (n,).
+        clock: The clock, int microseconds, or int64, shape (n,), for each element.
+        max_ahead_us: How far ahead of it they may be, microseconds.
+        problems: What is known to be unusable already stays what it is.
+    """
+    far = np.flatnonzero(too_far_ahead(times, clock, max_ahead_us))
+    if not far.size:
+        return
+    clocks = np.broadcast_to(clock, times.shape)[far]
+    ahead = format_duration(max_ahead_us)
+    for row, at, now in zip(far.tolist(), times[far].tolist(), clocks.tolist(), strict=True):
+        detail = f"the event time {format_instant(at)} is more than {ahead} ahead of "
+        problems.add(row, TOO_FAR_AHEAD, detail + format_instant(now))
+
+
+def gaps(column: Column, name: str, problems: Problems) -> Column:
+    """Return the gap of each element as int64 microseconds; null, zero or less is a ``bad_gap``.
+
+    Raises:
+        InvalidArgument: The column's type can never be a duration.
+    """
+    kind = column.type
+    if kind is not None and pa.types.is_duration(kind):
+        _note_nulls(column, "bad_gap", f"the gap {name!r} is null", problems)
+        micros, _ = _to_micros(column.data, kind.unit)
+    elif column.data.dtype == np.int64 and (kind is None or pa.types.is_integer(kind)):
+        _note_nulls(column, "bad_gap", f"the gap {name!r} is null", problems)
+        micros = column.data
+    elif column.data.dtype == object:
+        micros = _object_gaps(column.to_list(), name, problems)
+    else:
+        raise InvalidArgument(
+            f"the column of gaps {name!r} is {kind or column.data.dtype}, not of durations",
+            hint="Use durations, or integers of microseconds",
+        )
+    if micros.size and int(micros.min()) <= 0:
+        rows = np.flatnonzero(micros <= 0)
+        problems.add_all(rows, "bad_gap", f"the gap {name!r} is not above zero")
+        micros = np.maximum(micros, 1)
+    return Column(micros)
+
+
+def _typed(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+    kind = column.type
+    if kind is not None and pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            return _local_times(column, name, timezone, problems)
+        _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
+        return _in_range(column.data, kind.unit, problems)
+    if kind is None or pa.types.is_integer(kind):
+        if column.data.dtype == np.int64:
+            _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
+            times: Int64Array = column.data
+            return times
+        if column.data.dtype == object:  # uint64 beyond int64
+            return _objects(column.to_list(), name, timezone, problems)
+    raise InvalidArgument(
+        f"the event time {name!r} is a column of {kind or column.data.dtype}, which names no "
+        "instants",
+        hint="Use timestamps with a time zone, ISO-8601 text with an offset, or integers of "
+        "microseconds since 1970",
+    )
+
+
+def _local_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+    if timezone is None:
+        raise InvalidArgument(
+            f"the event time {name!r} is a column of {column.type} without a time zone, so it "
+            "names no instants",
+            hint='Say what they mean, as in timezone="UTC" or timezone="Europe/Berlin"',
+        )
+    if timezone == "UTC":
+        _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
+        return _in_range(column.data, column.to_arrow().type.unit, problems)
+    array = column.to_arrow()
+    try:
+        zoned = pc.assume_timezone(array, timezone)
+    except pa.ArrowInvalid:  # some hour that the clocks skip or show twice, or no such zone
+        zoned, unclear = _unclear_times(array, timezone)
+        detail = f"the local time {name!r} does not exist or exists twice in {timezone}"
+        problems.add_all(unclear, "bad_time", detail)
+    made = Column.from_arrow(zoned)
+    _note_nulls(made, "null_time", f"the event time {name!r} is null", problems)
+    return _in_range(made.data, array.type.unit, problems)
+
+
+def _unclear_times(array: pa.Array, timezone: str) -> tuple[pa.Array, Int64Array]:
+    try:
+        early = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="earliest")
+        late = pc.assume_timezone(array, timezone, ambiguous="latest", nonexistent="latest")
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(
+            f"{describe('timezone', timezone)} is not usable: {error}",
+            hint='Use an IANA name, such as "Europe/Berlin"',
+        ) from None
+    differ = pc.fill_null(pc.not_equal(early, late), False).to_numpy(zero_copy_only=False)
+    return early, np.flatnonzero(differ)
+
+
+def _in_range(data: Int64Array, unit: str, problems: Problems) -> Int64Array:
+    times, beyond = _to_micros(data, unit)
+    if beyond is not None:
+        problems.add_all(beyond, "time_out_of_range", "the event time does not fit 64 bits")
+    return times
+
+
+def _to_micros(data: Int64Array, unit: str) -> tuple[Int64Array, Int64Array | None]:
+    """Return microseconds, and the rows that do not fit (they hold the largest number)."""
+    if unit == "us":
+        return data, None
+    if unit == "ns":
+        return data // 1000, None
+    factor = _PER_UNIT[unit]
+    limit = END_OF_TIME // factor
+    if data.size and (int(data.max()) > limit or int(data.min()) < -limit):
+        beyond = (data > limit) | (data < -limit)
+        return np.where(beyond, 1, data) * factor, np.flatnonzero(beyond)
+    return data * factor, None
+
+
+def _note_nulls(column: Column, reason: str, detail: str, problems: Problems) -> None:
+    valid = column.valid
+    if valid is not None:
+        problems.add_all(np.flatnonzero(~valid), reason, detail)
+
+
+_CastTexts: TypeAlias = Callable[[pa.Array], pa.Array]
+
+
+def _texts(array: pa.Array, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+    times = np.zeros(len(array), dtype=np.int64)
+    casts: list[_CastTexts] = [lambda part: part.cast(_UTC_MICROS)]
+    if timezone is not None:
+        zone = timezone
+        casts.append(
+            lambda part: pc.assume_timezone(part.cast(pa.timestamp("us")), zone).cast(_UTC_MICROS)
+        )
+    if array.null_count:
+        rows = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+        problems.add_all(rows, "null_time", f"the event time {name!r} is null")
+    # Arrow's cast is all or nothing: halve what fails until the culprits stand alone.
+    pending = [(0, len(array))]
+    while pending:
+        low, high = pending.pop()
+        part = array.slice(low, high - low)
+        done = _try_casts(part, casts)
+        if done is not None:
+            times[low:high] = done.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        elif high - low > 1:
+            middle = (low + high) // 2
+            pending += [(middle, high), (low, middle)]
+        else:
+            times[low] = _one(part[0].as_py(), low, name, timezone, problems)
+    return times
+
+
+def _try_casts(part: pa.Array, casts: list[_CastTexts]) -> pa.Array | None:
+    for cast in casts:
+        try:
+            return cast(part)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _objects(values: list[Any], name: str, timezone: str | None, problems: Problems) -> Int64Array:
+    if set(map(type, values)) == {int}:
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            pass
+    times = np.zeros(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        times[row] = _one(value, row, name, timezone, problems)
+    return times
+
+
+def _one(value: Any, row: int, name: str, timezone: str | None, problems: Problems) -> int:
+    """Return one event time; a value that is none is noted, and 0 stands for it."""
+    if value is None or is_nan(value):
+        problems.add(row, "null_time", f"the event time {name!r} is null")
+        return 0
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+        if int(value) > LAST_EVENT_TIME or int(value) < -END_OF_TIME - 1:
+            problems.add(row, "time_out_of_range", _OUT_OF_RANGE)
+            return 0
+        return int(value)
+    try:
+        if timezone is not None:
+            value = _localized(value, name, timezone)
+        return instant(value, name=name)
+    except LowwaterError as error:
+        problems.add(row, "bad_time", str(error))
+        return 0
+
+
+def _localized(value: Any, name: str, timezone: str) -> Any:
+    """Return a naive datetime, or text of one, with its time zone; anything else as it is."""
+    local = value
+    if isinstance(value, str):
+        try:
+            local = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if not isinstance(local, datetime) or local.tzinfo is not None:
+        return value
+    zoned = local.replace(tzinfo=ZoneInfo(timezone))
+    if zoned.utcoffset() != zoned.replace(fold=1).utcoffset():
+        raise DataError(
+            f"{describe(name, value)} does not exist or exists twice in {timezone}",
+            hint="Give it an offset",
+        )
+    return zoned.astimezone(UTC)
+
+
+def _object_gaps(values: list[Any], name: str, problems: Problems) -> Int64Array:
+    micros = np.ones(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        if value is None or is_nan(value):
+            problems.add(row, "bad_gap", f"the gap {name!r} is null")
+            continue
+        try:
+            micros[row] = duration(value, name=name)
+        except LowwaterError as error:
+            problems.add(row, "bad_gap", str(error))
+    return micros

@@ -1,0 +1,109 @@
+"""Column expressions over a batch of records, by way of narwhals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import pyarrow as pa
+
+from lowwater.engine.records.batch import ArrowColumns, Records
+from lowwater.errors import DataError, InvalidArgument, LowwaterError, nearest
+
+_NOT_FOR_ARROW = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """Expressions given by position, and by the name of their column."""
+
+    unnamed: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The columns that expressions may read.
+
+    Args:
+        batch: Those that Arrow can hold, dictionaries decoded.
+        mixed: Names of the others: Python values of several types.
+    """
+
+    batch: pa.RecordBatch
+    mixed: tuple[str, ...]
+
+
+def frame_of(records: Records) -> Frame:
+    """Return the columns of a batch of records for expressions to read."""
+    arrays: dict[str, pa.Array] = {}
+    mixed: list[str] = []
+    for name in records.names:
+        try:
+            array = records.columns[name].to_arrow()
+        except _NOT_FOR_ARROW:
+            mixed.append(name)
+            continue
+        decode = pa.types.is_dictionary(array.type)
+        arrays[name] = array.dictionary_decode() if decode else array
+    if not arrays and isinstance(records.columns, ArrowColumns):
+        return Frame(records.columns.batch, ())
+    return Frame(pa.RecordBatch.from_pydict(arrays), tuple(mixed))
+
+
+def evaluate(step: str, frame: Frame, expressions: Expressions) -> dict[str, pa.Array]:
+    """Return the columns that expressions give, each as long as the batch, by name.
+
+    Raises:
+        InvalidArgument: A column they name is not there.
+        DataError: They failed on the values.
+    """
+    import narwhals as nw
+
+    table = nw.from_native(pa.Table.from_batches([frame.batch]), eager_only=True)
+    unnamed = [nw.col(e) if isinstance(e, str) else e for e in expressions.unnamed]
+    named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
+    try:
+        names = table.head(0).select(*unnamed, **named).columns
+        if step == "filter":  # the condition bears the name of a column it does not replace
+            made = table.with_columns(__lw_condition=unnamed[0]).select("__lw_condition")
+            names = made.columns
+        else:
+            made = table.with_columns(*unnamed, **named)
+    except nw.exceptions.ColumnNotFoundError as error:
+        raise _no_column(step, error, frame) from None
+    except LowwaterError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the expressions of {step} failed: {type(error).__name__}: {error}",
+            where=step,
+            hint="Mind the types of the columns: "
+            + ", ".join(f"{f.name}: {f.type}" for f in frame.batch.schema),
+        ) from error
+    return {name: made[name].to_native().combine_chunks() for name in names}
+
+
+def _no_column(step: str, error: Exception, frame: Frame) -> InvalidArgument | DataError:
+    known = frame.batch.schema.names
+    listed = re.search(r"not found: \[(.*?)\]", str(error))
+    missing = re.findall(r"'([^']*)'", listed.group(1)) if listed else []
+    for name in missing:
+        if name in frame.mixed:
+            return DataError(
+                f"the column {name!r} holds values of several types, so no expression can read it",
+                where=step,
+                hint="Use map or a Python function instead",
+            )
+    name = missing[0] if missing else "?"
+    return InvalidArgument(f"there is no column {name!r}", where=step, hint=nearest(name, known))

@@ -1,0 +1,376 @@
+"""Keys as small integers: the dictionary between key columns and key ids."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import repeat
+from typing import Any, Protocol, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column
+from lowwater.errors import InternalError
+from lowwater.state.arrays import distinct, object_array
+from lowwater.state.table import Field, Index, Table
+from lowwater.time import Int64Array
+
+# Bytes a key takes, about: a value with its place in an index, ids of parts, an object and its
+# place in a dictionary.
+_NUMBER, _PAIR, _OBJECT = 32, 48, 200
+
+
+@final
+class KeyDictionary:
+    """Gives each distinct key a small integer, and takes it back when the key is forgotten.
+
+    The key columns hold no nulls. Ids of forgotten keys are used again.
+
+    Args:
+        count: How many columns make up a key.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._parts: list[_Codes | None] = [None] * count
+        self._pairs: Table | None = None
+        self._index: Index | None = None
+        if count > 1:
+            names = [f"part{at}" for at in range(count)]
+            self._pairs = Table([Field(name, np.int64) for name in names])
+            self._index = Index(self._pairs, names)
+
+    def __len__(self) -> int:
+        """Return how many keys have an id."""
+        if self._index is not None:
+            return len(self._index)
+        return len(self._parts[0]) if self._parts[0] is not None else 0
+
+    @property
+    def capacity(self) -> int:
+        """One more than the largest id ever given."""
+        if self._pairs is not None:
+            return self._pairs.capacity
+        return self._parts[0].capacity if self._parts[0] is not None else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the keys take, about; of objects a guess."""
+        parts = sum(part.nbytes for part in self._parts if part is not None)
+        return parts + (0 if self._pairs is None else self._pairs.capacity * _PAIR)
+
+    def kinds(self) -> list[tuple[pa.DataType | None, str]]:
+        """Return the Arrow type (if known) and the numpy dtype of each key column."""
+        return [part.kind for part in self._parts if part is not None]
+
+    def restore(self, ids: Int64Array, columns: tuple[Column, ...]) -> None:
+        """Make an empty dictionary hold these keys under these ids (distinct, rising)."""
+        if self._pairs is None or self._index is None:
+            part = self._parts[0] = _codes_for(columns[0])
+            part.restore(ids, columns[0])
+            return
+        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
+        self._pairs.restore(ids)
+        for at, code in enumerate(codes):
+            self._pairs[f"part{at}"][ids] = code
+        self._index.insert(ids)
+
+    def encode(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the id of each row's key, new ones for new keys. O(n) expected."""
+        codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
+        if self._index is None:
+            return codes[0]
+        return self._index.find_or_insert(*codes)[0]
+
+    def decode(self, ids: Int64Array) -> tuple[Column, ...]:
+        """Return the key columns of ids. O(n)."""
+        if self._pairs is None:
+            return (self._part(0).take(ids),)
+        return tuple(
+            self._part(at).take(self._pairs[f"part{at}"][ids]) for at in range(len(self._parts))
+        )
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        """Forget all keys but those whose ids are live.
+
+        Args:
+            live: By id, bool; ids beyond it are forgotten too.
+        """
+        if self._pairs is None or self._index is None:
+            if self._parts[0] is not None:
+                self._parts[0].retain(live)
+            return
+        rows = self._pairs.live()
+        kept = _among(live, rows)
+        self._index.remove(rows[~kept])
+        self._pairs.release(rows[~kept])
+        for at, part in enumerate(self._parts):
+            if part is not None:
+                used = np.zeros(part.capacity, dtype=np.bool_)
+                used[self._pairs[f"part{at}"][rows[kept]]] = True
+                part.retain(used)
+
+    def _encode_part(self, at: int, column: Column) -> Int64Array:
+        part = self._parts[at]
+        if part is None:
+            part = self._parts[at] = _codes_for(column)
+        if isinstance(part, _NumberCodes) and not part.takes(column):
+            # The column turned out to hold other things than numbers of one kind.
+            part = self._parts[at] = part.as_objects(column.type)
+        return part.encode(column)
+
+    def _part(self, at: int) -> _Codes:
+        part = self._parts[at]
+        if part is None:
+            raise InternalError("a key was asked for before any was seen")
+        return part
+
+
+class _Codes(Protocol):
+    """The dictionary of one key column."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]: ...
+
+    def restore(self, ids: Int64Array, column: Column) -> None: ...
+
+    def encode(self, column: Column) -> Int64Array: ...
+
+    def take(self, codes: Int64Array) -> Column: ...
+
+    def retain(self, live: NDArray[np.bool_]) -> None: ...
+
+
+def _codes_for(column: Column) -> _Codes:
+    arrow = column.arrow
+    if arrow is not None and not _is_number(arrow.type):
+        return _ObjectCodes(arrow.type)
+    if column.data.dtype == object:
+        return _ObjectCodes(column.type)
+    return _NumberCodes(column)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+    )
+
+
+@final
+class _NumberCodes:
+    """Codes of ints, floats, bools, dates and times: found by a vectorised hash index."""
+
+    def __init__(self, column: Column) -> None:
+        self._type = column.type
+        self._dtype = column.data.dtype
+        self._table = Table([Field("value", np.int64)])
+        self._index = Index(self._table, ["value"])
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def capacity(self) -> int:
+        return self._table.capacity
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.capacity * _NUMBER
+
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]:
+        return self._type, self._dtype.str
+
+    def restore(self, ids: Int64Array, column: Column) -> None:
+        self._table.restore(ids)
+        self._table["value"][ids] = self._numbers(column)
+        self._index.insert(ids)
+
+    def takes(self, column: Column) -> bool:
+        arrow = column.arrow
+        if arrow is not None and not _is_number(arrow.type):
+            return False
+        return column.data.dtype == self._dtype and column.type == self._type
+
+    def encode(self, column: Column) -> Int64Array:
+        return self._index.find_or_insert(self._numbers(column))[0]
+
+    @staticmethod
+    def _numbers(column: Column) -> Int64Array:
+        data = column.data
+        if data.dtype == np.float64:
+            data = (data + 0.0).view(np.int64)  # -0.0 and 0.0 are one key
+        return data.astype(np.int64, copy=False)
+
+    def take(self, codes: Int64Array) -> Column:
+        data = self._table["value"][codes]
+        if self._dtype == np.float64:
+            return Column(data.view(np.float64), type=self._type)
+        return Column(data.astype(self._dtype, copy=False), type=self._type)
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        rows = self._table.live()
+        dead = rows[~_among(live, rows)]
+        self._index.remove(dead)
+        self._table.release(dead)
+
+    def as_objects(self, other: pa.DataType | None) -> _ObjectCodes:
+        """Return the same codes for any hashable values, those of an ``other`` type to come."""
+        rows = self._table.live()
+        codes = dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True))
+        return _ObjectCodes(self._type if other == self._type else None, codes)
+
+
+@final
+class _ObjectCodes:
+    """Codes of strings, bytes and any hashable: Python's dictionary, once per distinct value."""
+
+    def __init__(self, type: pa.DataType | None, codes: dict[Hashable, int] | None = None) -> None:
+        self._type = _plain(type)
+        self._codes = codes or {}
+        given = self._given()
+        self._top = int(given.max()) + 1 if len(given) else 0
+        self._values: NDArray[Any] = np.empty(max(64, 2 * self._top), dtype=object)
+        self._values[given] = object_array(list(self._codes))
+        taken = np.zeros(self._top, dtype=np.bool_)
+        taken[given] = True
+        self._free: list[int] = np.flatnonzero(~taken).tolist()
+        self._known: dict[tuple[int, ...], _KnownDictionary] = {}
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def capacity(self) -> int:
+        return self._top
+
+    @property
+    def nbytes(self) -> int:
+        return self._top * _OBJECT
+
+    @property
+    def kind(self) -> tuple[pa.DataType | None, str]:
+        return self._type, "|O"
+
+    def restore(self, ids: Int64Array, column: Column) -> None:
+        codes = dict(zip(column.to_list(), ids.tolist(), strict=True))
+        self.__init__(self._type, codes)
+
+    def encode(self, column: Column) -> Int64Array:
+        arrow = column.arrow
+        if self._type is not None and len(column) and _plain(column.type) != self._type:
+            self._type = None  # what it holds is no longer of one type
+        if arrow is None or _is_number(arrow.type):
+            return self._look_up(column.to_list())
+        if not pa.types.is_dictionary(arrow.type):
+            arrow = arrow.dictionary_encode()
+            codes = self._look_up(arrow.dictionary.to_pylist())
+            return codes[arrow.indices.to_numpy(zero_copy_only=False)]
+        known = self._remembered(arrow.dictionary)
+        indices = arrow.indices.to_numpy(zero_copy_only=False)
+        codes = known.codes[indices]
+        missing = codes < 0
+        if missing.any():
+            new = distinct(indices[missing])
+            known.codes[new] = self._look_up(known.values.take(pa.array(new)).to_pylist())
+            codes = known.codes[indices]
+        return codes
+
+    def take(self, codes: Int64Array) -> Column:
+        return Column(self._values[codes], type=self._type)
+
+    def retain(self, live: NDArray[np.bool_]) -> None:
+        given = self._given()
+        kept = _among(live, given)
+        dead = given[~kept]
+        if 2 * len(dead) > len(given):
+            given = given[kept]
+            self._codes = dict(zip(self._values[given].tolist(), given.tolist(), strict=True))
+        else:
+            for value in self._values[dead].tolist():
+                del self._codes[value]
+        self._values[dead] = None
+        self._free += dead.tolist()
+        gone = np.zeros(self._top, dtype=np.bool_)
+        gone[dead] = True
+        for known in self._known.values():
+            known.codes[(known.codes >= 0) & gone[known.codes]] = -1
+
+    def _given(self) -> Int64Array:
+        return np.fromiter(self._codes.values(), dtype=np.int64, count=len(self._codes))
+
+    def _look_up(self, values: list[Any]) -> Int64Array:
+        # Loops run inside map and dict: a key costs a fraction of what it costs in a loop here.
+        found = self._found(values)
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
+            unknown = [values[at] for at in missing.tolist()]
+            self._add(list(dict.fromkeys(unknown)))
+            found[missing] = self._found(unknown)
+        return found
+
+    def _found(self, values: list[Any]) -> Int64Array:
+        codes = map(self._codes.get, values, repeat(-1))
+        return np.fromiter(codes, dtype=np.int64, count=len(values))
+
+    def _add(self, values: list[Any]) -> None:
+        """Give new values codes, those of forgotten ones first."""
+        reused = len(self._free) - min(len(self._free), len(values))
+        codes = self._free[reused:][::-1]
+        del self._free[reused:]
+        top = self._top + len(values) - len(codes)
+        codes += range(self._top, top)
+        self._top = top
+        if top > len(self._values):
+            room = np.empty(max(top, 2 * len(self._values)), dtype=object)
+            room[: len(self._values)] = self._values
+            self._values = room
+        self._values[codes] = object_array(values)
+        self._codes.update(zip(values, codes, strict=True))
+
+    def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
+        """Return the codes of an Arrow dictionary, which many bundles in a row may share."""
+        addresses = (0 if b is None else b.address for b in dictionary.buffers())
+        place = (dictionary.offset, len(dictionary), *addresses)
+        known = self._known.get(place)
+        if known is None:
+            if len(self._known) >= 4:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[place] = _KnownDictionary(dictionary)
+        return known
+
+
+@final
+class _KnownDictionary:
+    """An Arrow dictionary (kept alive, so that its address stays its own) and its codes so far."""
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+        self.codes: Int64Array = np.full(len(values), -1, dtype=np.int64)
+
+
+def _plain(type: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of the values themselves."""
+    if type is not None and pa.types.is_dictionary(type):
+        return type.value_type
+    return type
+
+
+def _among(live: NDArray[np.bool_], rows: Int64Array) -> NDArray[np.bool_]:
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    inside = rows < len(live)
+    kept[inside] = live[rows[inside]]
+    return kept

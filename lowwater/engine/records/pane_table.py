@@ -1,0 +1,104 @@
+"""Panes as Arrow tables: one row per pane, nothing per element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import KINDS, TIMINGS, PaneBatch
+from lowwater.time import Int64Array
+
+MICROS_UTC = pa.timestamp("us", "UTC")
+PANE_FIELDS = (
+    pa.field("timing", pa.dictionary(pa.int8(), pa.string())),
+    pa.field("index", pa.int64()),
+    pa.field("on_time_index", pa.int64()),
+    pa.field("is_first", pa.bool_()),
+    pa.field("is_last", pa.bool_()),
+    pa.field("kind", pa.dictionary(pa.int8(), pa.string())),
+    pa.field("timestamp", MICROS_UTC),
+    pa.field("emitted_at", MICROS_UTC),
+    pa.field("watermark", MICROS_UTC),
+)
+RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_NOT_FOR_ARROW = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
+
+def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    """Return panes as an Arrow batch.
+
+    Its columns are the keys, ``window_start``, ``window_end``, the aggregates, and then what else
+    there is to a pane (S-P1). Instants are UTC timestamps; those outside of the years 1 to 9999
+    come out as the first or last instant of these.
+
+    Args:
+        panes: The panes.
+        keys: The names of the key columns.
+    """
+    columns: dict[str, pa.Array] = {
+        name: column_to_arrow(column) for name, column in zip(keys, panes.keys, strict=True)
+    }
+    columns["window_start"] = instants_to_arrow(panes.start)
+    columns["window_end"] = instants_to_arrow(panes.end)
+    for name, column in panes.values.items():
+        columns[name] = column_to_arrow(column)
+    columns["timing"] = _coded(panes.timing, TIMINGS)
+    columns["index"] = pa.array(panes.index)
+    columns["on_time_index"] = pa.array(panes.on_time_index)
+    columns["is_first"] = pa.array(panes.is_first)
+    columns["is_last"] = pa.array(panes.is_last)
+    columns["kind"] = _coded(panes.kind, KINDS)
+    columns["timestamp"] = instants_to_arrow(panes.timestamp)
+    columns["emitted_at"] = instants_to_arrow(panes.emitted_at)
+    columns["watermark"] = instants_to_arrow(panes.watermark)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) -> pa.Table:
+    """Return a table of no panes, with the same columns."""
+    fields = [pa.field(name, kind) for name, kind in keys]
+    fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
+    fields += [pa.field(name, pa.null()) for name in values]
+    return pa.schema([*fields, *PANE_FIELDS]).empty_table()
+
+
+def instants_to_arrow(instants: Int64Array) -> pa.Array:
+    """Return int64 microseconds as UTC timestamps within the years 1 to 9999."""
+    if instants.size and (int(instants.max()) > _LAST or int(instants.min()) < _FIRST):
+        instants = np.clip(instants, _FIRST, _LAST)
+    return pa.array(instants).view(MICROS_UTC)
+
+
+def _coded(codes: NDArray[np.uint8], names: Sequence[str]) -> pa.Array:
+    # Not made when the module is loaded: the first pa.array loads pandas, where there is one.
+    return pa.DictionaryArray.from_arrays(pa.array(codes.view(np.int8)), pa.array(names))
+
+
+def column_to_arrow(column: Column) -> pa.Array:
+    """Return a column as Arrow; of what Arrow has no type for, the text."""
+    try:
+        return column.to_arrow()
+    except _NOT_FOR_ARROW:
+        return pa.array([_text(value) for value in column.to_list()], type=pa.string())
+
+
+def _text(value: Any) -> str | None:
+    """Return the text of a value that Arrow has no type for, or none in common with the rest."""
+    return None if value is None else str(value).encode(errors="backslashreplace").decode()

@@ -1,0 +1,297 @@
+"""What goes into one step of a window operator, and what comes out (S-O1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import Kind, LateReason, Pane, Timing
+from lowwater.time import Instant, Int64Array
+from lowwater.windows import Window
+
+TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
+KINDS: tuple[Kind, ...] = ("insert", "retract")
+REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed")
+
+PANES_AT_ONCE = 4096
+"""Of how many panes Python values are made at a time: they take many times what columns take."""
+
+EARLY, ON_TIME, LATE = range(3)
+INSERT, RETRACT = range(2)
+EXPIRED, CLOSED, UNWINDOWED = range(3)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Elements that arrive together: the unit at which triggers are judged.
+
+    Every row is sound already: a time below ``LAST_EVENT_TIME``, keys that are not null, values
+    that the aggregates can take (see :mod:`lowwater.engine.records.admission`).
+
+    Args:
+        times: Event times, int64 microseconds, shape (n,).
+        keys: The key columns, each of length n; none of their rows is null.
+        values: The columns that aggregates and windows read, by name, each of length n.
+        signs: +1 for an element that comes, -1 for one that is taken back (S-C1), int8, shape
+            (n,); ``None`` if all come.
+    """
+
+    times: Int64Array
+    keys: tuple[Column, ...]
+    values: Mapping[str, Column]
+    signs: NDArray[np.int8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: Int64Array) -> Bundle:
+        """Return the elements at ``rows``, in that order."""
+        return Bundle(
+            self.times[rows],
+            tuple(key.take(rows) for key in self.keys),
+            {name: column.take(rows) for name, column in self.values.items()},
+            None if self.signs is None else self.signs[rows],
+        )
+
+    def slice(self, start: int, stop: int) -> Bundle:
+        """Return the elements from ``start`` up to ``stop``, without copying."""
+        return Bundle(
+            self.times[start:stop],
+            tuple(key.slice(start, stop) for key in self.keys),
+            {name: column.slice(start, stop) for name, column in self.values.items()},
+            None if self.signs is None else self.signs[start:stop],
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WatermarkAdvance:
+    """The watermark moves to ``to`` (int microseconds); an earlier one changes nothing (S-T3).
+
+    With ``due``, only windows due until then are dealt with; further such steps deal with the
+    rest, the last one without. All together give what one step gives.
+    """
+
+    to: int
+    due: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClockAdvance:
+    """The clock moves to ``to`` (int microseconds); an earlier one changes nothing (S-O8)."""
+
+    to: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """Nothing more will come: the watermark moves to the end of time."""
+
+
+StepInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PaneBatch:
+    """Panes as columns, in the order they were emitted; each column has shape (n,).
+
+    Args:
+        keys: The key columns.
+        start, end: The window, int64.
+        values: The aggregates by name.
+        timing: uint8 index into ``TIMINGS``.
+        index, on_time_index: int64.
+        is_first, is_last: bool.
+        kind: uint8 index into ``KINDS``.
+        timestamp: Event time of the pane, int64.
+        emitted_at: The clock at emission, int64.
+        watermark: The input watermark at emission, int64.
+    """
+
+    keys: tuple[Column, ...]
+    start: Int64Array
+    end: Int64Array
+    values: Mapping[str, Column]
+    timing: NDArray[np.uint8]
+    index: Int64Array
+    on_time_index: Int64Array
+    is_first: NDArray[np.bool_]
+    is_last: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    timestamp: Int64Array
+    emitted_at: Int64Array
+    watermark: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __iter__(self) -> Iterator[Pane]:
+        for start in range(0, len(self), PANES_AT_ONCE):
+            yield from self.slice(start, start + PANES_AT_ONCE).to_panes()
+
+    def take(self, rows: Int64Array) -> PaneBatch:
+        """Return the panes at ``rows``, in that order."""
+        return PaneBatch(
+            tuple(key.take(rows) for key in self.keys),
+            self.start[rows],
+            self.end[rows],
+            {name: column.take(rows) for name, column in self.values.items()},
+            self.timing[rows],
+            self.index[rows],
+            self.on_time_index[rows],
+            self.is_first[rows],
+            self.is_last[rows],
+            self.kind[rows],
+            self.timestamp[rows],
+            self.emitted_at[rows],
+            self.watermark[rows],
+        )
+
+    def slice(self, start: int, stop: int) -> PaneBatch:
+        """Return the panes from ``start`` up to ``stop``, without copying."""
+        return PaneBatch(
+            tuple(key.slice(start, stop) for key in self.keys),
+            self.start[start:stop],
+            self.end[start:stop],
+            {name: column.slice(start, stop) for name, column in self.values.items()},
+            self.timing[start:stop],
+            self.index[start:stop],
+            self.on_time_index[start:stop],
+            self.is_first[start:stop],
+            self.is_last[start:stop],
+            self.kind[start:stop],
+            self.timestamp[start:stop],
+            self.emitted_at[start:stop],
+            self.watermark[start:stop],
+        )
+
+    @classmethod
+    def concat(cls, batches: Sequence[PaneBatch]) -> PaneBatch:
+        """Return the panes of several batches one after another; at least one batch."""
+        if len(batches) == 1:
+            return batches[0]
+
+        def joined(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(batch, name) for batch in batches])
+
+        return cls(
+            tuple(Column.concat(parts) for parts in zip(*(b.keys for b in batches), strict=True)),
+            joined("start"),
+            joined("end"),
+            {n: Column.concat([batch.values[n] for batch in batches]) for n in batches[0].values},
+            joined("timing"),
+            joined("index"),
+            joined("on_time_index"),
+            joined("is_first"),
+            joined("is_last"),
+            joined("kind"),
+            joined("timestamp"),
+            joined("emitted_at"),
+            joined("watermark"),
+        )
+
+    def to_panes(self) -> list[Pane]:
+        """Return the panes as Python values."""
+        names = tuple(self.values)
+        columns = [self.values[name].to_list() for name in names]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(self)
+        return [
+            Pane(
+                key=key,
+                window=Window(Instant(start), Instant(end)),
+                values=dict(zip(names, row, strict=True)),
+                timing=TIMINGS[timing],
+                index=index,
+                on_time_index=on_time_index,
+                is_first=first,
+                is_last=last,
+                kind=KINDS[kind],
+                timestamp=Instant(timestamp),
+                emitted_at=Instant(emitted_at),
+                watermark=Instant(watermark),
+            )
+            for (
+                key, row, start, end, timing, index, on_time_index,
+                first, last, kind, timestamp, emitted_at, watermark,
+            ) in zip(
+                key_values(self.keys), rows, self.start.tolist(), self.end.tolist(),
+                self.timing.tolist(), self.index.tolist(), self.on_time_index.tolist(),
+                self.is_first.tolist(), self.is_last.tolist(), self.kind.tolist(),
+                self.timestamp.tolist(), self.emitted_at.tolist(), self.watermark.tolist(),
+                strict=True,
+            )
+        ]  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LateBatch:
+    """Elements of one bundle that were dropped from one of their windows, as columns.
+
+    Args:
+        element: Index into the bundle, int64, shape (n,).
+        start, end: The (proto-)window, int64; both 0 with reason ``unwindowed``.
+        reason: uint8 index into ``REASONS``.
+        watermark: The input watermark at the time.
+    """
+
+    element: Int64Array
+    start: Int64Array
+    end: Int64Array
+    reason: NDArray[np.uint8]
+    watermark: int
+
+    def __len__(self) -> int:
+        return len(self.element)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MergedWindows:
+    """Which windows became which in a bundle: for traces alone.
+
+    Args:
+        group: Number of the window that each one became, int64, shape (n,).
+        part_start: Start of each one, the elements' own and the open ones, int64, shape (n,).
+        part_end: Its end.
+        keys: The key columns of the windows they became, by number.
+        start: Start of each of these, int64, shape (groups,).
+        end: Its end.
+    """
+
+    group: Int64Array
+    part_start: Int64Array
+    part_end: Int64Array
+    keys: tuple[Column, ...]
+    start: Int64Array
+    end: Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one step gave: panes, and the elements it dropped. ``None`` stands for none at all.
+
+    ``merges`` says which windows became which, where the operator was asked to report that.
+    """
+
+    panes: PaneBatch | None
+    late: LateBatch | None
+    merges: MergedWindows | None = None
+
+
+def key_values(keys: Sequence[Column]) -> list[Any]:
+    """Return each row's key: a plain value for one key column, a tuple for several."""
+    columns = [column.to_list() for column in keys]
+    if len(columns) == 1:
+        return columns[0]
+    return list(zip(*columns, strict=True))

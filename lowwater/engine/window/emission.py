@@ -1,0 +1,145 @@
+"""Panes out of rows: labels, retractions, and what a window remembers of having been shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.records.steps import EARLY, INSERT, RETRACT, PaneBatch
+from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.time import Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """Windows that fire together, as columns, in the order their panes come out.
+
+    Args:
+        rows: Distinct rows, int64, shape (n,).
+        timing: uint8, as in :class:`PaneBatch`.
+        last: Whether no more panes can come, bool.
+        going: Whether the row is released right after, bool.
+        clock: The clock, an int or int64 of shape (n,).
+        watermark: The watermark.
+    """
+
+    rows: Int64Array
+    timing: NDArray[np.uint8]
+    last: Mask
+    going: Mask
+    clock: int | Int64Array
+    watermark: int
+
+
+def emit(state: WindowState, firing: Firing) -> tuple[PaneBatch, Int64Array]:
+    """Return the panes of a firing, and which of its windows each is of.
+
+    Afterwards the windows have shown all they have; in discarding mode they hold nothing.
+    """
+    rows = firing.rows
+    table = state.table
+    index = table["index"][rows].astype(np.int64)
+    on_time_index = table["on_time_index"][rows].astype(np.int64)
+    on_time_index += firing.timing != EARLY
+    shown_index = np.where(firing.timing == EARLY, -1, on_time_index)
+    end = table["end"][rows]
+    count = len(rows)
+    batch = PaneBatch(
+        keys=state.decode_keys(rows),
+        start=table["start"][rows],
+        end=end,
+        values=state.aggregation.results(rows),
+        timing=firing.timing,
+        index=index,
+        on_time_index=shown_index,
+        is_first=index == 0,
+        is_last=firing.last,
+        kind=np.full(count, INSERT, dtype=np.uint8),
+        timestamp=_timestamps(state, rows, end),
+        emitted_at=np.broadcast_to(np.asarray(firing.clock, dtype=np.int64), (count,)),
+        watermark=np.full(count, firing.watermark, dtype=np.int64),
+    )
+    window = np.arange(count, dtype=np.int64)
+    shown = batch
+    if state.shown is not None:
+        shown, window = _with_retractions(state, rows, batch)
+    _remember(state, firing, batch, on_time_index)
+    return shown, window
+
+
+def _timestamps(state: WindowState, rows: Int64Array, end: Int64Array) -> Int64Array:
+    latest = end - 1
+    if state.rule == "end":
+        return latest
+    seen = state.table["timestamp"][rows]
+    return np.where(seen == state.no_timestamp, latest, seen)
+
+
+def _with_retractions(
+    state: WindowState, rows: Int64Array, batch: PaneBatch
+) -> tuple[PaneBatch, Int64Array]:
+    """Put the panes that each firing takes back in front of it, in event-time order (S-A3)."""
+    count = len(rows)
+    if state.shown is None:
+        return batch, np.arange(count)
+    panes, window = state.shown.take(rows)
+    if not panes.size:
+        return batch, np.arange(count)
+    labels = state.shown.labels(panes)
+    taken = PaneBatch(
+        keys=state.decode_keys(rows[window]),
+        start=labels["start"],
+        end=labels["end"],
+        values=state.shown.values(panes, state.aggregation.names),
+        timing=labels["timing"].astype(np.uint8),
+        index=labels["index"],
+        on_time_index=labels["on_time_index"],
+        is_first=labels["index"] == 0,
+        is_last=np.zeros(len(panes), dtype=np.bool_),
+        kind=np.full(len(panes), RETRACT, dtype=np.uint8),
+        timestamp=labels["timestamp"],
+        emitted_at=batch.emitted_at[window],
+        watermark=batch.watermark[window],
+    )
+    state.shown.release(panes)
+    order = np.lexsort((taken.start, taken.end, taken.timestamp, window))
+    place = np.argsort(np.concatenate((2 * window[order], 2 * np.arange(count) + 1)), kind="stable")
+    both = PaneBatch.concat((taken, batch)).take(
+        np.concatenate((order, len(panes) + np.arange(count)))[place]
+    )
+    return both, np.concatenate((window[order], np.arange(count)))[place]
+
+
+def _remember(
+    state: WindowState, firing: Firing, batch: PaneBatch, on_time_index: Int64Array
+) -> None:
+    stays = ~firing.going
+    if not stays.any():
+        return
+    rows = firing.rows
+    table = state.table
+    if not stays.all():
+        rows, on_time_index = rows[stays], on_time_index[stays]
+        batch = batch.take(np.flatnonzero(stays))
+    table["index"][rows] = batch.index + 1
+    table["on_time_index"][rows] = on_time_index
+    table["new"][rows] = 0
+    table["on_time_new"][rows] = False
+    if state.windowing.mode == "discarding":
+        state.aggregation.reset(rows)
+        if state.rule != "end":
+            table["timestamp"][rows] = state.no_timestamp
+    if state.shown is not None:
+        labels = {
+            "start": batch.start,
+            "end": batch.end,
+            "timing": batch.timing.astype(np.int64),
+            "index": batch.index,
+            "on_time_index": batch.on_time_index,
+            "timestamp": batch.timestamp,
+        }
+        state.shown.put(rows, labels, batch.values)

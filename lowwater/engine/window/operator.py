@@ -1,0 +1,589 @@
+"""GroupByKeyAndWindow: the window operator, the one implementation of the semantics.
+
+State is columns with a row per open window; a step takes a bundle as columns, places its elements
+into rows, adds them up, judges the trigger of the touched rows and emits panes as columns. A step
+does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.records.steps import (
+    CLOSED,
+    EARLY,
+    EXPIRED,
+    LATE,
+    ON_TIME,
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    PaneBatch,
+    StepInput,
+    StepOutput,
+    WatermarkAdvance,
+)
+from lowwater.engine.window.dropped import Dropped
+from lowwater.engine.window.emission import Firing, emit
+from lowwater.engine.window.holds import Holds
+from lowwater.engine.window.merging import place_merging, place_plain
+from lowwater.engine.window.pane_order import PaneOrder
+from lowwater.engine.window.persistence import StoredState
+from lowwater.engine.window.row_queue import RowQueue
+from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
+from lowwater.engine.window.spilling import ColdWindows
+from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import InternalError
+from lowwater.state.damage import decoding
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
+from lowwater.triggers._machine import Elements, Moments
+from lowwater.watermark import Hold
+
+_NOTHING = StepOutput(None, None)
+
+
+@final
+class WindowOperator:
+    """Groups elements by key and window and shows them as the windowing says.
+
+    Args:
+        windowing: Windows, trigger, accumulation and the rest.
+        aggregates: What panes show, by output name.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+        signed: Whether bundles may take elements back (S-C1). Aggregates then keep what that
+            takes; state that was saved unsigned is not restored.
+
+    Raises:
+        InvalidArgument: The operator is signed, and panes would show differences of an aggregate
+            that has none (S-C5).
+    """
+
+    def __init__(
+        self,
+        windowing: Windowing,
+        aggregates: Mapping[str, AggregateSpec],
+        *,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+        signed: bool = False,
+    ) -> None:
+        self._windowing = windowing
+        self._signed = signed
+        if signed:
+            aggregates = signed_specs(aggregates, differences=windowing.shows_differences)
+        self._state = WindowState(windowing, aggregates)
+        self._machine = self._state.machine
+        self._watermark = int(watermark)
+        self._clock = int(clock)
+        self._arrived = 0
+        # Windows that end here or before had expired under a shorter lateness: they are gone.
+        self._gone_until = START_OF_TIME
+        self._stored: StoredState | None = None
+        self._reports_merges = False
+        self._dues = RowQueue(self._state, "due", ends=True)  # an expiry then is still an expiry
+        self._clock_dues = RowQueue(self._state, "clock_due")
+        self._holds = Holds(self._state)
+        # With timestamps="end" only complete windows hold, and they are judged as they become so,
+        # unless the trigger does not watch for that and their expiry is yet to come.
+        self._holds_at_once = windowing.timestamps != "end" or (
+            windowing.lateness_us > 0 and not self._machine.watches_completion
+        )
+        self._output_watermark = START_OF_TIME
+        # Of an advance that is made in portions and not done yet: the watermark before, and what
+        # has been dealt with: what was due until then.
+        self._advancing: tuple[int, int] | None = None
+
+    @property
+    def watermark(self) -> int:
+        """The input watermark, int microseconds."""
+        return self._watermark
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether the watermark is moving in portions, with more to come."""
+        return self._advancing is not None
+
+    @property
+    def clock(self) -> int:
+        """The clock, int microseconds."""
+        return self._clock
+
+    @property
+    def next_deadline(self) -> int:
+        """The clock at which a processing-time timer may be due next; the end of time for none."""
+        return self._clock_dues.first
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows are open."""
+        return self._state.open_windows + (0 if self._cold is None else self._cold.open_windows)
+
+    @property
+    def state_rows(self) -> int:
+        """How many windows have state: the open ones, and the finished that have not expired."""
+        return len(self._state.table) + self.cold_rows
+
+    @property
+    def cold_rows(self) -> int:
+        """How many of them are in the store alone."""
+        return 0 if self._cold is None else len(self._cold)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        return self._stored is not None and self._stored.is_over
+
+    @property
+    def _cold(self) -> ColdWindows | None:
+        return None if self._stored is None else self._stored.cold
+
+    @property
+    def output_watermark(self) -> int:
+        """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
+        low = self._holds.lowest(self._from)
+        self._output_watermark = max(self._output_watermark, low)
+        return self._output_watermark
+
+    def hold(self) -> Hold | None:
+        """Return what holds the output watermark below the input's, if anything. O(windows)."""
+        return None if self.output_watermark >= self._from else self._holds.holder()
+
+    def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
+        """Have changes noted, so that :meth:`save` can write them; before the first step.
+
+        Args:
+            operator: Number of the operator in its pipeline: its place in the store.
+            group: Number of the key group.
+            memory: How many bytes state may take, about: what is more leaves memory for the store
+                when it is saved, what was touched longest ago first, and has to be thawed before a
+                step that wants it. ``None``: any number.
+
+        Raises:
+            InvalidArgument: The windowing needs all windows in memory.
+        """
+        if memory is not None:
+            self._windowing.require_bounded_memory()
+        self._stored = StoredState(self._state, operator, group, memory)
+
+    def report_merges(self) -> None:
+        """Have steps say which windows became which; for traces."""
+        self._reports_merges = True
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch of a store. O(changed rows)."""
+        # All that expires until then is gone, in the midst of an advance too.
+        expired = self._watermark if self._advancing is None else self._advancing[1]
+        facts = self._facts()
+        if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
+            self._dues.prune()
+            self._holds.prune()
+            if self._machine.has_deadlines:
+                self._clock_dues.prune()
+
+    def restore(self, store: StateStore) -> bool:
+        """Take up what was saved in a store, before the first step; say whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged or of another layout.
+        """
+        facts = self._kept().load(store)
+        if facts is None:
+            return False
+        self._resume(facts)
+        return True
+
+    def snapshot(self) -> bytes:
+        """Return the whole state as bytes, columns as buffers. O(state)."""
+        if self.cold_rows:
+            raise InternalError("a snapshot has only what is in memory, and windows have left it")
+        return take_snapshot(self._state, self._facts())
+
+    def restore_snapshot(self, data: bytes) -> None:
+        """Take up what :meth:`snapshot` returned, before the first step.
+
+        Raises:
+            StateError: It is damaged, of another layout, or another pipeline's.
+        """
+        facts = load_snapshot(self._state, data)
+        with decoding("the snapshot of an operator"):
+            self._resume(facts)
+
+    def _facts(self) -> dict[str, int]:
+        return {
+            "watermark": self._watermark,
+            "clock": self._clock,
+            "arrived": self._arrived,
+            "output watermark": self._output_watermark,
+            "lateness": self._windowing.lateness_us,
+            "gone until": self._gone_until,
+            "advancing from": self._from,
+            "advancing until": START_OF_TIME if self._advancing is None else self._advancing[1],
+        }
+
+    def _resume(self, facts: Mapping[str, int]) -> None:
+        """Take up the scalars, and queue the rows of a state that was just filled."""
+        self._watermark = facts["watermark"]
+        self._clock = facts["clock"]
+        self._arrived = facts["arrived"]
+        self._output_watermark = facts["output watermark"]
+        self._gone_until = facts["gone until"]
+        if facts["advancing from"] < self._watermark:
+            self._advancing = facts["advancing from"], facts["advancing until"]
+        if facts["lateness"] != self._windowing.lateness_us:
+            gone = saturating_add(self._watermark, -facts["lateness"])
+            self._gone_until = max(self._gone_until, gone)
+        table = self._state.table
+        rows = table.live()
+        for name in ("due", "hold", "clock_due"):
+            if name in table.columns:
+                table[name][rows] = END_OF_TIME
+        self._wait_for(rows)
+
+    def thaw(self, store: StateStore, bundle: Bundle) -> None:
+        """Bring back from the store what the bundle may touch; before the bundle's own step."""
+        cold = self._cold
+        if cold is None or not len(cold) or not len(bundle):
+            return
+        late = Dropped(self._watermark)
+        element, start, end = self._assign(bundle, late)
+        keys = self._state.encode_keys(bundle.keys)
+        rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
+        self._wait_for(rows)
+
+    def thaw_due(self, store: StateStore, to: int) -> int | None:
+        """Bring back from the store a portion of what a watermark makes due.
+
+        Args:
+            store: The store.
+            to: The watermark.
+
+        Returns:
+            ``None`` if all is back, for a step to ``to``; or the bound for a step to ``to`` that
+            deals with what is due until then, with a further portion to follow.
+        """
+        cold, before, lateness = self._cold, self._from, self._windowing.lateness_us
+        if cold is None or not len(cold) or to <= before or not cold.is_due(to, lateness):
+            return None
+        after = None if self._advancing is None else self._advancing[1]
+        rows, bound = cold.thaw_due(store, before, to, after, lateness)
+        self._wait_for(rows)
+        return bound
+
+    def _wait_for(self, rows: Int64Array) -> None:
+        """Queue rows that were restored or came back, for all that they wait for."""
+        if self._advancing is None:
+            self._schedule(rows)
+        else:
+            before, upto = self._advancing
+            handled = self._state.table["end"][rows] <= upto
+            self._schedule(rows[handled])
+            watermark, self._watermark = self._watermark, before
+            self._schedule(rows[~handled])
+            self._watermark = watermark
+        self._holds.note(rows)
+        if self._machine.has_deadlines and rows.size:
+            deadlines = self._machine.next_deadline(self._state.table, rows, self._clock)
+            self._clock_dues.push(rows, deadlines)
+
+    @property
+    def _from(self) -> int:
+        """The watermark; during an advance that is made in portions, the one before it."""
+        return self._watermark if self._advancing is None else self._advancing[0]
+
+    def _may_leave(self, rows: Int64Array) -> Mask:
+        """Return which rows can come back in time: only elements and the watermark want them."""
+        table = self._state.table
+        may = ~((table["end"][rows] <= self._watermark) & table["on_time_new"][rows])
+        if self._machine.has_deadlines:
+            may &= self._machine.next_deadline(table, rows, self._clock) == END_OF_TIME
+        return may
+
+    def _kept(self) -> StoredState:
+        if self._stored is None:
+            raise InternalError("keep_in_store was not called")
+        return self._stored
+
+    def step(self, step: StepInput) -> StepOutput:
+        """Take one input and return what it gives (S-O1).
+
+        Costs O(touched * log n), where n are the open windows and touched those that elements of
+        the bundle fall in or that are due.
+        """
+        if self._advancing is not None and not (
+            isinstance(step, EndOfInput)
+            or (isinstance(step, WatermarkAdvance) and step.to >= self._watermark)
+        ):
+            raise InternalError(f"{type(step).__name__} came in the midst of an advance")
+        match step:
+            case Bundle():
+                return self._take_bundle(step)
+            case WatermarkAdvance():
+                return self._advance_watermark(int(step.to), step.due)
+            case ClockAdvance():
+                return self._advance_clock(int(step.to))
+            case EndOfInput():
+                return self._advance_watermark(END_OF_TIME)
+
+    def _take_bundle(self, bundle: Bundle) -> StepOutput:
+        if not len(bundle):
+            return _NOTHING
+        if bundle.signs is not None and not self._signed:
+            raise InternalError("elements have signs, but the operator was built without signed")
+        state = self._state
+        arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
+        self._arrived += len(bundle)
+        late = Dropped(self._watermark)
+        element, start, end = self._assign(bundle, late)
+        if not len(start):
+            return StepOutput(None, late.batch())
+        keys = state.encode_keys(bundle.keys)
+        if element is not None:
+            keys = keys[element]
+        if state.merging is None:
+            placed = place_plain(state, keys, start, end)
+        else:
+            placed = place_merging(
+                state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
+            )
+        self._schedule(np.concatenate((placed.new, placed.changed)))
+        rows = placed.rows
+        if placed.closed is not None:
+            late.add(placed.closed, CLOSED, element, start, end)
+            admitted = ~placed.closed
+            rows = rows[admitted]
+            element = np.flatnonzero(admitted) if element is None else element[admitted]
+        panes = None
+        if rows.size or placed.changed.size:
+            panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
+        state.forget_keys()
+        return StepOutput(panes, late.batch(), placed.merges)
+
+    def _assign(
+        self, bundle: Bundle, late: Dropped
+    ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
+        """Assign windows and judge lateness on them, before any merging (S-O3)."""
+        windows = self._windowing.windows
+        columns = {name: bundle.values[name].data for name in windows.columns}
+        assigned = windows.assign(bundle.times, columns)
+        element, start, end = assigned.element, assigned.start, assigned.end
+        if assigned.unwindowed is not None:
+            late.add_unwindowed(assigned.unwindowed)
+        if self._watermark == START_OF_TIME or not len(end):
+            return element, start, end
+        first = int(end.min())
+        expiry = saturating_add(first, self._state.lateness_us)
+        if expiry > self._watermark and first > self._gone_until:
+            return element, start, end
+        expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)
+        late.add(expired, EXPIRED, element, start, end)
+        kept = ~expired
+        element = np.flatnonzero(kept) if element is None else element[kept]
+        return element, start[kept], end[kept]
+
+    def _accumulate(
+        self,
+        bundle: Bundle,
+        element: Int64Array | None,
+        rows: Int64Array,
+        changed: Int64Array,
+        arrival: Int64Array,
+    ) -> PaneBatch | None:
+        """Add elements to their windows and judge each touched window once (S-O2).
+
+        A window that a merge ``changed`` is touched too, even if it got no element.
+        """
+        state, table, machine = self._state, self._state.table, self._machine
+        every = np.concatenate((rows, changed)) if changed.size else rows
+        touched, place = state.scratch.unique(every, table.capacity)
+        counts = np.bincount(place[: len(rows)], minlength=len(touched))
+        state.touch(touched)
+        end = table["end"][touched]
+        complete = end <= self._watermark
+        table["new"][touched] += counts
+        fed = counts > 0
+        table["on_time_new"][touched] |= fed & ~complete
+        times = bundle.times if element is None else bundle.times[element]
+        if state.rule != "end":
+            pick = np.maximum if state.rule == "latest" else np.minimum
+            timely = times >= self._watermark
+            pick.at(table["timestamp"], rows[timely], times[timely])
+        if self._holds_at_once:
+            self._holds.note(touched)
+        elif complete.any():  # a merge may have brought it what came before completion
+            self._holds.note(touched[complete])
+        state.aggregation.add(bundle, element, rows, arrival)
+        elements = Elements(rows, times, self._clock, self._watermark)
+        machine.feed(table, touched[fed], counts[fed], elements)
+        if machine.has_deadlines:
+            self._clock_dues.push(touched, machine.next_deadline(table, touched, self._clock))
+        if machine.wakes:
+            self._schedule(touched)
+        expired = None
+        if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
+            expired = state.expiry(end) <= self._watermark
+        elif not machine.fires_before_completion and not complete.any():
+            return None
+        moments = Moments(complete, True, self._clock, self._watermark)
+        panes, _ = self._settle(touched, moments, expired=expired)
+        return panes
+
+    def _advance_watermark(self, to: int, upto: int | None = None) -> StepOutput:
+        """Handle the windows due at or before the new watermark (S-O5).
+
+        Args:
+            to: The new watermark.
+            upto: Handle only those due until then; the rest of the advance is to follow.
+        """
+        before = self._from
+        if to <= before:
+            return _NOTHING
+        upto = to if upto is None else min(upto, to)
+        self._advancing = (before, upto) if upto < to else None
+        # Finished windows, and those whose completion the trigger does not watch for, are queued
+        # for expiry alone; yet if this step completes them, their turn comes as with the others.
+        reach = min(to, saturating_add(upto, self._windowing.lateness_us))
+        if self._dues.first > reach:
+            self._watermark = to
+            return _NOTHING
+        table = self._state.table
+        self._watermark = before
+        rows = self._dues.pop(reach)
+        due = self._due_times(rows)
+        self._watermark = to
+        end = table["end"][rows]
+        completing = (end > before) & (end <= to)
+        turn = np.where(completing, np.minimum(due, end), due)
+        now = (due <= to) & (turn <= upto)
+        self._dues.push(rows[~now], due[~now])
+        rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
+        if not rows.size:
+            return _NOTHING
+        complete = end <= to
+        expired = self._state.expiry(end) <= to
+        moments = Moments(complete, False, self._clock, to)
+        panes, staying = self._settle(
+            rows, moments, expired=expired, completing=completing, due=due
+        )
+        self._schedule(staying)
+        self._holds.note(staying)
+        _ = self.output_watermark  # lets go of the holds of windows that are gone
+        self._state.forget_keys()
+        return StepOutput(panes, None)
+
+    def _advance_clock(self, to: int) -> StepOutput:
+        """Judge the windows whose processing-time timers are due, in time order (S-O8)."""
+        if to <= self._clock:
+            return _NOTHING
+        if self._clock_dues.first > to:
+            self._clock = to
+            return _NOTHING
+        table, machine = self._state.table, self._machine
+        rows = self._clock_dues.pop(to)
+        at = machine.next_deadline(table, rows, self._clock)
+        batches: list[PaneBatch] = []
+        orders: list[PaneOrder] = []
+        while rows.size:
+            now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
+            self._clock_dues.push(rows[~now], at[~now])
+            rows, at = rows[now], at[now]
+            complete = table["end"][rows] <= self._watermark
+            moments = Moments(complete, False, at, self._watermark)
+            panes, _ = self._settle(rows, moments, due=at, orders=orders)
+            if panes is not None:
+                batches.append(panes)
+            at = machine.next_deadline(table, rows, at)
+        self._clock = to
+        if len(batches) < 2:
+            return StepOutput(batches[0] if batches else None, None)
+        return StepOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)), None)
+
+    def _settle(
+        self,
+        rows: Int64Array,
+        moments: Moments,
+        *,
+        expired: Mask | None = None,
+        completing: Mask | None = None,
+        due: Int64Array | None = None,
+        orders: list[PaneOrder] | None = None,
+    ) -> tuple[PaneBatch | None, Int64Array]:
+        """Judge windows, fire those that are ready, close the expired: the one way to a pane.
+
+        Args:
+            rows: Distinct rows.
+            moments: What they are judged by.
+            expired: Which of them have expired, if any may have.
+            completing: Which are completed by this very step.
+            due: When each came due; panes come out in this order first.
+            orders: Takes what the panes were sorted by, where several settlings make one step;
+                goes with ``due``.
+
+        Returns:
+            The panes, and the rows that are still there.
+        """
+        state, table = self._state, self._state.table
+        state.touch(rows)
+        was_finished = table["finished"][rows]
+        ready = self._machine.ready(table, rows, moments) & ~was_finished
+        finished = np.zeros(len(rows), dtype=np.bool_)
+        finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))
+        unshown = table["new"][rows] > 0
+        first_on_time = table["on_time_index"][rows] < 0
+        shows = ready & unshown
+        if completing is None:
+            completing = np.zeros(len(rows), dtype=np.bool_)
+        elif self._windowing.on_time == "always":
+            shows |= ready & completing & first_on_time  # S-P3
+        going = np.zeros(len(rows), dtype=np.bool_) if expired is None else expired
+        if expired is not None:
+            always = self._windowing.closing == "always"
+            shows |= expired & (unshown | (always & ~was_finished))  # S-O6
+        panes = None
+        if shows.any():
+            timely = first_on_time & (completing | table["on_time_new"][rows])  # S-P2
+            timing = np.where(moments.complete, np.where(timely, ON_TIME, LATE), EARLY)
+            chosen = np.flatnonzero(shows)
+            by = state.order(rows[chosen], None if due is None else due[chosen])
+            chosen = chosen[by]
+            clock = moments.clock if isinstance(moments.clock, int) else moments.clock[chosen]
+            firing = Firing(
+                rows[chosen], timing[chosen].astype(np.uint8), (finished | going)[chosen],
+                going[chosen], clock, moments.watermark,
+            )  # fmt: skip
+            order = None
+            if orders is not None and due is not None:
+                order = PaneOrder.of(state, firing.rows, due[chosen])
+            panes, window = emit(state, firing)
+            if orders is not None and order is not None:
+                orders.append(order.take(window))
+        state.finish(rows[finished & ~going])
+        if expired is None:
+            return panes, rows
+        state.drop(rows[going])
+        return panes, rows[~going]
+
+    def _schedule(self, rows: Int64Array) -> None:
+        """Queue rows for the watermark they are next due at."""
+        if rows.size:
+            self._dues.push(rows, self._due_times(rows))
+
+    def _due_times(self, rows: Int64Array) -> Int64Array:
+        """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
+        table = self._state.table
+        end = table["end"][rows]
+        expiry = self._state.expiry(end)
+        if not self._machine.watches_completion:
+            return expiry
+        waiting = (end > self._watermark) & ~table["finished"][rows]
+        due = np.where(waiting, end, expiry)
+        if self._machine.wakes:
+            wake = self._machine.next_wake(table, rows, self._watermark)
+            due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
+        return due

@@ -1,0 +1,410 @@
+"""Windows that have left memory for the store, and come back when touched or due.
+
+::
+
+    (end | key id | start)   ->  packed columns         one table; with the loose part in another
+    (key id | end | start)   ->  nothing                only for windows that merge
+
+A window that merges is looked for among those of its key that it may touch; any other by its exact
+place, and mostly not at all, as a filter in memory knows what is not there. What is due at a
+watermark is a range. A record that came back is deleted by the next commit; until then it counts
+as gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.window.spilled_rows import Freezer, Records
+from lowwater.engine.window.window_state import WindowState
+from lowwater.errors import InternalError
+from lowwater.state.arrays import NONE, distinct, run_starts, sort_by_key_and_time
+from lowwater.state.damage import damaged, decoding
+from lowwater.state.journal import joined
+from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
+from lowwater.state.store import Batch, StateStore
+from lowwater.state.window_filter import WindowFilter
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.windows import MergingWindowFunction
+
+AT_ONCE = 1 << 17
+"""Windows due at one watermark come back in portions of about so many."""
+
+_TAIL = 24
+_GONE_BYTES = 250  # in a set, and to delete it
+_CHUNK = 1 << 16
+
+
+@final
+class ColdWindows:
+    """The windows of an operator that are in the store alone.
+
+    Args:
+        state: The windows in memory.
+        prefixes: What the keys of the packed parts, the loose parts and the index by key begin
+            with in the store.
+    """
+
+    def __init__(self, state: WindowState, prefixes: tuple[bytes, bytes, bytes]) -> None:
+        self._state = state
+        self._packed, self._loose, self._by_key = prefixes
+        self.freezer = Freezer(state)
+        self._filter = WindowFilter()
+        self._count = 0
+        self._finished = 0
+        self._loose_parts = 0
+        # Of each key, for windows that merge: how many there are, and the latest end.
+        self._of_key: Int64Array = np.zeros(0, dtype=np.int64)
+        self._latest: Int64Array = np.zeros(0, dtype=np.int64)
+        self._longest = 0
+        # No window ends before the first; none that ends after the watermark before the second.
+        self._first = END_OF_TIME
+        self._next = END_OF_TIME
+        self._gone: set[bytes] = set()
+
+    def __len__(self) -> int:
+        """Return how many windows there are."""
+        return self._count
+
+    @property
+    def open_windows(self) -> int:
+        """How many of them are open."""
+        return self._count - self._finished
+
+    @property
+    def loose_parts(self) -> int:
+        """How many of them have a loose part."""
+        return self._loose_parts
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that knowing about them takes."""
+        known = self._filter.nbytes + self._of_key.nbytes + self._latest.nbytes
+        return known + _GONE_BYTES * len(self._gone)
+
+    def freeze(self, batch: Batch, rows: Int64Array, watermark: int) -> None:
+        """Move rows from memory to the store, with the batch's commit."""
+        table = self._state.table
+        keys, start, end = (table[name][rows] for name in ("key", "start", "end"))
+        finished = table["finished"][rows]
+        records = self.freezer.pack(rows)
+        self._state.evict(rows)
+        tails = np.hstack([encode_int64(part) for part in (end, keys, start)])
+        batch.put_columns(self._packed, tails, records.packed)
+        self._put_loose(batch, tails, records)
+        if self._state.merging is not None:
+            by_key = np.hstack([encode_int64(part) for part in (keys, end, start)])
+            batch.put_columns(self._by_key, by_key, np.empty((len(rows), 0), dtype=np.uint8))
+        self._know(keys, start, end, finished, watermark)
+
+    def write(self, batch: Batch, expired: int) -> None:
+        """Delete what has come back since the last commit, with the batch's.
+
+        Args:
+            batch: The batch.
+            expired: All windows that end here or before have expired.
+        """
+        gone, self._gone = self._gone, set()
+        if not gone:
+            return
+        stop = min(expired + 1, END_OF_TIME)
+        for prefix in (self._packed, self._loose):
+            batch.delete_range(*below(prefix, stop))
+        bound = below(b"", stop)[1]
+        left = [tail for tail in gone if tail >= bound]
+        batch.delete([self._packed + tail for tail in left])
+        if self.freezer.may_be_loose():
+            batch.delete([self._loose + tail for tail in left])
+        if self._state.merging is not None:
+            batch.delete([self._by_key + tail[8:16] + tail[:8] + tail[16:] for tail in gone])
+        self._filter.forget(stop)
+
+    def thaw_touched(
+        self, store: StateStore, keys: Int64Array, start: Int64Array, end: Int64Array
+    ) -> Int64Array:
+        """Bring back the windows that elements may fall in or merge with; return their rows.
+
+        Args:
+            store: The store.
+            keys: Key id of each element's window, int64, shape (n,).
+            start: Its start.
+            end: Its end.
+        """
+        if not self._count:
+            return NONE
+        if self._state.merging is None:
+            tails = self._wanted_places(keys, start, end)
+        else:
+            tails = self._touching(store, self._state.merging, keys, start, end)
+        tails = [tail for tail in tails if tail not in self._gone]
+        values = store.get([self._packed + tail for tail in tails])
+        found = [at for at, value in enumerate(values) if value is not None]
+        if self._state.merging is not None and len(found) < len(tails):
+            raise damaged("a stored window", "it is missing, but the index of its key has it")
+        return self._thaw(store, [tails[at] for at in found], [values[at] or b"" for at in found])
+
+    def is_due(self, to: int, lateness_us: int) -> bool:
+        """Whether a window may become complete or expire as the watermark moves to ``to``."""
+        return self._next <= to or self._first <= _expired_end(to, lateness_us)
+
+    def thaw_due(
+        self, store: StateStore, before: int, to: int, after: int | None, lateness_us: int
+    ) -> tuple[Int64Array, int | None]:
+        """Bring back a portion of the windows that an advance of the watermark completes or ends.
+
+        Args:
+            store: The store.
+            before: The watermark before.
+            to: The watermark to be.
+            after: Up to where the portions before brought back what is due; ``None``: the first.
+            lateness_us: The allowed lateness.
+
+        Returns:
+            (their rows; up to where all that is due has come back, ``None`` if that is all).
+        """
+        ended = _expired_end(to, lateness_us)
+        low, high = self._first - 1, min(before, ended)
+        if after is not None:
+            low = max(low, after - lateness_us)
+        expiring, bound = self._ending(store, low, high, AT_ONCE)
+        if bound is not None:
+            bound += lateness_us
+            if bound >= to:  # beyond the end of time: all the rest is due at once
+                expiring, bound = self._ending(store, low, high, len(self))
+        low, high = before if after is None else max(before, after), to
+        if not self._state.machine.watches_completion:  # they are due if they expire too
+            high = min(to, ended)
+        completing, other = self._ending(store, low, high, AT_ONCE)
+        if other is not None:
+            bound = other if bound is None else min(bound, other)
+        if bound is None and high < to:  # a window that is complete may hold the output watermark
+            completing += self._ending(store, max(before, high), to, len(self))[0]
+        if bound is not None:
+            completing = [row for row in completing if _end(row[0]) <= bound]
+            expiring = [row for row in expiring if _end(row[0]) + lateness_us <= bound]
+        due = completing + expiring
+        rows = self._thaw(store, [tail for tail, _ in due], [value for _, value in due])
+        if bound is None:
+            self._first = self._peek(store, ended)
+            self._next = self._peek(store, to)
+        return rows, bound
+
+    def thaw_all(self, store: StateStore) -> Iterator[Int64Array]:
+        """Bring back all, portion by portion; yield the rows of each."""
+        found = store.scan(*prefix_range(self._packed))
+        while chunk := list(islice(found, _CHUNK)):
+            tails = [key[len(self._packed) :] for key, _ in chunk]
+            yield self._thaw(store, tails, [value for _, value in chunk])
+
+    def load(self, store: StateStore, watermark: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Learn what is in the store; yield it portion by portion.
+
+        Yields:
+            (key ids, places of the keys): to be checked before going on.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        found = store.scan(*prefix_range(self._packed))
+        while chunk := list(islice(found, _CHUNK)):
+            end, keys, start = read_tails([key[len(self._packed) :] for key, _ in chunk])
+            places, finished = self.freezer.peek([value for _, value in chunk])
+            yield keys, places
+            self._know(keys, start, end, finished, watermark)
+        self._loose_parts = sum(1 for _ in store.scan(*prefix_range(self._loose)))
+        if self._state.merging is not None:
+            indexed = sum(1 for _ in store.scan(*prefix_range(self._by_key)))
+            if indexed != len(self):
+                raise damaged("a stored window", f"keys have {indexed} windows of {len(self)}")
+
+    def _know(
+        self,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+        finished: NDArray[np.bool_],
+        watermark: int,
+    ) -> None:
+        if not keys.size:
+            return
+        self._count += len(keys)
+        self._finished += int(finished.sum())
+        self._first = min(self._first, int(end.min()))
+        self._next = min(self._next, int(end[end > watermark].min(initial=END_OF_TIME)))
+        if self._state.merging is None:
+            self._filter.add(keys, start, end)
+            return
+        self._cover(int(keys.max()) + 1)
+        fresh = keys[self._of_key[keys] == 0]
+        self._latest[fresh] = START_OF_TIME
+        np.add.at(self._of_key, keys, 1)
+        np.maximum.at(self._latest, keys, end)
+        self._longest = max(self._longest, int((end - start).max()))
+
+    def _wanted_places(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> list[bytes]:
+        maybe = np.flatnonzero(self._filter.may_hold(keys, start, end))
+        if not maybe.size:
+            return []
+        keys, start, end = keys[maybe], start[maybe], end[maybe]
+        absent = self._state.index.find(keys, start, end) < 0
+        return _tails(keys[absent], start[absent], end[absent])
+
+    def _touching(
+        self,
+        store: StateStore,
+        function: MergingWindowFunction,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+    ) -> list[bytes]:
+        self._cover(int(keys.max(initial=-1)) + 1)
+        found: list[bytes] = []
+        if function.merge_scope == "key":
+            for key in distinct(keys[self._of_key[keys] > 0]).tolist():
+                of_key = self._by_key + _bytes(key)
+                found.extend(self._indexed(store, *prefix_range(of_key)))
+            return found
+        may = (self._of_key[keys] > 0) & (start <= self._latest[keys])
+        keys, start, end = keys[may], start[may], end[may]
+        if not keys.size:
+            return found
+        order = sort_by_key_and_time(keys, start)
+        keys = keys[order]
+        local = function.merge(keys, start[order], end[order])
+        spans = zip(keys[run_starts(local.group)].tolist(), local.start.tolist(),
+                    local.end.tolist(), strict=True)  # fmt: skip
+        for key, first, last in spans:
+            of_key = self._by_key + _bytes(key)
+            upto = last + self._longest
+            stop = prefix_range(of_key)[1]
+            if upto < END_OF_TIME:
+                stop = of_key + _bytes(upto + 1)
+            rows = self._indexed(store, of_key + _bytes(first), stop)
+            found.extend(tail for tail in rows if _start(tail) <= last)
+        return list(dict.fromkeys(found))
+
+    def _indexed(self, store: StateStore, low: bytes, high: bytes) -> list[bytes]:
+        at = len(self._by_key)
+        tails = [key[at:] for key, _ in store.scan(low, high)]
+        return [tail[8:16] + tail[:8] + tail[16:] for tail in tails]
+
+    def _ending(
+        self, store: StateStore, low: int, high: int, most: int
+    ) -> tuple[list[tuple[bytes, bytes]], int | None]:
+        """Return windows that end in ``(low, high]``, and where to go on, ``None`` if at the end.
+
+        About ``most`` of them: all of those that end at one time come together.
+        """
+        if high <= low:
+            return [], None
+        found: list[tuple[bytes, bytes]] = []
+        at, last = len(self._packed), b""
+        stop = prefix_range(self._packed)[1]
+        if high < END_OF_TIME:
+            stop = self._packed + _bytes(high + 1)
+        for key, value in store.scan(self._packed + _bytes(low + 1), stop):
+            tail = key[at:]
+            if tail in self._gone:
+                continue
+            if len(found) >= most and tail[:8] != last:
+                return found, _end(found[-1][0])
+            last = tail[:8]
+            found.append((tail, value))
+        return found, None
+
+    def _peek(self, store: StateStore, after: int) -> int:
+        """Return an end after ``after`` that none of those there are is before."""
+        if after >= END_OF_TIME:
+            return END_OF_TIME
+        stop = prefix_range(self._packed)[1]
+        first = next(store.scan(self._packed + _bytes(after + 1), stop), None)
+        return END_OF_TIME if first is None else _end(first[0][len(self._packed) :])
+
+    def _thaw(
+        self, store: StateStore, tails: Sequence[bytes], values: Sequence[bytes]
+    ) -> Int64Array:
+        if not tails:
+            return NONE
+        state = self._state
+        end, keys, start = read_tails(tails)
+        loose: Sequence[bytes | None] = []
+        if self.freezer.may_be_loose():
+            loose = store.get([self._loose + tail for tail in tails])
+            self._loose_parts -= sum(part is not None for part in loose)
+        rows = state.table.allocate(len(tails))
+        self.freezer.unpack(rows, values, loose)
+        for name, column in (("key", keys), ("start", start), ("end", end)):
+            state.table[name][rows] = column
+        state.readmit(rows)
+        self._gone.update(tails)
+        self._count -= len(rows)
+        self._finished -= int(state.table["finished"][rows].sum())
+        if self._count < 0:
+            raise InternalError("more windows came back than had left")
+        if state.merging is not None:
+            np.subtract.at(self._of_key, keys, 1)
+        return rows
+
+    def _put_loose(self, batch: Batch, tails: NDArray[np.uint8], records: Records) -> None:
+        if records.loose is None:
+            return
+        some = [at for at, data in enumerate(records.loose) if data]
+        self._loose_parts += len(some)
+        batch.put(
+            [self._loose + tails[at].tobytes() for at in some],
+            [records.loose[at] for at in some],
+        )
+
+    def _cover(self, need: int) -> None:
+        if need > len(self._of_key):
+            room = max(need, 2 * len(self._of_key))
+            for name in ("_of_key", "_latest"):
+                old = getattr(self, name)
+                new = np.zeros(room, dtype=np.int64)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
+
+def _expired_end(to: int, lateness_us: int) -> int:
+    """Return where windows end at the latest that have expired at a watermark."""
+    return to if to == END_OF_TIME else max(START_OF_TIME, to - lateness_us)
+
+
+def _tails(keys: Int64Array, start: Int64Array, end: Int64Array) -> list[bytes]:
+    """Return the keys that distinct windows are stored under."""
+    order = np.lexsort((start, keys, end))
+    keys, start, end = keys[order], start[order], end[order]
+    first = run_starts(keys, start, end) if len(keys) else np.zeros(0, dtype=np.bool_)
+    tails = np.hstack([encode_int64(part[first]) for part in (end, keys, start)])
+    return [tail.tobytes() for tail in tails]
+
+
+def read_tails(tails: Sequence[bytes]) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return (end, key id, start) of the keys that windows are stored under.
+
+    Raises:
+        StateError: One of them is damaged.
+    """
+    with decoding("a stored window"):
+        parts = joined(list(tails), _TAIL).reshape(-1, 3, 8)
+        end, keys, start = (decode_int64(parts[:, at]) for at in range(3))
+        if (start >= end).any():
+            raise damaged("a stored window", "it ends before it starts")
+        return end, keys, start
+
+
+def _bytes(value: int) -> bytes:
+    return encode_int64(np.array([value], dtype=np.int64)).tobytes()
+
+
+def _end(tail: bytes) -> int:
+    return int.from_bytes(tail[:8]) - (1 << 63)
+
+
+def _start(tail: bytes) -> int:
+    return int.from_bytes(tail[16:24]) - (1 << 63)

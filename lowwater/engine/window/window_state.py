@@ -1,0 +1,302 @@
+"""The open windows of an operator: rows, and how they are found, kept in order and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.retractions import ShownPanes
+from lowwater.engine.window.windowing import Windowing
+from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
+from lowwater.state.journal import Journal
+from lowwater.state.segments import Segments
+from lowwater.state.table import Field, Index, Table
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
+from lowwater.triggers._machine import Machine
+
+Mask = NDArray[np.bool_]
+
+_GARBAGE = 1 << 16
+_FINDING = 64  # index, queues, journal
+_WINDOW = ("key", "start", "end")
+
+
+@final
+class WindowState:
+    """A row per window that has state: open, or closed and not yet expired.
+
+    Columns of ``table``: ``key`` (id), ``start``, ``end``; ``new`` (elements no pane has shown),
+    ``on_time_new`` (whether one of them came before completion), ``index`` and ``on_time_index``
+    (of the next and the last pane), ``finished``, ``timestamp`` (S-H1, if not ``"end"``), the
+    entries that stand for the row in the queues of deadlines, and the columns of the trigger
+    machine and the aggregates.
+    """
+
+    def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
+        self.windowing = windowing
+        self.lateness_us = windowing.lateness_us
+        self.merging = windowing.merging
+        self.machine = Machine(windowing.trigger, merging=self.merging is not None)
+        self.rule = windowing.timestamps
+        self.no_timestamp = START_OF_TIME if self.rule == "latest" else END_OF_TIME
+        fields = [
+            Field("key", np.int64),
+            Field("start", np.int64),
+            Field("end", np.int64),
+            Field("new", np.int64),
+            Field("on_time_new", np.bool_, False),
+            Field("index", np.int32),
+            Field("on_time_index", np.int32, -1),
+            Field("finished", np.bool_, False),
+            Field("due", np.int64, END_OF_TIME),
+        ]
+        if self.rule != "end":
+            fields.append(Field("timestamp", np.int64, self.no_timestamp))
+        if self.machine.has_deadlines:
+            fields.append(Field("clock_due", np.int64, END_OF_TIME))
+        fields.append(Field("hold", np.int64, END_OF_TIME))
+        fields += [Field(c.name, c.dtype, c.fill) for c in self.machine.columns]
+        self.table = Table(fields)
+        # Windows that do not merge are all found by value; of those that do only the finished.
+        self.index = Index(self.table, _WINDOW)
+        self.segments = (
+            None
+            if self.merging is None
+            else Segments(self.table, disjoint=self.merging.merge_scope == "overlapping")
+        )
+        self.aggregation = Aggregation(aggregates, self.table)
+        self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
+        self.keys: KeyDictionary | None = None
+        self._journal: Journal | None = None
+        self._on_forgetting: Callable[[Mask], None] | None = None
+        self.turn: int | None = None
+        self.scratch = Scratch()
+        self.finished_rows = 0
+        self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
+        self._key_place: Int64Array = np.zeros(64, dtype=np.int64)
+        self._live_keys = 0
+        self.places_given = 0
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows are open."""
+        return len(self.table) - self.finished_rows
+
+    def note_changes(
+        self, windows: Journal, shown: Journal | None, on_forgetting: Callable[[Mask], None]
+    ) -> None:
+        """Have changed rows noted, and keys about to be forgotten reported."""
+        self._journal = windows
+        if self.shown is not None:
+            self.shown.journal = shown
+        self._on_forgetting = on_forgetting
+
+    def touch(self, rows: Int64Array) -> None:
+        """Note that rows are about to change, or have."""
+        if self._journal is not None:
+            self._journal.touch(rows)
+        if self.turn is not None:
+            self.table["turn"][rows] = self.turn
+
+    def note_turns(self) -> None:
+        """Have noted in which turn each row was touched last: the number ``turn`` has then."""
+        self.table.add_field(Field("turn", np.int32))
+        self.turn = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that live rows and their keys take, about."""
+        rows = len(self.table) * _row_bytes(self.table)
+        rows += sum(bag.nbytes for bag in self.aggregation.bags().values())
+        if self.shown is not None:
+            rows += len(self.shown) * _row_bytes(self.shown.table)
+        return rows + self.key_bytes
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of them that are the keys', which stay for as long as a key has windows."""
+        return 0 if self.keys is None else self.keys.nbytes + 2 * self._key_rows.nbytes
+
+    def rebuild(self, rows: Int64Array, places: Int64Array, places_given: int) -> None:
+        """Make anew what is not stored: how rows are found, and what is counted per key.
+
+        Args:
+            rows: The live rows.
+            places: The place of each one's key in the order of first-seen keys.
+            places_given: How many places have been given.
+        """
+        table = self.table
+        keys = table["key"][rows]
+        self._cover_keys()
+        np.add.at(self._key_rows, keys, 1)
+        self._key_place[keys] = places
+        self._live_keys = len(distinct(keys))
+        self.places_given = places_given
+        finished = rows[table["finished"][rows]]
+        self.finished_rows = len(finished)
+        if self.segments is None:
+            self.index.insert(rows)
+        else:
+            self.index.insert(finished)
+            self.segments.insert(rows[~table["finished"][rows]])
+
+    def encode_keys(self, columns: tuple[Column, ...]) -> Int64Array:
+        """Return the key ids of a bundle's elements."""
+        if self.keys is None:
+            self.keys = KeyDictionary(len(columns))
+        return self.keys.encode(columns)
+
+    def decode_keys(self, rows: Int64Array) -> tuple[Column, ...]:
+        """Return the key columns of rows."""
+        return () if self.keys is None else self.keys.decode(self.table["key"][rows])
+
+    def expiry(self, end: Int64Array) -> Int64Array:
+        """Return when windows with these ends expire (S-T3)."""
+        return saturating_add_array(end, self.lateness_us)
+
+    def hold_keys(self, rows: Int64Array, seen: Int64Array) -> None:
+        """Count new rows for their keys.
+
+        Args:
+            rows: The new rows.
+            seen: Key ids of the elements admitted, in order: keys that hold no state yet take
+                their places in the order of first-seen keys by it.
+        """
+        self._cover_keys()
+        fresh = seen[self._key_rows[seen] == 0]
+        if fresh.size:
+            newcomers, _ = self.scratch.unique(fresh, len(self._key_rows))
+            self._key_place[newcomers] = self.places_given + np.arange(len(newcomers))
+            self.places_given += len(newcomers)
+            self._live_keys += len(newcomers)
+        np.add.at(self._key_rows, self.table["key"][rows], 1)
+
+    def order(self, rows: Int64Array, due: Int64Array | None = None) -> Int64Array:
+        """Return the order that sorts rows by (due, end, start, first-seen key)."""
+        table = self.table
+        if len(rows) == 1:
+            return np.zeros(1, dtype=np.int64)
+        by = [self._key_place[table["key"][rows]]]
+        start, end = table["start"][rows], table["end"][rows]
+        if _varies(end - start):
+            by.append(start)
+        by.append(end)
+        if due is not None and _varies(due - end):
+            by.append(due)
+        by = [column for column in by if _varies(column)]
+        if len(by) > 2:
+            return np.lexsort(by)
+        if len(by) == 2:
+            return sort_by_key_and_time(by[1], by[0])
+        return np.argsort(by[0] if by else end, kind="stable")
+
+    def places(self, rows: Int64Array) -> Int64Array:
+        """Return the rank of each row's key in the order of first-seen keys."""
+        return self._key_place[self.table["key"][rows]]
+
+    def finish(self, rows: Int64Array) -> None:
+        """Close windows whose trigger has finished: of their state only that fact stays (S-O7)."""
+        if not rows.size:
+            return
+        self.aggregation.reset(rows)
+        if self.shown is not None:
+            self.shown.drop(rows)
+        table = self.table
+        table["new"][rows] = 0
+        table["on_time_new"][rows] = False
+        table["finished"][rows] = True
+        self.finished_rows += len(rows)
+        if self.segments is not None:
+            self.segments.remove(rows)
+            self.index.insert(rows)
+
+    def drop(self, rows: Int64Array) -> None:
+        """Release all state of windows that have expired or been merged away."""
+        if not rows.size:
+            return
+        keys = self.table["key"][rows]
+        if self.shown is not None:
+            self.shown.drop(rows)
+        self.evict(rows)
+        np.subtract.at(self._key_rows, keys, 1)
+        gone = keys[self._key_rows[keys] == 0]
+        if gone.size:
+            self._live_keys -= len(distinct(gone))
+
+    def evict(self, rows: Int64Array) -> None:
+        """Release the rows of windows without panes to take back; their keys stay known."""
+        finished = self.table["finished"][rows]
+        self.finished_rows -= int(finished.sum())
+        if self.segments is None:
+            self.index.remove(rows)
+        else:
+            self.segments.remove(rows[~finished])
+            self.index.remove(rows[finished])
+        self.touch(rows)
+        self.aggregation.release(rows)
+        # No entry of a queue may be taken for this row's once it is used again.
+        self.table["due"][rows] = START_OF_TIME
+        if self.machine.has_deadlines:
+            self.table["clock_due"][rows] = START_OF_TIME
+        self.table["hold"][rows] = START_OF_TIME
+        self.table.release(rows)
+
+    def readmit(self, rows: Int64Array) -> None:
+        """Have rows found again whose windows were evicted, and have been filled since."""
+        finished = self.table["finished"][rows]
+        self.finished_rows += int(finished.sum())
+        if self.segments is None:
+            self.index.insert(rows)
+        else:
+            self.segments.insert(rows[~finished])
+            self.index.insert(rows[finished])
+        self.touch(rows)
+
+    def count_keys(self, keys: Int64Array, places: Int64Array) -> None:
+        """Count windows for their keys, that have these places in the order of first-seen keys."""
+        self._cover_keys()
+        self._live_keys += len(distinct(keys[self._key_rows[keys] == 0]))
+        np.add.at(self._key_rows, keys, 1)
+        self._key_place[keys] = places
+
+    def forget_keys(self) -> None:
+        """Take back the ids of keys without rows, once they are many: amortised O(1) per key."""
+        if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
+            return
+        self._cover_keys()
+        live = self._key_rows > 0
+        if self._on_forgetting is not None:
+            self._on_forgetting(live)
+        self.keys.retain(live)
+
+    def _cover_keys(self) -> None:
+        need = 0 if self.keys is None else self.keys.capacity
+        if need > len(self._key_rows):
+            room = max(need, 2 * len(self._key_rows))
+            for name in ("_key_rows", "_key_place"):
+                old = getattr(self, name)
+                new = np.zeros(room, dtype=np.int64)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
+
+def _row_bytes(table: Table) -> int:
+    """Return what a row takes: its columns, room to grow, and what finds it."""
+    columns = sum(np.dtype(field.dtype).itemsize for field in table.fields)
+    objects = sum(
+        object_bytes(table[field.name][: table.top])
+        for field in table.fields
+        if np.dtype(field.dtype).kind == "O"
+    )
+    return columns + columns // 2 + int(objects) + _FINDING
+
+
+def _varies(column: Int64Array) -> bool:
+    return bool((column != column[0]).any())

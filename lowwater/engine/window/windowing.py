@@ -1,0 +1,199 @@
+"""One value for the whole of *where, when and how*: windows, trigger, accumulation and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast, final, get_args
+
+from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
+from lowwater.time import DurationLike, duration, format_duration
+from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
+from lowwater.triggers._values import _require_trigger
+from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
+
+Accumulation: TypeAlias = Literal["discarding", "accumulating", "retracting"]
+Closing: TypeAlias = Literal["if_new", "always"]
+OnTime: TypeAlias = Literal["always", "if_new"]
+TimestampRule: TypeAlias = Literal["end", "earliest", "latest"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowing:
+    """How a stream is grouped and shown: everything a window operator needs to know but the values.
+
+    Args:
+        windows: Where in event time elements are grouped.
+        trigger: When a window's results are shown.
+        accumulation: How panes of one window relate: ``"discarding"`` (S-A1), ``"accumulating"``
+            (S-A2) or ``"retracting"`` (S-A3). Must be named when the trigger may fire more than
+            once; otherwise ``None`` stands for ``"discarding"``.
+        allowed_lateness: How long after its end a window still takes late elements.
+        closing: Whether an expiring window emits a final pane with nothing new (S-O6).
+        on_time: Whether the on-time pane comes even with nothing new (S-P3).
+        timestamps: The event time of a pane (S-H1).
+        allow_data_loss: Why it is fine that the trigger may finish while elements are still
+            admitted; without a reason that is an error (S-R3).
+
+    Raises:
+        InvalidArgument: A value is of the wrong kind, or ``accumulation`` had to be named.
+        UnsafeTrigger: The trigger could lose admitted data (S-R3).
+    """
+
+    windows: WindowFunction
+    trigger: Trigger = Default()
+    accumulation: Accumulation | None = None
+    allowed_lateness: DurationLike = 0
+    closing: Closing = "if_new"
+    on_time: OnTime = "always"
+    timestamps: TimestampRule = "end"
+    allow_data_loss: str | None = None
+
+    def __post_init__(self) -> None:
+        # A class has the methods of its instances, so isinstance alone lets FixedWindows through.
+        if isinstance(self.windows, type) or not isinstance(self.windows, WindowFunction):
+            raise InvalidArgument(
+                f"{describe('windows', self.windows)} is not a window function",
+                hint='Use, say, FixedWindows("1m")',
+            )
+        _require_choice("merge_scope", self.windows.merge_scope, get_args(MergeScope))
+        if self.merging is not None and not isinstance(self.windows, MergingWindowFunction):
+            raise InvalidArgument(
+                f"{describe('windows', self.windows)} has no method merge, but a merge_scope of "
+                f"{self.windows.merge_scope!r}",
+                hint="See lowwater.windows.MergingWindowFunction",
+            )
+        _require_trigger("trigger", self.trigger)
+        lateness = duration(self.allowed_lateness, name="allowed_lateness")
+        if lateness < 0:
+            raise InvalidArgument(
+                f"{describe('allowed_lateness', self.allowed_lateness)} must not be negative",
+                hint='Use "0s" or more',
+            )
+        object.__setattr__(self, "allowed_lateness", lateness)
+        _require_choice("closing", self.closing, get_args(Closing))
+        _require_choice("on_time", self.on_time, get_args(OnTime))
+        _require_choice("timestamps", self.timestamps, get_args(TimestampRule))
+        if self.allow_data_loss is not None and not (
+            isinstance(self.allow_data_loss, str) and self.allow_data_loss.strip()
+        ):
+            raise InvalidArgument(
+                f"{describe('allow_data_loss', self.allow_data_loss)} must be a reason in words",
+                hint='Write, say, allow_data_loss="only the first 100 matter"',
+            )
+        self._check_safe()
+        self._check_mergeable()
+        if self.accumulation is None:
+            self._check_fires_once()
+            object.__setattr__(self, "accumulation", "discarding")
+        _require_choice("accumulation", self.accumulation, get_args(Accumulation))
+
+    @property
+    def lateness_us(self) -> int:
+        """The allowed lateness in microseconds."""
+        return duration(self.allowed_lateness)
+
+    @property
+    def mode(self) -> Accumulation:
+        """The accumulation mode, never ``None``."""
+        return cast(Accumulation, self.accumulation)
+
+    @property
+    def shows_differences(self) -> bool:
+        """Whether a window's pane may show what changed since another, not all that it holds."""
+        return self.mode == "discarding" and self._times_it_fires() > 1
+
+    @property
+    def merging(self) -> MergingWindowFunction | None:
+        """The window function, if its windows merge."""
+        if self.windows.merge_scope == "none":
+            return None
+        return cast(MergingWindowFunction, self.windows)
+
+    def with_(self, **changes: Any) -> Windowing:
+        """Return the same windowing with some fields changed; it is checked again."""
+        return replace(self, **changes)
+
+    def require_bounded_memory(self) -> None:
+        """Raise ``InvalidArgument`` unless windows can leave memory until they are wanted."""
+        if self.timestamps != "end":
+            raise InvalidArgument(
+                f"timestamps={self.timestamps!r} has every open window hold the output watermark, "
+                "so none can leave memory",
+                where="run(memory_limit=)",
+                hint='Use timestamps="end", or no memory_limit',
+            )
+        if custom := _custom_parts(self.trigger):
+            raise InvalidArgument(
+                f"{describe('trigger', custom[0])} may ask to be woken at any time, so its windows "
+                "cannot leave memory",
+                where="run(memory_limit=)",
+                hint="Use the built-in triggers, or no memory_limit",
+            )
+
+    def _check_safe(self) -> None:
+        if self.allow_data_loss is not None:
+            return
+        late_possible = self.lateness_us > 0
+        finishes = outlook(self.trigger, late_possible=late_possible).finishes
+        if finishes is Moment.ANYTIME:
+            raise UnsafeTrigger(
+                f"{self.trigger!r} may finish while its window still takes elements; those that "
+                "come after it would be dropped as 'closed'",
+                where="window(trigger=)",
+                hint=f"Wrap it: Repeatedly({self.trigger!r}), or accept the loss with "
+                'allow_data_loss="why"',
+            )
+        if finishes is Moment.AT_COMPLETION and late_possible:
+            raise UnsafeTrigger(
+                f"{self.trigger!r} finishes when its window is complete, but elements are allowed "
+                f"{format_duration(self.lateness_us)} of lateness; those would be dropped as "
+                "'closed'",
+                where="window(trigger=)",
+                hint="Say what happens to late elements, as in AfterWatermark(late=AfterCount(1)), "
+                'set allowed_lateness="0s", or accept the loss with allow_data_loss="why"',
+            )
+
+    def _check_mergeable(self) -> None:
+        if self.windows.merge_scope == "none":
+            return
+        for part in _custom_parts(self.trigger):
+            if not callable(getattr(part.logic, "on_merge", None)):
+                raise InvalidArgument(
+                    f"{describe('logic', part.logic)} has no on_merge, but the windows of "
+                    f"{self.windows!r} merge",
+                    where="window(trigger=)",
+                    hint="Give it on_merge, or use windows that do not merge",
+                )
+
+    def _check_fires_once(self) -> None:
+        if self._times_it_fires() > 1:
+            raise InvalidArgument(
+                f"{self.trigger!r} may fire more than once, so accumulation must be named",
+                where="window(accumulation=)",
+                hint='Use "discarding" (each pane shows what is new), "accumulating" (all so far) '
+                'or "retracting" (all so far, the pane before taken back)',
+            )
+
+    def _times_it_fires(self) -> int:
+        return outlook(self.trigger, late_possible=self.lateness_us > 0).times
+
+
+def _custom_parts(trigger: object) -> list[CustomTrigger]:
+    if isinstance(trigger, CustomTrigger):
+        return [trigger]
+    parts: list[CustomTrigger] = []
+    for name in ("early", "late", "trigger", "main", "until"):
+        if (part := getattr(trigger, name, None)) is not None:
+            parts.extend(_custom_parts(part))
+    for part in getattr(trigger, "parts", ()):
+        parts.extend(_custom_parts(part))
+    return parts
+
+
+def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidArgument(
+            f"{describe(name, value)} is not known",
+            hint="Use one of: " + ", ".join(repr(choice) for choice in choices),
+        )

@@ -1,0 +1,117 @@
+"""A graph of stages in words, and as Mermaid text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
+from lowwater.time import format_duration
+from lowwater.triggers import Default
+
+
+def explain_graph(graph: Graph) -> str:
+    """Return the sources and stages in the order in which they run, a paragraph each.
+
+    Data is exchanged where records are grouped: all of one key come together there.
+    """
+    parts = [
+        [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
+    ]
+    parts += [_stage_lines(graph, stage) for stage in graph.stages]
+    return "\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, *lines in parts)
+
+
+def mermaid_graph(graph: Graph) -> str:
+    """Return the graph as Mermaid text; a thick arrow is where data is exchanged by key."""
+    lines = ["flowchart LR"]
+    number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
+    lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
+    for stage in graph.stages:
+        shown = [graph.name_of(stage), *summary_texts(stage)]
+        lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, shown))}"]')
+    for stage in graph.stages:
+        for flow in stage.inputs:
+            label = "<br/>".join(map(_escaped, _edge_texts(stage, flow)))
+            lines.append(f'  n{number[id(flow.origin)]} =="{label}"==> n{number[id(stage)]}')
+    return "\n".join(lines)
+
+
+def _read_lines(read: Read) -> Iterator[str]:
+    zone = "" if read.timezone is None else f", without a time zone in {read.timezone}"
+    yield f"event time: {read.time}{zone}"
+    if read.watermark is None:
+        yield "watermark: none until the input ends"
+    else:
+        yield f"watermark: {read.watermark!r}"
+    if read.clock is not None:
+        yield f"clock: {_clock_text(read.clock)}"
+    if read.max_ahead_us is not None:
+        yield f"max_ahead: {format_duration(read.max_ahead_us)}"
+    if read.idle_after_us is not None:
+        yield f"idle_after: {format_duration(read.idle_after_us)}"
+
+
+def _clock_text(clock: ClockLike) -> str:
+    says_itself = type(clock).__repr__ is not object.__repr__
+    return repr(clock) if says_itself else type(clock).__name__
+
+
+def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
+    reads = [
+        f"reads: {graph.name_of(flow.origin)}{_output(flow)}{_steps(flow)}" for flow in stage.inputs
+    ]
+    lines = [graph.name_of(stage), *reads]
+    if stage.deduplication is not None:
+        lines.append(f"drops duplicates: {stage.deduplication!r}")
+    lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
+    windowing = stage.windowing
+    if windowing is not None:
+        lines.append(f"windows: {windowing.windows!r}")
+        if isinstance(stage.work, Windowed):
+            lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
+        lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
+    lines.extend(f"shows: {text}" for text in work_texts(stage))
+    if stage.signed:
+        lines.append("takes back what the stage before retracts")
+    return lines
+
+
+def _steps(flow: Flow) -> str:
+    return "".join(f" → {text}" for text in step_texts(flow.steps))
+
+
+def _output(flow: Flow) -> str:
+    return "" if flow.output == MAIN else f", output {flow.output!r}"
+
+
+def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
+    """Yield what becomes of records on their way into a stage, a line each."""
+    if flow.output != MAIN:
+        yield f"output {flow.output!r}"
+    yield from step_texts(flow.steps)
+    yield f"by {', '.join(stage.key_names)}"
+
+
+def summary_texts(stage: Stage) -> Iterator[str]:
+    """Yield what a stage does, a line each, as pictures of the graph show it."""
+    if stage.deduplication is not None:
+        yield deduplication_text(stage.deduplication)
+    windowing = stage.windowing
+    if windowing is not None:
+        yield repr(windowing.windows)
+        if isinstance(stage.work, Windowed):
+            if windowing.trigger != Default():
+                yield repr(windowing.trigger)
+            yield windowing.mode
+        if windowing.lateness_us:
+            yield f"allowed lateness: {format_duration(windowing.lateness_us)}"
+    yield from work_texts(stage)
+
+
+def _escaped(text: str) -> str:
+    """Return text as Mermaid takes it between quotes."""
+    for sign, code in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, code)
+    return text

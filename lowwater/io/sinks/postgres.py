@@ -1,0 +1,165 @@
+"""A table of panes in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from lowwater.engine.local.delivery import Delivery
+from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.upserts import Upserts
+
+_LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
+
+
+def _quoted(name: str) -> str:
+    return double_quoted(name).replace("%", "%%")  # % is psycopg's mark
+
+
+def _named(table: str) -> str:
+    return ".".join(map(_quoted, table.split(".")))
+
+
+_POSTGRES = Dialect(
+    mark="%s",
+    begin="BEGIN",
+    # Two CREATE TABLE IF NOT EXISTS at once: one of them fails.
+    guard="SELECT pg_advisory_xact_lock(7813589126512345)",
+    lock=" FOR UPDATE",
+    named=_named,
+    quoted=_quoted,
+    schemas=True,
+    exists=(
+        "SELECT 1 WHERE to_regclass((SELECT string_agg(quote_ident(part), '.' ORDER BY place) "
+        "FROM unnest(string_to_array(%s, '.')) WITH ORDINALITY AS parts (part, place))) IS NOT NULL"
+    ),
+    name_type="text",
+    keys="",
+    types={
+        "boolean": "boolean",
+        "integer": "bigint",
+        "unsigned": "numeric(20)",
+        "decimal": "numeric",
+        "real": "double precision",
+        "text": "text",
+        "binary": "bytea",
+        "instant": "timestamptz",
+        "timestamp": "timestamp",
+        "date": "date",
+        "time": "time",
+        "duration": "interval",
+        "json": "jsonb",
+        "record": "json",  # as jsonb it could not hold the character U+0000
+    },
+    shapes={},
+    widen="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type}",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PostgresTable:
+    """A table with the latest pane of each key and window, in PostgreSQL.
+
+    Guarantee: exactly once. Each delivery is one transaction, which also notes its epoch and
+    sequence in the table ``lowwater_deliveries`` of the same schema; what is noted already is
+    skipped. A transaction is on the server's disk before the delivery counts as taken
+    (``synchronous_commit`` is on, as far as the server itself syncs).
+
+    Rows come and go as for :class:`~lowwater.io.sinks.sqlite.SqliteTable`. Instants are
+    ``timestamptz``, lists and values of no other type ``jsonb``, durations ``interval``; anything
+    finer than microseconds is cut off. Late elements and dead letters are appended to
+    ``<table>_late`` and ``<table>_errors``.
+
+    Needs ``pip install "lowwater[postgres]"``.
+
+    Args:
+        dsn: How to connect, as ``"host=db dbname=counts"`` or ``"postgresql://db/counts"``. It is
+            not shown in errors, as it may hold a password.
+        table: The table's name; ``"schema.name"`` for one in a schema, which must be there.
+    """
+
+    dsn: str = field(repr=False)
+    table: str
+    _open: list[tuple[Any, Upserts]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dsn, str):
+            raise InvalidArgument(
+                f"dsn is {type(self.dsn).__name__}, not text",
+                hint='Use text such as "host=db dbname=counts"',
+            )
+        check_table(self.table)
+        parts = self.table.split(".")
+        name = parts[-1]
+        if len(parts) > 2 or not all(parts) or name.startswith("lowwater_"):
+            raise InvalidArgument(
+                f"{describe('table', self.table)} cannot be used",
+                hint='Use "name" or "schema.name", where the name does not begin with "lowwater_"',
+            )
+        if len(f"{name}_errors".encode()) > _LONGEST:
+            raise InvalidArgument(
+                f"{describe('table', self.table)} is too long a name for PostgreSQL",
+                hint=f"Use at most {_LONGEST - len('_errors')} bytes",
+            )
+
+    def open(self, description: Mapping[str, object]) -> None:
+        self.close()
+        psycopg = _psycopg()
+        with self._told(psycopg):
+            connection = psycopg.connect(self.dsn, autocommit=True)
+            try:
+                cursor = connection.cursor()
+                cursor.execute("SET synchronous_commit = on", ())
+                upserts = Upserts(cursor, self.table, _POSTGRES)
+                upserts.prepare(description)
+            except BaseException:
+                connection.close()
+                raise
+        self._open.append((connection, upserts))
+
+    def deliver(self, delivery: Delivery) -> None:
+        if not self._open:
+            raise InvalidArgument("this PostgresTable is not open", hint="Call open() first")
+        with self._told(_psycopg()):
+            self._open[0][1].apply(delivery)
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop()[0].close()
+
+    @contextmanager
+    def _told(self, psycopg: Any) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if state == "53100":
+                hint = "Free some space and start again: with durable state nothing is lost"
+            elif state.startswith(("42501", "28")):
+                hint = "Give the user the right to make and write tables there"
+            elif isinstance(error, psycopg.OperationalError):
+                hint = "See that the server can be reached and start again: nothing is lost"
+            else:
+                hint = "See to that and start again: nothing of it was written"
+            raise DataError(
+                f"the table {self.table!r} in PostgreSQL could not be written: "
+                f"{str(error).strip() or type(error).__name__}",
+                hint=hint,
+            ) from error
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise InvalidArgument(
+            "PostgresTable needs psycopg",
+            hint='Install it: pip install "lowwater[postgres]"',
+        ) from error
+    return psycopg

@@ -1,0 +1,161 @@
+"""A table of panes in an SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import final
+
+from lowwater.engine.local.delivery import Delivery
+from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
+from lowwater.io.sinks import column_kinds as _kinds
+from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.upserts import Upserts
+
+_PATIENCE_S = 10.0
+_SQLITE = Dialect(
+    mark="?",
+    begin="BEGIN IMMEDIATE",
+    guard="",
+    lock="",
+    named=double_quoted,
+    quoted=double_quoted,
+    schemas=False,
+    exists="SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE",
+    name_type="TEXT COLLATE NOCASE",
+    keys=" WITHOUT ROWID",
+    types={
+        "boolean": "INTEGER",
+        "integer": "INTEGER",
+        "unsigned": "TEXT",
+        "decimal": "TEXT",
+        "real": "REAL",
+        "text": "TEXT",
+        "binary": "BLOB",
+        "instant": "TEXT",
+        "timestamp": "TEXT",
+        "date": "TEXT",
+        "time": "TEXT",
+        "duration": "INTEGER",
+        "json": "TEXT",
+        "record": "TEXT",
+    },
+    shapes={
+        "unsigned": _kinds.as_text,
+        "decimal": _kinds.as_text,
+        "instant": _kinds.instants_as_text,
+        "timestamp": _kinds.timestamps_as_text,
+        "date": _kinds.as_iso,
+        "time": _kinds.as_iso,
+        "duration": _kinds.as_microseconds,
+    },
+    widen="",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SqliteTable:
+    """A table with the latest pane of each key and window, in an SQLite file.
+
+    Guarantee: exactly once. Each delivery is one transaction, which also notes its epoch and
+    sequence in the table ``lowwater_deliveries``; what is noted already is skipped. A transaction
+    is on disk before the delivery counts as taken.
+
+    The primary key is the panes' key with ``window_start`` and ``window_end``. An insert puts its
+    row in place of the one before; a retraction takes the row away if it is of that very pane. So
+    the table is at any time the answer over the elements shown so far, given windows that do not
+    merge, or ``accumulation="retracting"``. (Without retractions, sessions that merged leave their
+    last row behind; of a discarding pipeline it shows each window's last pane, not their sum.)
+
+    The table is made at the first delivery with panes, a column once it has a value. Instants are
+    text such as ``2015-03-01T12:00:00.000000Z``, of one width, which sorts and which SQLite's
+    date functions read; dates and times of day are ISO text, durations integer microseconds,
+    booleans 0 and 1, lists and all else JSON text. Decimals and unsigned 64-bit integers are
+    text, as SQLite has no exact type for them. NaN is null.
+
+    Late elements and dead letters are appended to ``<table>_late`` and ``<table>_errors``:
+    delivery, place, reason, and the record as JSON.
+
+    Args:
+        path: The file; made if it is not there. Several tables may share it.
+        table: The table's name.
+    """
+
+    path: str
+    table: str
+    _open: list[tuple[sqlite3.Connection, Upserts]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        path = self.path
+        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+            raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
+        object.__setattr__(self, "path", os.fspath(path))
+        if self.path in {"", ":memory:"}:
+            raise InvalidArgument(
+                f"{describe('path', path)} is a database in memory, which no restart finds again",
+                hint='Name a file, such as "counts.sqlite"',
+            )
+        check_table(self.table)
+        if self.table.lower().startswith(("sqlite_", "lowwater_")):
+            raise InvalidArgument(
+                f"{describe('table', self.table)}: names that begin so are reserved",
+                hint='Use another, such as "counts"',
+            )
+
+    def open(self, description: Mapping[str, object]) -> None:
+        self.close()
+        with self._told():
+            connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # What FULL does, and the folder is synced too when a journal goes: without that a
+                # power cut could undo a transaction that had been reported.
+                connection.execute("PRAGMA synchronous = EXTRA")
+                upserts = Upserts(connection.cursor(), self.table, _SQLITE)
+                upserts.prepare(description)
+            except BaseException:
+                connection.close()
+                raise
+        self._open.append((connection, upserts))
+
+    def deliver(self, delivery: Delivery) -> None:
+        if not self._open:
+            raise InvalidArgument("this SqliteTable is not open", hint="Call open() first")
+        with self._told():
+            self._open[0][1].apply(delivery)
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop()[0].close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> LowwaterError:
+        where = f"the table {self.table!r} in {self.path!r}"
+        code = getattr(error, "sqlite_errorname", None) or ""
+        if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return StateError(
+                f"{self.path!r} is damaged, or no SQLite database: {error}",
+                hint="Name another file; or restore it, together with the state directory",
+            )
+        hints = {
+            "SQLITE_FULL": "Free some space and start again: with durable state nothing is lost",
+            "SQLITE_BUSY": "End what holds the database locked, and start again",
+            "SQLITE_READONLY": "Give this process the right to write the file and its folder",
+            "SQLITE_CANTOPEN": "See that its folder is there and can be written",
+        }
+        found = [hint for name, hint in hints.items() if code.startswith(name)]
+        hint = found[0] if found else "See to that and start again: nothing of it was written"
+        return DataError(f"{where} could not be written: {error}", hint=hint)

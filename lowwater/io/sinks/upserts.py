@@ -1,0 +1,258 @@
+"""A database table of the latest pane of each key and window, whatever the database."""
+
+# ruff: noqa: S608  # the names in statements are quoted, and values are parameters
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import pyarrow as pa
+
+from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.records.json_rows import json_text, rows_of
+from lowwater.errors import DataError, StateError
+from lowwater.io.sinks.changes import changes
+from lowwater.io.sinks.column_kinds import Kind, kind_of, values_of
+from lowwater.io.sinks.dialect import Cursor, Dialect
+
+LEDGER = "lowwater_deliveries"
+_VERSION = 1
+# What a column becomes that holds the one kind and is given the other.
+_WIDER: Mapping[tuple[Kind, Kind], Kind] = {
+    ("integer", "real"): "real",
+    ("real", "integer"): "real",
+}
+
+
+@final
+class Upserts:
+    """One table, its row in the ledger of deliveries, and the tables beside it.
+
+    Args:
+        cursor: Of a connection on which no transaction is open but those begun here.
+        table: The table's name.
+        dialect: How to speak to the database.
+    """
+
+    def __init__(self, cursor: Cursor, table: str, dialect: Dialect) -> None:
+        self._cursor = cursor
+        self._table = table
+        self._dialect = dialect
+        self._own = dialect.named(table)
+        schema, dot, _ = table.rpartition(".") if dialect.schemas else ("", "", table)
+        self._ledger = dialect.named(f"{schema}{dot}{LEDGER}")  # lives beside the table
+
+    def prepare(self, description: Mapping[str, object]) -> None:
+        """See that the table is ours, and enter it into the ledger if it is new.
+
+        Raises:
+            StateError: Something else, or another state directory, has written the table.
+        """
+        state_id = description.get("state_id")
+        self._within(lambda: self._enter(None if state_id is None else str(state_id)))
+
+    def apply(self, delivery: Delivery) -> None:
+        """Apply a delivery and note it, in one transaction; do nothing if it is noted already.
+
+        Raises:
+            DataError: A column is of another type than before.
+            StateError: The ledger has been tampered with.
+        """
+        self._within(lambda: self._apply(delivery))
+
+    def _within(self, work: Callable[[], None]) -> None:
+        self._run(self._dialect.begin)
+        try:
+            work()
+            self._run("COMMIT")
+        except BaseException:
+            try:
+                self._run("ROLLBACK")
+            except Exception:  # noqa: S110  # what led here is what to tell
+                pass
+            raise
+
+    def _enter(self, state_id: str | None) -> None:
+        of, mark = self._dialect.types, self._dialect.mark
+        if self._dialect.guard:
+            self._run(self._dialect.guard)
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {self._ledger} ("
+            f"table_name {self._dialect.name_type} PRIMARY KEY, version {of['integer']} NOT NULL, "
+            f"state_id {of['text']}, epoch {of['integer']}, sequence {of['integer']}, "
+            f"columns {of['text']} NOT NULL)"
+        )
+        self._run(
+            f"SELECT version, state_id FROM {self._ledger} WHERE table_name = {mark}",
+            (self._table,),
+        )
+        known = self._cursor.fetchone()
+        if known is not None:
+            version, other = known
+            self._compare(version, other, state_id)
+            return
+        self._refuse_strangers()
+        self._run(
+            f"INSERT INTO {self._ledger} (table_name, version, state_id, columns) "
+            f"VALUES ({mark}, {mark}, {mark}, {mark})",
+            (self._table, _VERSION, state_id, "{}"),
+        )
+
+    def _compare(self, version: int, known: str | None, state_id: str | None) -> None:
+        if version != _VERSION:
+            raise StateError(
+                f"the table {self._table!r} was written in layout {version}; {_VERSION} is known",
+                hint="Use the version of lowwater that wrote it, or a later one",
+            )
+        if state_id is None or state_id == known:
+            return
+        if known is not None:
+            raise StateError(
+                f"the table {self._table!r} holds the output of another state directory "
+                f"({known}, not {state_id}): its deliveries would be taken for those of this one",
+                hint=f"Give another table, or drop {self._table!r} and its row in {LEDGER!r}",
+            )
+        mark = self._dialect.mark
+        self._run(
+            f"UPDATE {self._ledger} SET state_id = {mark} WHERE table_name = {mark}",
+            (state_id, self._table),
+        )
+
+    def _refuse_strangers(self) -> None:
+        for table in tables_of(self._table):
+            self._run(self._dialect.exists, (table,))
+            if self._cursor.fetchone() is not None:
+                raise StateError(
+                    f"there is a table {table!r} already, which this sink did not make",
+                    hint="Give another name, or drop that table",
+                )
+
+    def _apply(self, delivery: Delivery) -> None:
+        mark = self._dialect.mark
+        self._run(
+            f"SELECT epoch, sequence, columns FROM {self._ledger} WHERE table_name = {mark}"
+            f"{self._dialect.lock}",
+            (self._table,),
+        )
+        known = self._cursor.fetchone()
+        if known is None:
+            raise StateError(
+                f"the row of {self._table!r} in {LEDGER!r} has vanished",
+                hint="Drop the table, reset the state directory and run from the start",
+            )
+        epoch, sequence, text = known
+        if epoch is not None and (delivery.epoch, delivery.sequence) <= (epoch, sequence):
+            return
+        columns: dict[str, Kind] = json.loads(text)
+        if delivery.panes.num_rows:
+            columns = self._fit(delivery, columns)
+            self._change(delivery, columns)
+        _, late, errors = tables_of(self._table)
+        for name, rows in ((late, delivery.late), (errors, delivery.errors)):
+            if rows is not None and rows.num_rows:
+                self._append(name, delivery.id, rows)
+        self._run(
+            f"UPDATE {self._ledger} SET epoch = {mark}, sequence = {mark}, columns = {mark} "
+            f"WHERE table_name = {mark}",
+            (delivery.epoch, delivery.sequence, json.dumps(columns), self._table),
+        )
+
+    def _fit(self, delivery: Delivery, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+        """Make the table, or the columns of it, that the delivery needs; return all columns.
+
+        A column appears with the first value that is not null, as that tells its type.
+        """
+        of, quoted = self._dialect.types, self._dialect.quoted
+        given = {f.name: kind_of(f) for f in delivery.panes.schema if f.name != "kind"}
+        given = {name: kind for name, kind in given.items() if kind != "nothing"}
+        if not columns:
+            key = _key(delivery)
+            lines = [f"{quoted(n)} {of[k]}{' NOT NULL' * (n in key)}" for n, k in given.items()]
+            lines.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+            self._run(f"CREATE TABLE {self._own} ({', '.join(lines)}){self._dialect.keys}")
+            return given
+        fitted = dict(columns)
+        for name, kind in given.items():
+            held = columns.get(name)
+            if held is None:
+                self._run(f"ALTER TABLE {self._own} ADD COLUMN {quoted(name)} {of[kind]}")
+                fitted[name] = kind
+            elif held != kind:
+                fitted[name] = self._widened(name, held, kind)
+        return fitted
+
+    def _widened(self, name: str, held: Kind, kind: Kind) -> Kind:
+        wider = _WIDER.get((held, kind))
+        if wider is None:
+            raise DataError(
+                f"the column {name!r} of the table {self._table!r} holds values of kind {held}, "
+                f"and now come some of kind {kind}",
+                hint="Let the aggregate always give one type, and write to a new table",
+            )
+        if wider != held and self._dialect.widen:
+            self._run(
+                self._dialect.widen.format(
+                    table=self._own,
+                    column=self._dialect.quoted(name),
+                    type=self._dialect.types[wider],
+                )
+            )
+        return wider
+
+    def _change(self, delivery: Delivery, columns: Mapping[str, Kind]) -> None:
+        panes = delivery.panes
+        # The key comes first, in any table of panes.
+        names = [name for name in panes.schema.names if name in columns]
+        values = [
+            values_of(panes.schema.field(name), panes.column(name), self._dialect.shapes)
+            for name in names
+        ]
+        key = _key(delivery)
+        change = changes(
+            zip(*values, strict=True),
+            (kind == "retract" for kind in panes.column("kind").to_pylist()),
+            key=len(key),
+            index=names.index("index"),
+        )
+        quoted, mark, own = self._dialect.quoted, self._dialect.mark, self._own
+        same = " AND ".join(f"{quoted(name)} = {mark}" for name in key)
+        into = ", ".join(map(quoted, names))
+        rest = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in names if n not in key)
+        take = f"DELETE FROM {own} WHERE {same} AND {quoted('index')} = {mark}"
+        drop = f"DELETE FROM {own} WHERE {same}"
+        put = (
+            f"INSERT INTO {own} ({into}) VALUES ({', '.join([mark] * len(names))}) "
+            f"ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {rest}"
+        )
+        for statement, rows in ((take, change.taken), (drop, change.gone), (put, change.rows)):
+            if rows:
+                self._cursor.executemany(statement, rows)
+
+    def _append(self, table: str, delivery: str, rows: pa.Table) -> None:
+        of, mark, own = self._dialect.types, self._dialect.mark, self._dialect.named(table)
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {own} (delivery {of['text']} NOT NULL, "
+            f"place {of['integer']} NOT NULL, reason {of['text']}, record {of['record']}, "
+            "PRIMARY KEY (delivery, place))"
+        )
+        self._cursor.executemany(
+            f"INSERT INTO {own} (delivery, place, reason, record) "
+            f"VALUES ({mark}, {mark}, {mark}, {mark})",
+            [
+                (delivery, place, row.get("reason"), json_text(row))
+                for place, row in enumerate(rows_of(rows))
+            ],
+        )
+
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        self._cursor.execute(statement, parameters)
+
+
+def tables_of(table: str) -> tuple[str, str, str]:
+    """Return the tables of a sink: that of panes, of late elements, and of dead letters."""
+    return table, f"{table}_late", f"{table}_errors"
+
+
+def _key(delivery: Delivery) -> tuple[str, ...]:
+    return (*delivery.keys, "window_start", "window_end")

@@ -1,0 +1,160 @@
+"""What is checked when a pipeline is built, and how its errors look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.graph import Flow, Stage
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.stateless import (
+    AddComputed,
+    AddWhole,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    Step,
+    WithColumns,
+)
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import format_duration
+from lowwater.triggers import outlook
+
+STEPS: dict[type, str] = {
+    Filter: "filter",
+    WithColumns: "with_columns",
+    Select: "select",
+    Map: "map",
+    FlatMap: "flat_map",
+    MapBatches: "map_batches",
+}
+
+
+class OutOfOrder(InvalidArgument, AttributeError):
+    """A step was asked for where it cannot come."""
+
+
+def no_step(what: str, name: str, hints: Mapping[str, str]) -> OutOfOrder:
+    """Return the error for a method that is not there, with what may have been meant."""
+    return OutOfOrder(f"{what} has no {name!r}", hint=hints.get(name))
+
+
+def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
+    """Return the schema after a step, as far as it can be known; this also checks the step."""
+    if schema is None:
+        return None
+    if isinstance(step, AddComputed):
+        return schema.append(pa.field(step.name, pa.null()))
+    if isinstance(step, Filter) and not step.vectorised:
+        return schema
+    if not step.vectorised:
+        return None
+    made = step.apply(no_records(schema)).columns
+    return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+
+
+def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of the columns after a step, as far as they can be known without types."""
+    if names is None:
+        return None
+    match step:
+        case Filter():
+            return names
+        case AddComputed(name=name) | AddWhole(name=name):
+            return (*names, name)
+        case WithColumns(expressions=expressions) if not expressions.unnamed:
+            return tuple(dict.fromkeys((*names, *expressions.named)))
+        case _:
+            return None
+
+
+def no_records(schema: pa.Schema) -> Records:
+    """Return records with these columns, and none in them."""
+    arrays = [pa.array([], type=field.type) for field in schema]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))
+
+
+def checked_aggregate(name: str, spec: object) -> AggregateSpec:
+    """Return an aggregate that a user has given, or raise."""
+    if all(hasattr(spec, part) for part in ("bind", "needs", "column", "name")):
+        return spec  # type: ignore[return-value]  # it has all that the Protocol asks for
+    if callable(spec):
+        hint = f"Call it: lw.{getattr(spec, '__name__', 'sum')}(...)"
+    else:
+        hint = 'Use, say, lw.sum("delay") or lw.count()'
+    raise InvalidArgument(f"{describe(name, spec)} is not an aggregate", hint=hint)
+
+
+def checked_function(step: str, function: Any) -> Any:
+    """Return a function that a user has given to a step, or raise."""
+    if not callable(function):
+        raise InvalidArgument(
+            f"{describe('function', function)} is not a function",
+            where=step,
+            hint="Give a Python function",
+        )
+    return function
+
+
+def inherited_lateness(flows: tuple[Flow, ...]) -> int:
+    """Return how long late panes may still come from the stages before, in microseconds (S-C7)."""
+    stages = [flow.origin for flow in flows if isinstance(flow.origin, Stage)]
+    return max((stage.lateness_us for stage in stages), default=0)
+
+
+def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
+    """Raise if a stage would drop late panes that the stage before still shows (S-C7)."""
+    least = inherited_lateness(flows)
+    if given_us < least:
+        raise InvalidArgument(
+            f"allowed_lateness={format_duration(given_us)!r} is shorter than that of the stage "
+            f"before, {format_duration(least)!r}: its late panes would be dropped here",
+            where="window(allowed_lateness=)",
+            hint="Leave it out: it is then that of the stage before",
+        )
+
+
+def check_adds_up(flows: tuple[Flow, ...]) -> None:
+    """Raise if a stage before shows elements again without taking them back (S-C8)."""
+    for flow in flows:
+        if isinstance(flow.origin, Stage) and (windowing := flow.origin.windowing) is not None:
+            _check_counted_once(windowing)
+
+
+def check_taken_back_in_time(flows: tuple[Flow, ...]) -> None:
+    """Raise if panes may be taken back when a window of the next stage is gone (S-C7)."""
+    for flow in flows:
+        windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
+        if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
+            continue
+        if _shows_again(windowing):
+            raise InvalidArgument(
+                f"the stage before takes panes back, and its timestamps={windowing.timestamps!r}: "
+                "a pane stops holding the watermark once it is shown, and would be taken back "
+                "when the window it fell into here is gone",
+                where="window",
+                hint='Use timestamps="end" there, or accumulation="discarding"',
+            )
+
+
+def _shows_again(windowing: Windowing) -> bool:
+    """Whether a window may be shown more than once."""
+    return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
+
+
+def _check_counted_once(windowing: Windowing) -> None:
+    if windowing.mode != "accumulating" or not _shows_again(windowing):
+        return
+    raise InvalidArgument(
+        "the stage before shows accumulating panes, and may show a window more than once: each "
+        "pane holds what the pane before it held, so what is grouped here would count it again",
+        where="aggregate",
+        hint='Use accumulation="retracting" there (each pane takes the one before it back) or '
+        '"discarding" (each pane holds what is new)',
+    )

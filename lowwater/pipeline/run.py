@@ -1,0 +1,279 @@
+"""A run that users hold: its options, and its outcomes as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
+
+import pyarrow as pa
+
+from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
+from lowwater.engine.graph.graph import Graph, Read, Stage
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.trace import Trace
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.progress import Progress, observer_for
+from lowwater.engine.local.recorder import Recorder
+from lowwater.engine.local.runner import LocalRun
+from lowwater.engine.records.admission import OnError
+from lowwater.engine.records.pane_table import panes_to_arrow
+from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
+from lowwater.engine.records.steps import PaneBatch
+from lowwater.errors import InvalidArgument, describe
+from lowwater.pipeline.traced import Traced
+from lowwater.time import DurationLike, duration
+
+if TYPE_CHECKING:
+    from lowwater.viz import GraphDiagram
+
+OnLate: TypeAlias = Callable[[LateRecord], object]
+OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
+
+
+class RunOptions(TypedDict, total=False):
+    """How to run a pipeline; every end takes these.
+
+    Args:
+        bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
+        clock: Where processing time comes from; that of the sources, which must be one, or the
+            machine's.
+        on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
+        progress: A function called with the metrics after each bundle; ``True`` for a line in any
+            case, ``False`` for none. Left out: a line if standard error is a terminal.
+        on_late: Called with each element dropped from one of its windows.
+        on_dead_letter: Called with each record that could not be used.
+        max_skew: How far ahead of the source that is furthest behind others may be read, in event
+            time: those wait. Any distance unless given.
+        trace: Whether to record what becomes of each element, for ``explain``, ``why`` and
+            diagrams: for looking into small runs, as it holds a Python value for each.
+    """
+
+    bundle_size: int
+    clock: ClockLike | None
+    on_error: OnError
+    progress: Progress | None
+    on_late: OnLate | None
+    on_dead_letter: OnDeadLetter | None
+    max_skew: DurationLike | None
+    trace: bool
+
+
+@final
+class Outcomes:
+    """What a run gives, after the user's callbacks have seen it."""
+
+    def __init__(
+        self,
+        ends: Sequence[Stage],
+        options: RunOptions,
+        *,
+        durable: bool = False,
+        memory: int | None = None,
+    ) -> None:
+        known = RunOptions.__annotations__
+        for name in options:
+            if name not in known:
+                raise InvalidArgument(
+                    f"there is no option {name!r}", hint="Known: " + ", ".join(known)
+                )
+        size = options.get("bundle_size", 50_000)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InvalidArgument(
+                f"{describe('bundle_size', size)} must be an int of at least 1",
+                hint="Use, say, 50_000; or 1 to judge triggers after every element",
+            )
+        self._observer = observer_for(options.get("progress"))
+        self._on_late = _callback("on_late", options.get("on_late"))
+        self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
+        self.bundle_size = size
+        self.graph = Graph.of(ends)
+        given = options.get("clock")
+        self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
+        _check_arrivals(self.clock, self.graph)
+        self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
+        self.local = self._run = LocalRun(
+            self.graph,
+            ends,
+            bundle_size=size,
+            clock=self.clock,
+            on_error=options.get("on_error", "dead_letter"),
+            observer=self._observer,
+            durable=durable,
+            memory=memory,
+            max_skew_us=_max_skew(options.get("max_skew")),
+            recorder=self._recorder,
+        )
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._run.metrics
+
+    def trace(self) -> Trace:
+        """Return what was recorded so far.
+
+        Raises:
+            InvalidArgument: Nothing was to be recorded.
+        """
+        if self._recorder is None:
+            raise InvalidArgument(
+                "the run was not traced", hint="Run it with trace=True, as in collect(trace=True)"
+            )
+        return self._recorder.trace()
+
+    def __iter__(self) -> Generator[Outcome, None, None]:
+        try:
+            with closing(iter(self._run)) as outcomes:
+                for outcome in outcomes:
+                    if self._on_dead_letter is not None:
+                        for error in outcome.errors:
+                            self._on_dead_letter(error)
+                    if self._on_late is not None and outcome.late is not None:
+                        for late in outcome.late.to_records():
+                            self._on_late(late)
+                    yield outcome
+            if self._recorder is not None:
+                self.metrics.trace = self._recorder.trace()
+        finally:
+            if self._observer is not None:
+                self._observer.close()
+
+
+class UnderWay(Traced):
+    """A run that is being iterated over: what can be asked of it meanwhile.
+
+    Args:
+        outcomes: The run.
+    """
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._outcomes.metrics
+
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+
+
+@final
+class Panes(UnderWay, Iterator[Pane]):
+    """The panes of a run, as they come, and its metrics."""
+
+    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
+        super().__init__(outcomes)
+        self._keys = keys
+        self._panes = _panes(outcomes)
+
+    def __repr__(self) -> str:
+        return f"<panes of a run, {self.metrics.events} events so far>"
+
+    def __next__(self) -> Pane:
+        return next(self._panes)
+
+
+@final
+class PaneBatches(UnderWay, Iterator[PaneBatch]):
+    """The panes of a run as columns, as they come, and its metrics."""
+
+    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
+        super().__init__(outcomes)
+        self._keys = keys
+        self._batches = _batches(outcomes)
+
+    def __repr__(self) -> str:
+        return f"<batches of panes of a run, {self.metrics.events} events so far>"
+
+    def __next__(self) -> PaneBatch:
+        return next(self._batches)
+
+    def to_arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the remaining batches as Arrow batches instead."""
+        return (panes_to_arrow(batch, self._keys) for batch in self)
+
+
+# Not methods: what holds nothing of the run's holder ends with it, and then sources are closed.
+def _panes(outcomes: Outcomes) -> Iterator[Pane]:
+    for batch in _batches(outcomes):
+        yield from batch
+
+
+def _batches(outcomes: Outcomes) -> Iterator[PaneBatch]:
+    with closing(iter(outcomes)) as found:
+        for outcome in found:
+            if outcome.panes is not None:
+                yield outcome.panes
+
+
+def _callback(name: str, function: Any) -> Any:
+    if function is not None and not callable(function):
+        raise InvalidArgument(
+            f"{describe(name, function)} is not a function", hint="Give a function of one record"
+        )
+    return function
+
+
+def _traced(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(
+            f"{describe('trace', value)} is neither True nor False", hint="Write trace=True"
+        )
+    return value
+
+
+def _max_skew(value: DurationLike | None) -> int | None:
+    if value is None:
+        return None
+    found = duration(value, name="max_skew")
+    if found < 0:
+        raise InvalidArgument(
+            f"{describe('max_skew', value)} must not be negative", hint='Use, say, "10m"'
+        )
+    return found
+
+
+def _clock_of(reads: Iterable[Read]) -> ClockLike:
+    """Return the clock that the sources name: a run has one alone."""
+    named = [read.clock for read in reads if read.clock is not None]
+    for clock in named:
+        if clock != named[0]:
+            raise InvalidArgument(
+                f"the sources have different clocks: {named[0]!r} and {clock!r}",
+                where="run",
+                hint="Say which holds for the run: run(clock=...)",
+            )
+    return _clock(named[0]) if named else WallClock()
+
+
+def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
+    """Raise if a source is known not to say when its records arrived."""
+    if not isinstance(clock, ArrivalClock):
+        return
+    for read in graph.reads:
+        schema = read.source.schema
+        if schema is not None and clock.column not in schema.names:
+            raise InvalidArgument(
+                f"the run goes by {clock!r}, but {graph.name_of(read)} has no column "
+                f"{clock.column!r}",
+                where="run",
+                hint="Add the column to the source, or give the run another clock: run(clock=...)",
+            )
+
+
+def _clock(clock: object) -> ClockLike:
+    if not isinstance(clock, (ArrivalClock, Clock)):
+        raise InvalidArgument(
+            f"{describe('clock', clock)} is not a clock",
+            hint='Use WallClock(), ArrivalClock("landed"), or an object with now()',
+        )
+    return clock

@@ -1,0 +1,288 @@
+"""One call of the engine's operator over all that came for a key group in a micro-batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.graph.plan import Plan
+from lowwater.engine.records.steps import (
+    REASONS,
+    TIMINGS,
+    ClockAdvance,
+    EndOfInput,
+    StepInput,
+    StepOutput,
+    WatermarkAdvance,
+)
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.spark.cell import Cell
+from lowwater.spark.rows import Rows
+from lowwater.spark.shuffle import PARCEL, Elements, from_bytes, to_bytes, unpacked
+from lowwater.spark.signals import CarriedTime
+from lowwater.spark.state_backends import LIVE, LiveOperators, StateKeeper
+from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.watermark import Seen
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+Timers: TypeAlias = Literal["batches", "clock"]
+
+_MS = 1000
+_LONG_MS = 10 * 365 * 86_400_000
+_PARCEL_COLUMNS = PARCEL.names[1:]
+
+PARTS = (
+    "events", "early", "on_time", "late_panes", "retractions", "expired", "closed", "unwindowed",
+    "dead_letters", "open_windows", "watermark", "clock", "state_bytes",
+)  # fmt: skip
+"""What is counted of each call, int64 each; instants in microseconds."""
+GIVEN_DDL = "rows binary, " + ", ".join(f"{name} long" for name in PARTS)
+GIVEN = pa.schema([("rows", pa.binary()), *((name, pa.int64()) for name in PARTS)])
+"""What a call gives: an Arrow stream of rows, and counts."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parcels:
+    """All that came for a key group in one micro-batch.
+
+    Args:
+        events: How many records were read, whatever became of them.
+        latest: The latest event time of all partitions, int microseconds; ``None`` for none.
+        clock: The clock that the records carried, if they did.
+        watermark: The watermark that they carried, if they did.
+        elements: Arrow streams, in the order of partitions.
+        letters: Arrow streams of dead letters.
+    """
+
+    events: int = 0
+    latest: int | None = None
+    clock: int | None = None
+    watermark: int | None = None
+    elements: Sequence[bytes] = ()
+    letters: Sequence[bytes] = ()
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> Parcels:
+        """Return what the parcels of an Arrow table hold."""
+        columns = [table.column(name).to_pylist() for name in _PARCEL_COLUMNS]
+        return cls.of(_with_ints(zip(*columns, strict=True)))
+
+    @classmethod
+    def of(cls, parcels: Iterable[tuple[Any, ...]]) -> Parcels:
+        """Return what some parcels hold, whatever order they came in.
+
+        Args:
+            parcels: (partition, sequence, events, latest, clock, watermark, elements, letters).
+        """
+        rows = sorted(parcels, key=lambda row: (row[0], row[1]))
+        return cls(
+            events=sum(row[2] for row in rows),
+            latest=max((row[3] for row in rows if row[3] is not None), default=None),
+            clock=max((row[4] for row in rows if row[4] is not None), default=None),
+            watermark=max((row[5] for row in rows if row[5] is not None), default=None),
+            elements=[row[6] for row in rows if isinstance(row[6], bytes)],
+            letters=[row[7] for row in rows if isinstance(row[7], bytes)],
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """The function of ``applyInPandasWithState``: a value that is shipped to the workers.
+
+    In each micro-batch, in this order: the clock moves to the micro-batch's time, all elements
+    arrive as one bundle, the watermark moves to where they put it (S-O8).
+
+    Args:
+        stage: What the stage is called among others of the same process.
+        plan: The stage.
+        schema: What rows are given.
+        key_groups: How many there are.
+        keeper: Where state is kept.
+        timers: Whether the clock alone may wake a group.
+        ends: Whether a micro-batch without records is the end of the input.
+        carries_clock: Whether records carry the clock: it stands still without them.
+    """
+
+    stage: str
+    plan: Plan
+    schema: pa.Schema
+    key_groups: int
+    keeper: StateKeeper
+    timers: Timers
+    ends: bool
+    carries_clock: bool = False
+
+    def __call__(
+        self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Take one micro-batch's parcels for a key group, and yield what comes of them."""
+        timed_out = state.hasTimedOut
+        parcels = Parcels() if timed_out else Parcels.of(_parcels(frames))
+        held = None
+        if state.exists:
+            held = Cell.from_row(state.get, key_groups=self.key_groups, keeper=self.keeper.name)
+        now = int(state.getCurrentProcessingTimeMs()) * _MS
+        given, cell, deadline = self.step(
+            int(key[0]), held, parcels, now, ended=self.ends and timed_out
+        )
+        state.update(cell.to_row())
+        if self.ends:
+            state.setTimeoutTimestamp(max(1, state.getCurrentWatermarkMs()))
+        elif self.timers == "clock":
+            state.setTimeoutDuration(_wait_ms(deadline, now))
+        yield given.to_pandas()
+
+    def step(
+        self,
+        key_group: int,
+        held: Cell | None,
+        parcels: Parcels,
+        now: int,
+        *,
+        ended: bool = False,
+        live: LiveOperators = LIVE,
+    ) -> tuple[pa.Table, Cell, int]:
+        """Take a micro-batch's parcels; return what comes of them, the cell, the next deadline.
+
+        Args:
+            key_group: Its number.
+            held: What was stored of it.
+            parcels: What came.
+            now: The micro-batch's time, int microseconds.
+            ended: Whether the input has ended.
+            live: The operators that this process still has.
+        """
+        kept = None if held is None else live.take(self.stage, key_group, held.stamp)
+        if kept is None:
+            content = None if held is None else held.content
+            kept = self.keeper.open(self._operator, key_group, content)
+        latest = _later(None if held is None else held.latest, parcels.latest)
+        stepped = self._stepped(kept.operator, parcels, now, latest, ended=ended)
+        content = kept.save()
+        # A cell is told from all others, those of other attempts at this very batch among them.
+        stamp = uuid.uuid4().bytes
+        live.put(self.stage, key_group, stamp, kept)
+        cell = Cell(self.key_groups, self.keeper.name, stamp, latest, content)
+        given = stepped.given(kept.operator, parcels.events, kept.stored_bytes)
+        return given, cell, kept.operator.next_deadline
+
+    def once(self, parcels: Parcels, now: int) -> pa.Table:
+        """Take everything there is at once, to the end of the input: a batch's answer."""
+        operator = self._operator()
+        whole = replace(parcels, watermark=START_OF_TIME)  # it only moves at the end
+        stepped = self._stepped(operator, whole, now, None, ended=True)
+        return stepped.given(operator, parcels.events, 0)
+
+    def _operator(self) -> WindowOperator:
+        return WindowOperator(self.plan.windowing, self.plan.aggregates)
+
+    def _stepped(
+        self,
+        operator: WindowOperator,
+        parcels: Parcels,
+        now: int,
+        latest: int | None,
+        *,
+        ended: bool,
+    ) -> _Stepped:
+        rows = Rows(self.schema, self.plan.key_names)
+        stepped = _Stepped(rows)
+        for letters in parcels.letters:
+            stepped.letters += rows.add_letters(from_bytes(letters))
+        elements = unpacked(parcels.elements, len(self.plan.keys))
+        inputs: list[StepInput] = []
+        if parcels.clock is not None or not self.carries_clock:
+            inputs.append(ClockAdvance(now if parcels.clock is None else parcels.clock))
+        if elements is not None:
+            inputs.append(elements.bundle)
+        inputs.append(WatermarkAdvance(self._watermark(parcels, latest, now)))
+        if ended:
+            inputs.append(EndOfInput())
+        for one in inputs:
+            stepped.add(operator.step(one), elements)
+        return stepped
+
+    def _watermark(self, parcels: Parcels, latest: int | None, now: int) -> int:
+        if parcels.watermark is not None:
+            return parcels.watermark
+        estimator = self.plan.watermark
+        if estimator is None or latest is None or isinstance(estimator, CarriedTime):
+            return START_OF_TIME
+        guess = estimator.start()
+        guess.observe(Seen(np.array([latest], dtype=np.int64), {}, now))
+        return guess.current(now)
+
+
+@final
+class _Stepped:
+    """What the steps of one call have given so far."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._metrics = StageMetrics()
+        self.letters = 0
+
+    def add(self, output: StepOutput, elements: Elements | None) -> None:
+        """Add what one step gave."""
+        if output.late is not None and elements is not None:
+            self._metrics.count_late(output.late)
+            self._rows.add_late(output.late, elements)
+        if output.panes is not None:
+            self._metrics.count_panes(output.panes)
+            self._rows.add_panes(output.panes)
+
+    def given(self, operator: WindowOperator, events: int, state_bytes: int) -> pa.Table:
+        """Return it as a table of one row."""
+        metrics = self._metrics
+        parts = (
+            events,
+            *(metrics.panes[timing] for timing in TIMINGS),
+            metrics.retractions,
+            *(metrics.late[reason] for reason in REASONS),
+            self.letters,
+            operator.open_windows,
+            operator.watermark,
+            operator.clock,
+            state_bytes,
+        )
+        rows = to_bytes(self._rows.table())
+        return pa.table(
+            {"rows": [rows], **{n: [v] for n, v in zip(PARTS, parts, strict=True)}}, schema=GIVEN
+        )
+
+
+def _parcels(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[Any, ...]]:
+    for frame in frames:
+        columns = [frame[name].tolist() for name in _PARCEL_COLUMNS]
+        yield from _with_ints(zip(*columns, strict=True))
+
+
+def _with_ints(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    return ((*row[:3], *map(_maybe_int, row[3:6]), *row[6:]) for row in rows)
+
+
+def _maybe_int(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) else None
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    known = [at for at in (one, other) if at is not None]
+    return max(known) if known else None
+
+
+def _wait_ms(deadline: int, now: int) -> int:
+    """Return for how many milliseconds to wait for a deadline: Spark wakes strictly later."""
+    if deadline >= END_OF_TIME:
+        return _LONG_MS
+    return max(1, min(_LONG_MS, -(-(deadline - now) // _MS) - 1))

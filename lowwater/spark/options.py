@@ -1,0 +1,125 @@
+"""How a pipeline runs on Spark: what ``to_spark`` takes beside the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, final
+
+import pyarrow as pa
+
+from lowwater.engine.records.admission import OnError
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
+from lowwater.spark.key_group import Timers
+from lowwater.spark.state_backends import StateKeeper
+from lowwater.time import DurationLike
+from lowwater.windows._base import positive_duration
+
+Outputs: TypeAlias = Literal["panes", "all"]
+
+KEY_GROUPS = 8
+_MOST_GROUPS = 4_096
+_EMBEDDED = {
+    "bundle_size": "A micro-batch is one bundle: use files_per_batch=, or an option of the source, "
+    "such as maxFilesPerTrigger",
+    "clock": "Leave it out for the time of micro-batches, or give the source an ArrivalClock",
+    "commit_every": "Every micro-batch is committed: the trigger of the query says how often",
+    "max_skew": "Leave it out: there is one source",
+    "memory_limit": "All windows of a key group are in memory while it is called: use more "
+    'key_groups=, over more workers, with state="rocksdb"',
+    "on_dead_letter": 'Use outputs="all", and filter by output in foreachBatch',
+    "trace": 'Leave it out; outputs="all" and the counts in the progress of the query tell why',
+    "on_late": 'Use outputs="all", and filter by output in foreachBatch',
+    "progress": "Read observedMetrics in the progress of the query",
+}
+"""What the embedded runner takes, and what is nearest to it on Spark."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """How a pipeline runs on Spark.
+
+    Args:
+        key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
+            It stays what it was for as long as a checkpoint is used.
+        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
+        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
+            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
+        outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
+        timers: Whether processing-time timers are judged in micro-batches that run anyway
+            (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
+        drain: Whether the input ends at the first micro-batch without records: where
+            ``availableNow`` comes to the end of its source. For no other trigger.
+        max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
+            an event time may be; left out, as far as the source was told.
+        on_error: What becomes of unusable records.
+        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
+        types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
+    """
+
+    key_groups: int = KEY_GROUPS
+    state: str | StateKeeper = "inline"
+    state_location: str | Path | None = None
+    outputs: Outputs = "panes"
+    timers: Timers | None = None
+    drain: bool = False
+    max_ahead: DurationLike | None = None
+    on_error: OnError = "dead_letter"
+    files_per_batch: int | None = None
+    types: Mapping[str, str | pa.DataType] | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("key_groups", self.key_groups, "Use a few for each core of the cluster")
+        if self.key_groups > _MOST_GROUPS:
+            raise InvalidArgument(
+                f"{describe('key_groups', self.key_groups)} is more than {_MOST_GROUPS}",
+                hint="Use a few for each core of the cluster",
+            )
+        _require_choice("outputs", self.outputs, ("panes", "all"))
+        _require_choice("timers", self.timers, (None, "batches", "clock"))
+        _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
+        if self.max_ahead is not None:
+            positive_duration(self.max_ahead, "max_ahead")
+        if self.files_per_batch is not None:
+            _require_positive("files_per_batch", self.files_per_batch, "Use, say, 1")
+        if self.drain and self.timers == "clock":
+            raise InvalidArgument(
+                'drain=True and timers="clock" exclude each other: a query that the clock wakes '
+                "has no end",
+                hint="Leave one of them out",
+            )
+
+
+def options_of(given: Mapping[str, Any]) -> SparkOptions:
+    """Return options from what the user named.
+
+    Raises:
+        InvalidArgument: There is no such option, or it cannot have that value.
+        UnsupportedByRunner: It is an option of the embedded runner alone.
+    """
+    known = SparkOptions.__dataclass_fields__
+    for name in given:
+        if name in _EMBEDDED:
+            raise UnsupportedByRunner(
+                f"{name}= is for the embedded runner", where="to_spark", hint=_EMBEDDED[name]
+            )
+        if name not in known:
+            raise InvalidArgument(
+                f"there is no option {name!r}", where="to_spark", hint=nearest(name, known)
+            )
+    return SparkOptions(**given)
+
+
+def _require_positive(name: str, value: object, hint: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{describe(name, value)} must be an int of at least 1", hint=hint)
+
+
+def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        raise InvalidArgument(
+            f"{describe(name, value)} is not known",
+            hint="Use one of: " + ", ".join(repr(choice) for choice in choices),
+        )

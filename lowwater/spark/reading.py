@@ -1,0 +1,165 @@
+"""A pipeline's source as a Spark DataFrame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lowwater.engine.graph.sources import Source
+from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
+from lowwater.spark.shuffle import CORRUPT
+from lowwater.spark.source import SparkSource
+from lowwater.spark.types import spark_like, spark_schema
+
+_ROWS = 1 << 17
+_FORMATS = {"ParquetSource": "parquet", "CsvSource": "csv", "JsonLinesSource": "json"}
+_SUFFIXES = {
+    "parquet": "*.{parquet,pq}",
+    "csv": "*.{csv,csv.gz}",
+    "json": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
+}
+_NO_TEXT = "\0null"  # what an empty field of CSV is for Spark, so that a quoted one stays text
+_IN_MEMORY = frozenset({"IterableSource", "ArrowSource", "ColumnsSource"})
+
+
+def frame_of_source(
+    spark: SparkSession, source: Source, keys: tuple[str, ...], files_per_batch: int | None
+) -> DataFrame:
+    """Return the DataFrame that reads what a source reads.
+
+    Folders of files are streams, with new files read as they come; what is in memory is static.
+
+    Args:
+        spark: The session.
+        source: The source.
+        keys: The key columns.
+        files_per_batch: How many files a micro-batch has at most; ``None``: Spark's own choice.
+
+    Raises:
+        InvalidArgument: ``files_per_batch`` is given, and it reads no files.
+        UnsupportedByRunner: Spark cannot read it.
+    """
+    kind = _FORMATS.get(type(source).__name__)
+    if kind is not None:
+        return _files(spark, source, kind, files_per_batch)
+    if files_per_batch is not None:
+        raise InvalidArgument(
+            f"{source!r} reads no files that micro-batches could have some of",
+            where="to_spark(files_per_batch=)",
+            hint='Leave it out; a DataFrame is read with its own option("maxFilesPerTrigger", ...)',
+        )
+    if isinstance(source, SparkSource):
+        frame: DataFrame = source.frame
+        return frame
+    if type(source).__name__ in _IN_MEMORY:
+        return _in_memory(spark, source, keys)
+    raise UnsupportedByRunner(
+        f"{source!r} cannot be read by Spark",
+        where="to_spark",
+        hint="Read a folder of Parquet, CSV or JSON lines, or begin with from_spark",
+    )
+
+
+def _files(
+    spark: SparkSession, source: Source, kind: str, files_per_batch: int | None
+) -> DataFrame:
+    paths: Sequence[str] = source.paths  # type: ignore[attr-defined]  # all three have them
+    schema = source.schema
+    if schema is None:
+        raise UnsupportedByRunner(
+            "there is no file yet to take the schema from, and Spark must know it beforehand",
+            where="to_spark",
+            hint="Begin with from_spark(spark.readStream.schema(...))",
+        )
+    if kind == "parquet":
+        _require_readable(schema)
+    reader = spark.readStream
+    made = spark_schema(schema)
+    if kind != "parquet":
+        made = StructType([*made.fields, StructField(CORRUPT, StringType())])
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
+    if kind == "csv":
+        delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
+        reader = reader.option("header", True).option("sep", delimiter)
+        # Else columns go by their places, whatever the header of a file says.
+        reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
+        # Quotes are doubled in a quoted field, a backslash is one, and lines may end in there.
+        reader = reader.option("escape", '"').option("multiLine", True)
+    if kind == "json":
+        reader = reader.option("allowSingleQuotes", False)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    if all(Path(path).is_dir() for path in paths):  # then all below it, of these names, is meant
+        reader = reader.option("recursiveFileLookup", True).option(
+            "pathGlobFilter", _SUFFIXES[kind]
+        )
+    return reader.format(kind).schema(made).load(_as_one(paths))
+
+
+def _require_readable(schema: pa.Schema) -> None:
+    for field in schema:
+        kind = field.type
+        nanos = pa.types.is_timestamp(kind) and kind.unit == "ns"
+        if nanos or pa.types.is_uint64(kind):
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {kind}, which Spark cannot read from Parquet",
+                where="to_spark",
+                hint="Leave it out with read_parquet(columns=...), or write it as "
+                + ("microseconds" if nanos else "int64"),
+            )
+
+
+def _as_one(paths: Sequence[str]) -> str:
+    """Return paths as the one that a stream of files takes: a folder or a glob.
+
+    A single file is no folder, so it becomes a glob that only this file matches.
+    """
+    whole = [str(Path(path).absolute()) for path in paths]
+    if len(whole) == 1:
+        place = Path(whole[0])
+        if not place.is_file():
+            return whole[0]
+        return str(place.with_name(f"[{place.name[0]}]{place.name[1:]}"))
+    if any(set(path) & set("{},") for path in whole):
+        raise UnsupportedByRunner(
+            "several paths with braces or commas cannot be one stream of files",
+            where="to_spark",
+            hint="Read one folder or one glob",
+        )
+    top = os.path.commonpath([str(Path(path).parent) for path in whole])
+    return f"{top}/{{{','.join(os.path.relpath(path, top) for path in whole)}}}"
+
+
+def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> DataFrame:
+    batches = [records.to_arrow(tuple(records.columns)) for records in source.batches(_ROWS, keys)]
+    tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    if not tables:
+        if source.schema is None:
+            raise UnsupportedByRunner(
+                "of a source without elements Spark cannot know the columns",
+                where="to_spark",
+                hint="Begin with from_arrow of an empty table, or with from_spark",
+            )
+        tables = [source.schema.empty_table()]
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    plain = pa.schema([field.with_type(spark_like(field.type)) for field in whole.schema])
+    columns = [_as(whole.column(field.name), field) for field in plain]
+    whole = pa.Table.from_arrays(columns, schema=plain)
+    return spark.createDataFrame(whole, schema=spark_schema(plain))
+
+
+def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column as Spark takes it; what instants have beyond microseconds is cut off."""
+    try:
+        return column.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"the column {field.name!r} has values that are no {field.type}: {error}",
+            where="to_spark",
+            hint="Convert it before, or leave it out",
+        ) from error

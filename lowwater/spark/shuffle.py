@@ -1,0 +1,273 @@
+"""Parcels: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
+
+Records are admitted where they are read, sorted by key group, and cross the shuffle as Arrow: one
+row of bytes per partition and key group, so neither Spark nor pandas touches them one by one.
+Every partition sends a parcel to every group, if only to say how far its event times have come:
+so all groups are called in each micro-batch that reads anything, and all know the same watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.graph.plan import Plan
+from lowwater.engine.records.admission import Admitted, OnError
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.steps import Bundle
+from lowwater.errors import DataError
+from lowwater.spark.dead_letters import letters_to_arrow
+from lowwater.spark.signals import Signal, Signals
+from lowwater.spark.task_placement import numbers_of_groups
+from lowwater.time import Int64Array
+
+GROUP = HIDDEN + "group"
+"""The column of key groups, made by Spark: ``pmod(xxhash64(keys), key_groups)``."""
+NOW = HIDDEN + "now"
+"""The column of the micro-batch's own time, int64 microseconds, where it is needed."""
+CORRUPT = HIDDEN + "corrupt"
+"""The column into which Spark puts lines that it cannot read."""
+
+PARCEL = pa.schema(
+    [
+        ("key_group", pa.int32()),
+        ("partition", pa.int32()),
+        ("sequence", pa.int64()),
+        ("events", pa.int64()),
+        ("latest", pa.string()),
+        ("clock", pa.string()),
+        ("watermark", pa.string()),
+        ("elements", pa.binary()),
+        ("letters", pa.binary()),
+    ]
+)
+"""The columns of a parcel; ``elements`` and ``letters`` are Arrow streams.
+
+Instants, in microseconds, are text: pandas would make floats of integers among nulls.
+"""
+PARCEL_DDL = (
+    "key_group int, partition int, sequence long, events long, latest string, clock string, "
+    "watermark string, elements binary, letters binary"
+)
+
+_ROWS_AT_ONCE = 500_000
+_KEY, _VALUE, _RECORD = "key:", "value:", "record:"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """The elements of some parcels, and the records they came in if those were kept."""
+
+    bundle: Bundle
+    records: Records | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
+
+    Args:
+        plan: The stage; its steps are those that Spark does not run as columns.
+        key_groups: How many there are.
+        on_error: What becomes of unusable records.
+        signals: What the records say of time.
+        keep_records: Whether the records go along, for late ones to be shown whole.
+        max_ahead_us: How far ahead of the clock an event time may be, microseconds.
+        partition: Returns the number of the partition that is being read.
+        names: What the columns are called, in their order; left out, as Spark calls them.
+    """
+
+    plan: Plan
+    key_groups: int
+    on_error: OnError
+    signals: Signals
+    keep_records: bool
+    max_ahead_us: int | None
+    partition: Callable[[], int]
+    names: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels of a partition, some for each of its stretches."""
+        ingest = self.plan.ingest(self.on_error, self.max_ahead_us)
+        sequence = 0
+        for stretch in _stretches(batches):
+            named = stretch.rename_columns(self.names) if self.names else stretch
+            signal, records = self.signals.split(Records.from_arrow(named))
+            letters: list[ErrorRecord] = []
+            records = self._readable(records, letters)
+            for step in self.plan.steps:
+                if records.length:
+                    records = step.apply(records)
+            if not records.length:
+                yield self._parcels(sequence, signal, len(stretch), None, letters)
+            else:
+                admitted = ingest.admit(records, clock=self._came(records, signal))
+                letters.extend(admitted.errors)
+                elements = self._sorted(records, admitted)
+                if signal.observes and elements is not None and len(elements[0]):
+                    signal = signal.observed(elements[0].column("time"))
+                yield self._parcels(sequence, signal, len(stretch), elements, letters)
+            sequence += 1
+        if not sequence:
+            yield self._parcels(0, Signal(), 0, None, [])
+
+    def _readable(self, records: Records, letters: list[ErrorRecord]) -> Records:
+        """Set aside the lines that Spark could not read."""
+        corrupt = records.columns.get(CORRUPT)
+        if corrupt is None:
+            return records
+        broken = corrupt.to_arrow().is_valid().to_numpy(zero_copy_only=False)
+        if broken.any():
+            lines = corrupt.take(np.flatnonzero(broken)).to_list()
+            if self.on_error == "raise":
+                raise DataError(
+                    f"a line cannot be read: {lines[0]!r}",
+                    hint='Mend it, or use on_error="dead_letter" to set such lines aside',
+                )
+            letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
+            records = records.take(np.flatnonzero(~broken))
+        return records
+
+    def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
+        """Return the clock when records came, where event times are held against it."""
+        if self.max_ahead_us is None:
+            return None
+        came = self.signals.came(records, signal)
+        return int(records.columns[NOW].data[0]) if came is None else came
+
+    def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
+        """Return the admitted elements sorted by key group, and where each group begins."""
+        bundle, kept = admitted.bundle, admitted.kept
+        group = records.columns[GROUP].data
+        if kept is not None:
+            group = group[kept]
+        columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
+        for at, key in enumerate(bundle.keys):
+            columns[f"{_KEY}{at}"] = key.to_arrow()
+        for name, column in bundle.values.items():
+            columns[f"{_VALUE}{name}"] = column.to_arrow()
+        if self.keep_records:
+            whole = records if kept is None else records.take(kept)
+            for name in whole.names:
+                columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
+        table = pa.table(columns)
+        # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
+        order = np.argsort(group.astype(np.uint16), kind="stable")
+        counts = np.bincount(group, minlength=self.key_groups)
+        return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
+
+    def _parcels(
+        self,
+        sequence: int,
+        signal: Signal,
+        events: int,
+        elements: tuple[pa.Table, Int64Array] | None,
+        letters: Sequence[ErrorRecord],
+    ) -> pa.RecordBatch:
+        groups = self.key_groups
+        partition = self.partition()
+        packed: list[bytes | None] = [None] * groups
+        if elements is not None:
+            table, bounds = elements
+            for group in range(groups):
+                low, high = int(bounds[group]), int(bounds[group + 1])
+                if low < high:
+                    packed[group] = to_bytes(table.slice(low, high - low))
+        # Dead letters have no key: any one group passes them on.
+        carrier = partition % groups
+        return pa.record_batch(
+            {
+                "key_group": pa.array(numbers_of_groups(groups), pa.int32()),
+                "partition": pa.array([partition] * groups, pa.int32()),
+                "sequence": pa.array([sequence] * groups, pa.int64()),
+                "events": pa.array(
+                    [events if group == carrier else 0 for group in range(groups)], pa.int64()
+                ),
+                "latest": pa.array([_text(signal.latest)] * groups, pa.string()),
+                "clock": pa.array([_text(signal.clock)] * groups, pa.string()),
+                "watermark": pa.array([_text(signal.watermark)] * groups, pa.string()),
+                "elements": pa.array(packed, pa.binary()),
+                "letters": pa.array(
+                    [
+                        to_bytes(letters_to_arrow(letters)) if letters and g == carrier else None
+                        for g in range(groups)
+                    ],
+                    pa.binary(),
+                ),
+            },
+            schema=PARCEL,
+        )
+
+
+def unpacked(streams: Sequence[bytes], keys: int) -> Elements | None:
+    """Return the elements of some parcels, one after another; ``None`` if there are none.
+
+    Args:
+        streams: The ``elements`` of the parcels, in their order.
+        keys: How many key columns there are.
+    """
+    tables = [from_bytes(stream) for stream in streams]
+    if not tables:
+        return None
+    table = pa.concat_tables(tables).combine_chunks()
+    columns = {name: Column.from_arrow(table.column(name)) for name in table.column_names}
+    values = {
+        name.removeprefix(_VALUE): column
+        for name, column in columns.items()
+        if name.startswith(_VALUE)
+    }
+    whole = {
+        name.removeprefix(_RECORD): column
+        for name, column in columns.items()
+        if name.startswith(_RECORD)
+    }
+    bundle = Bundle(
+        columns["time"].data, tuple(columns[f"{_KEY}{at}"] for at in range(keys)), values
+    )
+    return Elements(bundle, Records(whole, len(bundle)) if whole else None)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """Return the table of an Arrow stream, without copying."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
+
+
+def _stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches joined to some hundred thousand rows; empty ones do not count."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            yield _joined(held)
+            held, rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _text(instant: int | None) -> str | None:
+    return None if instant is None else str(instant)

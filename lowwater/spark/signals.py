@@ -1,0 +1,145 @@
+"""What a partition's records say of time: how far event time has come, and perhaps the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lowwater.engine.records.admit_times import event_times
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.problems import Problems
+from lowwater.errors import InvalidArgument, nearest
+from lowwater.time import LAST_EVENT_TIME, Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What one stretch of records says of time; ``None``: nothing.
+
+    Args:
+        latest: The latest event time, int microseconds.
+        clock: Where the clock stood when they came, int microseconds.
+        watermark: The watermark behind them, int microseconds.
+        observes: Whether ``latest`` is to be taken from the admitted elements.
+    """
+
+    latest: int | None = None
+    clock: int | None = None
+    watermark: int | None = None
+    observes: bool = False
+
+    def observed(self, times: pa.ChunkedArray) -> Signal:
+        """Return the signal with the latest of some event times."""
+        return replace(self, latest=pc.max(times).as_py())
+
+
+class Signals(Protocol):
+    """Tells what records say of time; some of them may say nothing else."""
+
+    def split(self, records: Records) -> tuple[Signal, Records]:
+        """Return what some records say of time, and those of them that are elements."""
+        ...
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        """Return the clock when elements came, which event times are held against.
+
+        Args:
+            elements: Some of those that :meth:`split` gave.
+            signal: What it gave with them.
+
+        Returns:
+            Int microseconds, or int64, shape (n,), for each; ``None`` for the micro-batch's time.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EventTimes:
+    """Time as the elements' own event times tell it."""
+
+    def split(self, records: Records) -> tuple[Signal, Records]:
+        return Signal(observes=True), records
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CarriedTime:
+    """Time that a source carries in its records, where it knows better than any estimator.
+
+    The clock and the watermark of a micro-batch are the largest that any of its records carries;
+    both columns hold what event times may be. A record whose event time is null says nothing but
+    these: it is a heartbeat, not a dead letter.
+
+    Args:
+        watermark: The column of watermarks.
+        clock: The column of processing time; left out, that is the micro-batch's own.
+    """
+
+    watermark: str
+    clock: str | None = None
+
+    def start(self) -> Any:
+        """Refuse: this is no estimator that the embedded runner could ask."""
+        raise InvalidArgument(
+            "CarriedTime is for Spark alone", hint="Use, say, BoundedDisorder here"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CarriedSignals:
+    """Reads a :class:`CarriedTime` from records whose event time is in the column ``time``.
+
+    Args:
+        carried: The columns.
+        time: The column of event times.
+        timezone: What times without a time zone mean.
+    """
+
+    carried: CarriedTime
+    time: str
+    timezone: str | None = None
+
+    def split(self, records: Records) -> tuple[Signal, Records]:
+        carried = self.carried
+        clock = None if carried.clock is None else largest(records, carried.clock, self.timezone)
+        watermark = largest(records, carried.watermark, self.timezone)
+        signal = Signal(clock=clock, watermark=watermark)
+        present = _column(records, self.time).to_arrow().is_valid()
+        kept = present.to_numpy(zero_copy_only=False)
+        return signal, records if kept.all() else records.take(np.flatnonzero(kept))
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return signal.clock
+
+
+def largest(records: Records, name: str, timezone: str | None) -> int | None:
+    """Return the latest instant in a column, int microseconds; ``None`` if it has none.
+
+    Raises:
+        InvalidArgument: There is no such column.
+    """
+    column = _column(records, name)
+    problems = Problems()
+    times = event_times(column, name, timezone, problems)
+    sound = np.ones(len(times), dtype=np.bool_)
+    sound[problems.rows()] = False
+    sound |= times > LAST_EVENT_TIME  # no event time, yet the watermark goes to the end of time
+    return int(times[sound].max()) if sound.any() else None
+
+
+def _column(records: Records, name: str) -> Column:
+    column = records.columns.get(name)
+    if column is None:
+        raise InvalidArgument(f"there is no column {name!r}", hint=nearest(name, records.names))
+    return column

@@ -1,0 +1,184 @@
+"""Steps on records: as Spark's columns where both mean the same, else as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
+
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.expressions import evaluate, frame_of
+from lowwater.engine.records.stateless import Filter, Select, Step, WithColumns
+from lowwater.errors import UnsupportedByRunner
+from lowwater.spark.shuffle import CORRUPT
+from lowwater.spark.spark_expressions import condition, translated
+from lowwater.spark.types import (
+    arrow_schema,
+    fitted,
+    numbered,
+    quoted,
+    spark_like,
+    spark_schema,
+)
+
+
+def native_steps(
+    frame: DataFrame, steps: tuple[Step, ...]
+) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
+    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+
+    Returns:
+        The DataFrame; the schema after all steps; the steps that are left for the workers.
+
+    Raises:
+        UnsupportedByRunner: A step gives records of which nothing is known beforehand.
+    """
+    schema = arrow_schema(frame.schema)
+    native = True
+    left: list[Step] = []
+    for step in steps:
+        after = _after(step, schema)
+        made = _native(frame, step, schema) if native else None
+        if made is None:
+            native = False  # the steps behind it see what it gives
+            left.append(step)
+        else:
+            frame = made
+        schema = after
+    return frame, schema, tuple(left)
+
+
+def makes(steps: tuple[Step, ...], name: str, schema: pa.Schema) -> bool:
+    """Return whether steps may give a column other values than it had.
+
+    Args:
+        steps: Those that are left for the workers.
+        name: The column.
+        schema: The schema before them.
+    """
+    for step in steps:
+        if isinstance(step, (WithColumns, Select)):
+            made = evaluate("with_columns", frame_of(_no_records(schema)), step.expressions)
+            if name in made and name not in step.expressions.unnamed:
+                return True
+        schema = _after(step, schema)
+    return False
+
+
+def in_workers(frame: DataFrame, steps: tuple[Step, ...], schema: pa.Schema) -> DataFrame:
+    """Return a DataFrame after steps that the workers take, for Spark to go on with.
+
+    Args:
+        frame: The DataFrame before them.
+        steps: The steps.
+        schema: The schema after them.
+    """
+    given = pa.schema([field.with_type(spark_like(field.type)) for field in schema])
+    columns = {name: quoted(name) for name in frame.columns}
+    taken = Taken(steps, tuple(columns), given)
+    return numbered(frame, columns).mapInArrow(taken.__call__, spark_schema(given))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Takes steps on the records of a partition; lines that could not be read pass untouched.
+
+    Args:
+        steps: The steps.
+        names: What the columns are called before them.
+        schema: The schema after them.
+    """
+
+    steps: tuple[Step, ...]
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a partition as the steps leave them."""
+        for batch in batches:
+            records = Records.from_arrow(batch.rename_columns(self.names))
+            if CORRUPT in self.names:
+                lines = records.columns[CORRUPT].to_arrow()
+                broken = lines.is_valid().to_numpy(zero_copy_only=False)
+                if broken.any():
+                    yield self._of({CORRUPT: lines.filter(pa.array(broken))})
+                    records = records.take(np.flatnonzero(~broken))
+            for step in self.steps:
+                if records.length:
+                    records = step.apply(records)
+            if records.length:
+                yield self._of({n: column.to_arrow() for n, column in records.columns.items()})
+
+    def _of(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        length = len(next(iter(columns.values())))
+        arrays = [
+            fitted(columns[field.name], field)
+            if field.name in columns
+            else pa.nulls(length, field.type)
+            for field in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
+    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    types = {field.name: field.type for field in schema}
+    if isinstance(step, Filter):
+        if not step.vectorised:
+            return None
+        held = condition(step.condition, types)
+        if held is not None and CORRUPT in frame.columns:
+            held = held | F.col(CORRUPT).isNotNull()  # its columns are null, but it is no record
+        return None if held is None else frame.filter(held)
+    if not isinstance(step, (WithColumns, Select)):
+        return None
+    made = [translated(one, types) for one in step.expressions.unnamed]
+    for name, one in step.expressions.named.items():
+        found = translated(one, types)
+        made.append(None if found is None else (name, found[1]))
+    columns = [one for one in made if one is not None]
+    if len(columns) < len(made) or len(dict(columns)) < len(columns):
+        return None
+    if _differ_by_case([*frame.columns, *dict(columns)]):
+        return None  # Spark takes them for one
+    if isinstance(step, WithColumns):
+        return frame.withColumns(dict(columns))
+    given = dict(columns)
+    kept = [n for n in frame.columns if (n in step.keep or n.startswith(HIDDEN)) and n not in given]
+    return frame.select(
+        *(quoted(name) for name in kept),
+        *(column.alias(name) for name, column in columns),
+    )
+
+
+def _after(step: Step, schema: pa.Schema) -> pa.Schema:
+    if isinstance(step, Filter):
+        return schema
+    if isinstance(step, (WithColumns, Select)):
+        made = step.apply(_no_records(schema)).columns
+        return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+    name = type(step).__name__
+    called = {"Map": "map", "FlatMap": "flat_map", "MapBatches": "map_batches"}.get(name)
+    if called is None:
+        called = "group() of whole records" if name == "AddWhole" else "key_by(function)"
+        hint = "Name a column: group(column), or key_by(column) made with with_columns"
+    else:
+        hint = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    raise UnsupportedByRunner(
+        f"{called} makes columns of which Spark knows nothing beforehand", where=called, hint=hint
+    )
+
+
+def _differ_by_case(names: list[str]) -> bool:
+    return len({name.casefold() for name in names}) < len({*names})
+
+
+def _no_records(schema: pa.Schema) -> Records:
+    arrays = [pa.array([], type=field.type) for field in schema]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))

@@ -1,0 +1,179 @@
+"""Arrow types and Spark's: what columns a stage reads, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
+from lowwater.engine.window.result_types import result_type
+from lowwater.errors import DataError, UnsupportedByRunner
+
+SIDE_FIELDS = (
+    pa.field("output", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("detail", pa.string()),
+    pa.field("record", pa.string()),
+)
+"""What rows have beside the columns of panes where late records and dead letters are among them."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of what Spark hands to Python for a schema of its own.
+
+    Raises:
+        UnsupportedByRunner: Spark cannot hand over a column.
+    """
+    fields: list[pa.Field] = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+        except Exception as error:
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot "
+                "hand to Python",
+                hint="Drop or convert it on the DataFrame before from_spark",
+            ) from error
+    return pa.schema(fields)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's schema for an Arrow one; instants are cut to microseconds.
+
+    Raises:
+        UnsupportedByRunner: Spark has nothing like one of the types.
+    """
+    fields: list[StructField] = []
+    for field in schema:
+        kind = spark_like(field.type)
+        try:
+            # Times without a zone stay so: what they mean is not up to Spark's session.
+            made = from_arrow_schema(pa.schema([field.with_type(kind)]), prefer_timestamp_ntz=True)
+        except Exception as error:
+            raise UnsupportedByRunner(
+                f"the column {field.name!r} is {field.type}, which Spark has nothing like",
+                hint="Leave it out, or convert it before",
+            ) from error
+        fields += made.fields
+    return StructType(fields)
+
+
+def spark_like(kind: pa.DataType) -> pa.DataType:
+    """Return the nearest Arrow type that Spark takes from Python."""
+    if pa.types.is_dictionary(kind):
+        return spark_like(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(spark_like(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(spark_like(field.type)) for field in kind])
+    return kind
+
+
+def quoted(name: str) -> Column:
+    """Return a column by its name, whatever characters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def numbered(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Return columns of a DataFrame, called by their number.
+
+    For ``mapInArrow``, which cannot do with dots or backticks in their names.
+    """
+    return frame.select(*(column.alias(f"_{at}") for at, column in enumerate(columns.values())))
+
+
+def pane_schema(
+    keys: Mapping[str, pa.DataType], values: Mapping[str, pa.DataType], *, tagged: bool
+) -> pa.Schema:
+    """Return the schema of panes as Spark gives them.
+
+    Args:
+        keys: The key columns.
+        values: The aggregates.
+        tagged: Whether late records and dead letters are among them.
+    """
+    fields = [pa.field(name, spark_like(kind)) for name, kind in keys.items()]
+    fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
+    fields += [pa.field(name, spark_like(kind)) for name, kind in values.items()]
+    fields += [field.with_type(spark_like(field.type)) for field in PANE_FIELDS]
+    return pa.schema([*SIDE_FIELDS[:1], *fields, *SIDE_FIELDS[1:]] if tagged else fields)
+
+
+def result_types(
+    aggregates: Mapping[str, AggregateSpec],
+    columns: Mapping[str, pa.DataType],
+    given: Mapping[str, pa.DataType],
+) -> dict[str, pa.DataType]:
+    """Return the type of each aggregate's results, found by adding up one made-up record.
+
+    Args:
+        aggregates: The aggregates by name.
+        columns: The types of the columns that they read.
+        given: What the user says of those of which it cannot be known.
+
+    Raises:
+        UnsupportedByRunner: It cannot be known and was not said.
+    """
+    known: dict[str, pa.DataType] = {}
+    for name, spec in aggregates.items():
+        kind = given.get(name) or result_type(spec, columns)
+        if kind is None:
+            raise _unknown(name)
+        known[name] = kind
+    return known
+
+
+def fitted(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column as the type that Spark was told it has.
+
+    Raises:
+        DataError: It has values that are not of that type.
+    """
+    if array.type == field.type:
+        return array
+    try:
+        if pa.types.is_string(field.type) and not _is_text(array.type):
+            return array.cast(field.type)
+        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
+            where="to_spark(types=)",
+            hint=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
+        ) from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _unknown(name: str) -> UnsupportedByRunner:
+    return UnsupportedByRunner(
+        f"the type of {name!r} is not known before the aggregate has run, but Spark must know it",
+        where="to_spark",
+        hint=f'Say it: to_spark(spark, types={{"{name}": "double"}})',
+    )

@@ -1,0 +1,217 @@
+"""State in versions of a RocksDB store: each micro-batch writes what it changed, and no more.
+
+::
+
+    LOCATION/QUERY/group-00003/...      a store per key group: see lowwater.state.versions.history
+
+QUERY is the id that Spark gives a query when its checkpoint begins, and finds there again when it
+is restarted: queries may share a location, and a new checkpoint begins with no state.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.errors import InvalidArgument, StateError, UnsupportedByRunner, describe
+from lowwater.spark.state_backends import (
+    InlineKeeper,
+    KeptOperator,
+    MakeOperator,
+    StateKeeper,
+)
+from lowwater.state.store import Batch
+from lowwater.state.versions.history import Versions
+from lowwater.state.versions.manifest import RESTART, number_of
+
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+_QUERY_ID = "sql.streaming.queryId"
+_BELOW = "lowwater-state"
+_OPERATOR = 0
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RocksKeeper:
+    """Keeps state in a versioned store outside Spark's own; the cell names the version.
+
+    Whichever attempt at a task Spark takes, its cell names the version which that attempt wrote,
+    and nothing else ever changes it. What the other attempts wrote is collected later.
+
+    Args:
+        location: A folder, or a URI that Arrow or fsspec can open, which every task reaches: best
+            beside the checkpoints, on the same filesystem.
+        cache: A directory on each machine's own disk; by default one in the directory for
+            temporary files. It may be lost at any time.
+        filesystem: A ``pyarrow.fs.FileSystem``, for what a URI cannot say.
+        retain: Micro-batches that may be run again: at least Spark's ``minBatchesToRetain``.
+        collect_every: After how many micro-batches each old versions are deleted.
+
+    Raises:
+        InvalidArgument: A number is out of range.
+    """
+
+    name: ClassVar[str] = "rocksdb"
+
+    location: str
+    cache: str | None = None
+    filesystem: Any = None
+    retain: int = 100
+    collect_every: int = 16
+
+    def __post_init__(self) -> None:
+        if self.collect_every < 1:
+            raise InvalidArgument(
+                f"{describe('collect_every', self.collect_every)} must be at least 1",
+                hint="Use, say, 16",
+            )
+        if self.filesystem is None and not _HAS_SCHEME.match(str(self.location)):
+            # Tasks run in folders of their own.
+            object.__setattr__(self, "location", str(Path(self.location).absolute()))
+        self.versions("")
+
+    def versions(self, query: str) -> Versions:
+        """Return the versions of a query, by its id."""
+        root = f"{self.location}/{query}" if query else self.location
+        return Versions(root, cache=self.cache, filesystem=self.filesystem, retain=self.retain)
+
+    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
+        versions = self.versions(_query_id())
+        operator = make()
+        operator.keep_in_store(_OPERATOR, key_group)
+        version = None if content is None else _named(content)
+        if version is not None:
+            with versions.open(key_group, version) as store:
+                if not operator.restore(store):
+                    raise StateError(
+                        f"version {version} of key group {key_group} holds no state of an operator",
+                        where=str(versions.root),
+                        hint=RESTART,
+                    )
+        return _Versioned(operator, versions, key_group, version, self.collect_every)
+
+
+@final
+class _Versioned:
+    """An operator and the version that its last save became."""
+
+    def __init__(
+        self,
+        operator: WindowOperator,
+        versions: Versions,
+        key_group: int,
+        version: str | None,
+        collect_every: int,
+    ) -> None:
+        self._operator = operator
+        self._versions = versions
+        self._key_group = key_group
+        self._version = version
+        self._collect_every = collect_every
+        self._bytes = 0
+
+    @property
+    def operator(self) -> WindowOperator:
+        return self._operator
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._bytes
+
+    def save(self) -> bytes:
+        batch = Batch()
+        self._operator.save(batch)
+        with self._versions.open(self._key_group, self._version) as store:
+            version = store.commit(batch)
+            # Not in all key groups at once. What is deleted goes by the version opened, which
+            # Spark has taken, not by this one, which it may yet refuse.
+            if (number_of(version) + self._key_group) % self._collect_every == 0:
+                store.collect()
+            self._bytes = store.size_bytes
+        self._version = version
+        return version.encode()
+
+
+def keeper_of(
+    spark: SparkSession,
+    state: str | StateKeeper,
+    location: str | Path | None,
+    *,
+    streaming: bool,
+) -> StateKeeper:
+    """Return the keeper that options of ``to_spark`` ask for.
+
+    Args:
+        spark: The session, whose checkpoints lie where the location is not given.
+        state: ``"inline"``, ``"rocksdb"``, or a keeper.
+        location: Where to keep state with ``"rocksdb"``.
+        streaming: Whether there is state at all: a batch's answer keeps none.
+
+    Raises:
+        InvalidArgument: There is no such way; or no location is given, and none is to be taken.
+        UnsupportedByRunner: None is given, and over Spark Connect none can be taken.
+    """
+    if location is not None and state != "rocksdb":
+        raise InvalidArgument(
+            "state_location= is for state in a store of its own",
+            where="to_spark",
+            hint='Say state="rocksdb" too, or leave it out',
+        )
+    if not isinstance(state, str):
+        return state
+    if state not in {"inline", "rocksdb"}:
+        raise InvalidArgument(
+            f"{describe('state', state)} is not known",
+            hint='Use "inline", "rocksdb" or a StateKeeper',
+        )
+    if state == "inline" or not streaming:
+        return InlineKeeper()
+    retain = int(spark.conf.get(_RETAINED, None) or 100)
+    if location is not None:
+        return RocksKeeper(str(location), retain=retain)
+    checkpoints = spark.conf.get(CHECKPOINTS, None)
+    if not checkpoints:
+        raise InvalidArgument(
+            'state="rocksdb" needs a place to keep state: a query\'s own checkpoint location is '
+            "not known before it starts",
+            where="to_spark(state_location=)",
+            hint=f"Name a folder that all tasks reach, beside the checkpoint, or set {CHECKPOINTS}",
+        )
+    return RocksKeeper(f"{_qualified(spark, checkpoints)}/{_BELOW}", retain=retain)
+
+
+def _qualified(spark: SparkSession, place: str) -> str:
+    """Return a path as Spark understands it: without a scheme, it is on Hadoop's own default."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedByRunner(
+            f"over Spark Connect it is not known what filesystem {CHECKPOINTS} is on",
+            where="to_spark(state_location=)",
+            hint="Name a folder or URI that all tasks reach: state_location=...",
+        )
+    context: Any = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(place)
+    whole = path.getFileSystem(context._jsc.hadoopConfiguration()).makeQualified(path).toString()
+    return str(whole).rstrip("/")
+
+
+def _query_id() -> str:
+    task = TaskContext.get()
+    return (None if task is None else task.getLocalProperty(_QUERY_ID)) or ""
+
+
+def _named(content: bytes) -> str:
+    try:
+        return content.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise StateError(
+            f"the checkpoint names no version of the state, but {content[:40]!r}",
+            hint=RESTART,
+        ) from error

@@ -1,0 +1,176 @@
+"""What every database of RocksDB here shares: options, batches, scans, and what errors mean."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import rocksdict
+
+from lowwater.errors import StateError
+from lowwater.state.ownership import in_use
+from lowwater.state.store import Batch, Delete, Put
+
+RESTORE = "Restore the directory from a copy, or empty it to begin anew"
+
+_CHUNK_ROWS = 512
+_CHUNK_BYTES = 1 << 20
+_FULL = ("No space left", "File too large", "quota")
+_FULL_CODES = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How RocksDB is set up: the defaults are the best of ``python -m benchmarks.state_store``.
+
+    Args:
+        compression: ``"none"``, ``"lz4"`` or ``"zstd"``: of tables, never of the log.
+        compaction: ``"level"`` or ``"universal"``.
+        block_bytes: Size of a block of a table, before compression: what a look-up reads.
+        bloom_bits: Bits per key of the Bloom filters that save look-ups of keys that are not there.
+        memtable_bytes: Rows collected in memory before they go to a table; twice this at most.
+    """
+
+    compression: str = "lz4"
+    compaction: str = "level"
+    block_bytes: int = 4096
+    bloom_bits: int = 10
+    memtable_bytes: int = 32 << 20
+
+
+def database_options(cache: Any, tuning: Tuning) -> Any:
+    """Return the options of a database.
+
+    Args:
+        cache: A ``rocksdict.Cache``, for blocks read.
+        tuning: What may be chosen.
+    """
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_block_cache(cache)
+    tables.set_block_size(tuning.block_bytes)
+    tables.set_bloom_filter(tuning.bloom_bits, False)
+    tables.set_format_version(5)
+    # What finds blocks grows with the rows stored: it competes for the cache, which is bounded.
+    tables.set_cache_index_and_filter_blocks(True)
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(tables)
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, tuning.compression)())
+    options.set_compaction_style(getattr(rocksdict.DBCompactionStyle, tuning.compaction)())
+    options.set_write_buffer_size(tuning.memtable_bytes)
+    options.set_max_write_buffer_number(2)
+    # What was not acknowledged may be torn in any way; that nothing else is, the numbers of the
+    # commits show. The other modes accept a hole between two logs, or refuse a torn tail.
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+    options.set_paranoid_checks(True)
+    options.set_keep_log_file_num(2)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+def write_batch(batch: Batch) -> tuple[Any, int]:
+    """Return a batch as RocksDB takes it, and how many ranges it deletes."""
+    changes = rocksdict.WriteBatch(raw_mode=True)
+    ranges = 0
+    for change in batch.changes():
+        match change:
+            case Put(keys, values):
+                for key, value in zip(keys, values, strict=True):
+                    changes[key] = value
+            case Delete(keys):
+                for key in keys:
+                    del changes[key]
+            case _:
+                changes.delete_range(change.start, change.stop)
+                ranges += 1
+    return changes, ranges
+
+
+@final
+class Scan:
+    """An iterator of the database that the store can take away: it would keep the store open."""
+
+    def __init__(
+        self, database: Any, start: bytes, stop: bytes, path: Path, *, restore: str = RESTORE
+    ) -> None:
+        self._path = path
+        self._restore = restore
+        # Kept: the iterator looks at the bound in there, but does not keep it alive itself.
+        self._options = rocksdict.ReadOptions()
+        self._options.set_iterate_upper_bound(max(start, stop))
+        try:
+            self._rows = database.iter(self._options)
+            self._rows.seek(start)
+        except Exception as error:
+            raise translated(
+                error, self._path, "rows cannot be read", restore=self._restore
+            ) from error
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows to the end, or raise: the database's own iterators end at an error."""
+        while chunk := self._chunk():
+            yield from chunk
+
+    def close(self) -> None:
+        self._rows = None
+
+    def _chunk(self) -> list[tuple[bytes, bytes]]:
+        rows = self._rows
+        if rows is None:
+            raise StateError("the state store was closed during a scan", where=str(self._path))
+        is_valid, key_of, value_of, go_on = rows.valid, rows.key, rows.value, rows.next
+        chunk: list[tuple[bytes, bytes]] = []
+        size = 0
+        while size < _CHUNK_BYTES and len(chunk) < _CHUNK_ROWS and is_valid():
+            value = value_of()
+            chunk.append((key_of(), value))
+            size += len(value)
+            go_on()
+        if not chunk:
+            try:
+                rows.status()
+            except Exception as error:
+                raise translated(
+                    error, self._path, "rows cannot be read", restore=self._restore
+                ) from error
+        return chunk
+
+
+def translated(error: Exception, path: Path, what: str, *, restore: str = RESTORE) -> StateError:
+    """Return what an error of the database means to a user, and what can be done.
+
+    Args:
+        error: What the database raised.
+        path: Where it is.
+        what: What failed, in the user's words.
+        restore: The hint where files are damaged or missing.
+    """
+    text = str(error).strip()
+    if "lock hold by current process" in text:
+        return StateError("the state is already open in this process", where=str(path))
+    if "While lock file" in text:
+        return in_use(path)
+    named = re.search(r"[\w.-]+\.(?:sst|log)|MANIFEST-\d+|CURRENT", text)
+    where = str(path) if named is None else f"{path}: {named[0]}"
+    code = error.errno if isinstance(error, OSError) else None
+    if code in _FULL_CODES or any(sign in text for sign in _FULL):
+        hint = "Make room and open the state again: what was committed is there"
+        return StateError(f"{what}: the disk is full ({text})", where=where, hint=hint)
+    if code in {errno.EROFS, errno.EACCES, errno.EPERM} or "Permission denied" in text:
+        hint = "Give this process the right to write there, or use another directory"
+        return StateError(f"{what}: it cannot be written ({text})", where=where, hint=hint)
+    if code in {errno.ENOTDIR, errno.EEXIST}:
+        hint = "Use another directory"
+        return StateError(f"{what}: this is not a directory", where=where, hint=hint)
+    if "No such file" in text:
+        return StateError(f"{what}: a file is missing ({text})", where=where, hint=restore)
+    if "Corruption" in text:
+        return StateError(f"{what}: it is damaged ({text})", where=where, hint=restore)
+    return StateError(f"{what}: {text}", where=where)

@@ -1,0 +1,195 @@
+"""A database of RocksDB that holds one version of a key group, and goes on to the next."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, final
+
+import rocksdict
+
+from lowwater.errors import InternalError, StateError
+from lowwater.state.rocks_database import Tuning, database_options, translated, write_batch
+from lowwater.state.store import Batch
+from lowwater.state.versions.cache import Cache
+from lowwater.state.versions.manifest import (
+    MANIFEST,
+    RESTART,
+    Manifest,
+    Table,
+    decode,
+    encode,
+    successor,
+)
+from lowwater.state.versions.root import Root, checksum
+
+_TABLES_BEFORE_COMPACTION = 8
+_MANIFEST_BYTES = 64 << 10
+
+
+@final
+class Database:
+    """Rows in a working directory of their own, without a log: a version is what outlives it.
+
+    Args:
+        group: The key group.
+        manifest: The version to hold; None for no rows.
+        root: Where versions are.
+        cache: Where tables may be at hand.
+        options: As :func:`options` returns them.
+
+    Raises:
+        StateError: A file of the version is missing or damaged.
+    """
+
+    def __init__(
+        self, group: int, manifest: Manifest | None, root: Root, cache: Cache, options: Any
+    ) -> None:
+        self.group = group
+        self.manifest = manifest
+        self._root = root
+        self._cache = cache
+        self._place = cache.new_directory()
+        self._files = self._place / "rows"
+        self._directory = directory_of(group)
+        self._unlogged = rocksdict.WriteOptions()
+        self._unlogged.disable_wal = True
+        self._rows: Any = None
+        try:
+            self._files.mkdir()
+            if manifest is not None:
+                self._fill(manifest)
+            self._rows = rocksdict.Rdict(
+                str(self._files), options, column_families={"default": options}
+            )
+        except StateError:
+            self.close()
+            raise
+        except Exception as error:
+            self.close()
+            raise self.failed(error, "a version cannot be opened") from error
+
+    @property
+    def rows(self) -> Any:
+        """The ``rocksdict.Rdict``."""
+        return self._rows
+
+    @property
+    def where(self) -> Path:
+        """The directory of the database, for messages."""
+        return self._files
+
+    def advance(self, batch: Batch, version: str, retain: int) -> Manifest:
+        """Change the rows, and write all of them as a new version; it is durable on return.
+
+        After an error the rows are neither the old version's nor the new one's.
+        """
+        taken = self._place / "taken"
+        try:
+            self._rows.write(write_batch(batch)[0], self._unlogged)
+            self._rows.flush(True)
+            rocksdict.Checkpoint(self._rows).create_checkpoint(str(taken))
+        except Exception as error:
+            raise self.failed(error, "a version cannot be written") from error
+        try:
+            manifest = self._publish(taken, version, retain)
+        except OSError as error:
+            raise self.failed(error, "a version cannot be written") from error
+        finally:
+            shutil.rmtree(taken, ignore_errors=True)  # the working directory goes later, whole
+        self.manifest = manifest
+        return manifest
+
+    def close(self) -> None:
+        """Let go of the database and delete its directory; versions are elsewhere."""
+        rows, self._rows = self._rows, None
+        try:
+            if rows is not None:
+                # Its own close would flush, and wait for tables that are being merged. Without a
+                # reference it closes at once.
+                rows.cancel_all_background(True)
+        except Exception as error:
+            raise self.failed(error, "a version cannot be closed") from error
+        finally:
+            del rows
+            shutil.rmtree(self._place, ignore_errors=True)
+
+    def failed(self, error: Exception, what: str) -> StateError:
+        """Return what an error of the database means to a user."""
+        version = "no version" if self.manifest is None else f"version {self.manifest.version}"
+        return translated(
+            error, self._files, f"{what} (key group {self.group}, from {version})", restore=RESTART
+        )
+
+    def _fill(self, manifest: Manifest) -> None:
+        for table in manifest.tables:
+            self._cache.take(self._root, self._directory, table, self._files / table.local)
+        for name, data in manifest.small.items():
+            (self._files / name).write_bytes(data)
+
+    def _publish(self, taken: Path, version: str, retain: int) -> Manifest:
+        base = self.manifest
+        held = {table.local: table for table in base.tables} if base is not None else {}
+        tables, fresh, small = [], {}, {}
+        for path in sorted(taken.iterdir()):
+            if path.suffix == ".sst":
+                table = held.get(path.name)
+                if table is None:
+                    name = f"{version}-{path.name}"
+                    table = Table(name, path.name, path.stat().st_size, checksum(path))
+                    fresh[name] = path
+                tables.append(table)
+            elif path.name == "CURRENT" or path.name.startswith("MANIFEST-"):
+                small[path.name] = path.read_bytes()
+            elif path.suffix == ".log" and path.stat().st_size:
+                raise InternalError(f"rows were left in a log: {path.name}")
+        for name, path in fresh.items():
+            self._cache.add(self._directory, name, path)
+        manifest = successor(
+            base, group=self.group, version=version, tables=tables, small=small, retain=retain
+        )
+        self._root.put(self._directory, fresh, version + MANIFEST, encode(manifest))
+        return manifest
+
+
+def options(cache_bytes: int) -> Any:
+    """Return the options of these databases; the block cache is shared by all that get them."""
+    chosen = database_options(rocksdict.Cache(cache_bytes), Tuning())
+    # Each commit makes a table: merging them more rarely writes, and uploads, less.
+    chosen.set_level_zero_file_num_compaction_trigger(_TABLES_BEFORE_COMPACTION)
+    # It is part of each version: small.
+    chosen.set_max_manifest_file_size(_MANIFEST_BYTES)
+    return chosen
+
+
+def directory_of(group: int) -> str:
+    """Return the name of a key group's directory at the root."""
+    return f"group-{group:05d}"
+
+
+def read_manifest(root: Root, group: int, version: str) -> Manifest:
+    """Return the manifest of a version, all of whose files are there and of the right size.
+
+    Raises:
+        StateError: One is not; or the manifest is damaged, or of a newer layout.
+    """
+    directory, name = directory_of(group), version + MANIFEST
+    sizes = root.sizes(directory)
+    if name not in sizes:
+        raise StateError(
+            f"version {version} of key group {group} is missing",
+            where=root.where(directory, name),
+            hint=RESTART,
+        )
+    where = root.where(directory, name)
+    manifest = decode(root.read(directory, name), group=group, version=version, where=where)
+    for table in manifest.tables:
+        size = sizes.get(table.name)
+        if size != table.size:
+            found = "missing" if size is None else f"damaged: {size:,} bytes, not {table.size:,}"
+            raise StateError(
+                f"a table of version {version} of key group {group} is {found}",
+                where=root.where(directory, table.name),
+                hint=RESTART,
+            )
+    return manifest
