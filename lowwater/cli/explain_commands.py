@@ -68,7 +68,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
     """Return what a pipeline gives, traced: over its own sources, or over a scenario."""
-    from lowwater.cli.main import load
+    from lowwater.cli.target import load
     from lowwater.engine.graph.graph import Windowed
     from lowwater.pipeline import Pipeline, Processed
 
@@ -187,7 +187,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from lowwater.cli.main import load
+    from lowwater.cli.target import load
     from lowwater.explain import check
     from lowwater.explain.text import counted
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from lowwater.cli import diagram_command as cli_diagram
 from lowwater.cli.explain_commands import add_commands
-from lowwater.errors import InvalidArgument, LowwaterError, nearest
+from lowwater.cli.target import load
+from lowwater.errors import InvalidArgument, LowwaterError
 
 if TYPE_CHECKING:
     from lowwater.engine.graph.metrics import Metrics
-    from lowwater.pipeline import Pipeline, Processed, Writing
+    from lowwater.pipeline import Pipeline, Processed
     from lowwater.pipeline.run import RunOptions
 
 _DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
@@ -169,7 +168,7 @@ def _state(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from lowwater.io.sinks.plain import to_json
+    from lowwater.engine.records.json_rows import to_json
     from lowwater.pipeline.state_tools import export_state
 
     if options.format == "parquet" and options.output is None:
@@ -214,48 +213,6 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def load(target: str) -> Pipeline | Processed | Writing:
-    """Return the pipeline that ``module:name`` or ``file.py:name`` stands for.
-
-    Raises:
-        InvalidArgument: There is none, or the function that makes it failed.
-    """
-    from lowwater.pipeline import Pipeline, Processed, Writing
-
-    kinds = (Pipeline, Processed, Writing)
-    place, _, name = target.rpartition(":")
-    if not place or not name:
-        raise InvalidArgument(
-            f"{target!r} names no pipeline", hint="Write module:pipeline or file.py:pipeline"
-        )
-    module = _module(place)
-    if not hasattr(module, name):
-        known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
-        hint = nearest(name, known) if known else "Make a pipeline of that name in it"
-        raise InvalidArgument(f"{place!r} has no {name!r}", hint=hint)
-    found = getattr(module, name)
-    if callable(found) and not isinstance(found, kinds):
-        found = _called(target, found)
-    if not isinstance(found, kinds):
-        raise InvalidArgument(
-            f"{target!r} is a {type(found).__name__}, not a pipeline",
-            hint="Name what .aggregate(...), .group() or .process(...) returned",
-        )
-    return found
-
-
-def _called(target: str, function: Callable[[], Any]) -> Any:
-    try:
-        return function()
-    except LowwaterError:
-        raise
-    except Exception as error:
-        raise InvalidArgument(
-            f"{target!r} failed when it was called: {type(error).__name__}: {error}",
-            hint="Call it in python to see where; it is given no arguments",
-        ) from error
-
-
 def summary(metrics: Metrics) -> str:
     """Return what a run did, in a line.
 
@@ -276,7 +233,7 @@ def summary(metrics: Metrics) -> str:
 
 
 def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO) -> Metrics:
-    from lowwater.io.sinks.plain import to_json
+    from lowwater.engine.records.json_rows import to_json
     from lowwater.io.terminal import PaneTable
 
     if options.format == "jsonl":
@@ -293,7 +250,7 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
 
 def _print_emitted(process: Processed, options: argparse.Namespace, stream: TextIO) -> Metrics:
     from lowwater.engine.process.emitted import emitted_table
-    from lowwater.io.sinks.plain import to_json
+    from lowwater.engine.records.json_rows import to_json
     from lowwater.io.terminal import cell
     from lowwater.pipeline.run import Outcomes
 
@@ -311,47 +268,3 @@ def _print_emitted(process: Processed, options: argparse.Namespace, stream: Text
             )
             stream.write(text + "\n")
     return run.metrics
-
-
-def _module(place: str) -> Any:
-    if place.endswith(".py"):
-        return _from_file(Path(place))
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise _failed(place, error) from error
-        raise InvalidArgument(
-            f"there is no module {place!r}", hint="Run from its folder, or give file.py:pipeline"
-        ) from None
-    except LowwaterError:
-        raise
-    except Exception as error:
-        raise _failed(place, error) from error
-
-
-def _from_file(path: Path) -> Any:
-    if not path.is_file():
-        raise InvalidArgument(f"there is no file {str(path)!r}", hint="Check the path")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise InvalidArgument(f"{str(path)!r} cannot be loaded", hint="Give a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        spec.loader.exec_module(module)
-    except LowwaterError:
-        raise
-    except Exception as error:
-        raise _failed(str(path), error) from error
-    return module
-
-
-def _failed(place: str, error: Exception) -> InvalidArgument:
-    return InvalidArgument(
-        f"{place!r} failed while it was loaded: {type(error).__name__}: {error}",
-        hint="Run it with python to see where",
-    )

@@ -12,8 +12,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.plan import Plan, strictest_needs
+from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import (

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
+from lowwater.engine.records.json_rows import to_json
 from lowwater.io.sinks import plain as sinks
-from lowwater.io.sinks.plain import to_json
 
 MINUTE = 60_000_000
 ITEMS: list[dict[str, Any]] = [

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
+from lowwater.engine.records.admit_values import Needs as Needs
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
-
-Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
-"""What values an aggregate can take; others are dead letters with reason ``wrong_type``.
-
-``presence``: it only matters which values are null.
-"""
 
 
 @final
@@ -102,3 +98,18 @@ class AggregateSpec(Protocol):
     def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
         """Return the aggregate for a column of this Arrow type (``None``: Python objects)."""
         ...
+
+
+_STRICTEST: tuple[Needs, ...] = (
+    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
+)  # fmt: skip
+
+
+def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
+    """Return, for each column that aggregates read, the strictest of their needs."""
+    needs: dict[str, Needs] = {}
+    for spec in aggregates.values():
+        if spec.column is not None:
+            known = needs.get(spec.column, "nothing")
+            needs[spec.column] = max(known, spec.needs, key=_STRICTEST.index)
+    return needs

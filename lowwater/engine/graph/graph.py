@@ -13,14 +13,12 @@ from typing import TypeAlias, final
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stateless import Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.watermark import WatermarkEstimator
-
-MAIN = "main"
-"""The output that every stage has."""
 
 
 @final

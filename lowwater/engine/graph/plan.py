@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._base import Needs
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.admission import Ingest, OnError
@@ -16,10 +16,6 @@ from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import UnsupportedByRunner
 from lowwater.watermark import WatermarkEstimator
-
-_STRICTEST: tuple[Needs, ...] = (
-    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
-)  # fmt: skip
 
 
 @final
@@ -143,13 +139,3 @@ def _gate(
         max_ahead_us=max_ahead_us,
         sound_keys=sound_keys,
     )
-
-
-def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
-    """Return, for each column that aggregates read, the strictest of their needs."""
-    needs: dict[str, Needs] = {}
-    for spec in aggregates.values():
-        if spec.column is not None:
-            known = needs.get(spec.column, "nothing")
-            needs[spec.column] = max(known, spec.needs, key=_STRICTEST.index)
-    return needs

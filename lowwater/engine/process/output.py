@@ -8,11 +8,13 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import MAIN as MAIN
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.items import columns_of
 from lowwater.engine.records.steps import LateBatch
 from lowwater.time import Int64Array
+
+MAIN = "main"
+"""The output that every stage has."""
 
 
 @final

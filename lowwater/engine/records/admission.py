@@ -8,10 +8,9 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.records.admit_keys import check_key
 from lowwater.engine.records.admit_times import event_times, gaps, note_far_ahead
-from lowwater.engine.records.admit_values import ValueGate
+from lowwater.engine.records.admit_values import Needs, ValueGate
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord

@@ -5,18 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from typing import Any, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.aggregates._base import Needs
 from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.problems import Problems, is_nan
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.arrays import object_array
 from lowwater.time import END_OF_TIME, START_OF_TIME
+
+Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
+"""What values an aggregate can take; others are dead letters with reason ``wrong_type``.
+
+``presence``: it only matters which values are null.
+"""
+
 
 _TAKES: dict[Needs, frozenset[str]] = {
     "numbers": frozenset({"number", "bool"}),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.engine.records.tagged import JSON, encoding_of, tag, to_values
-from lowwater.io.sinks.plain import error_to_json, late_to_json, to_json
+from lowwater.time import format_instant
 
 ROWS_AT_ONCE = 16_384
 """Of how many rows Python values are made at a time: they take many times what a table takes."""
@@ -119,3 +121,58 @@ def _sound(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace").decode()
     return text
+
+
+def late_to_json(late: LateRecord) -> dict[str, Any]:
+    """Return a late element as a JSON object's fields."""
+    window = late.window
+    return {
+        "reason": late.reason,
+        "time": format_instant(late.time),
+        "key": late.key,
+        "window_start": None if window is None else format_instant(window.start),
+        "window_end": None if window is None else format_instant(window.end),
+        "watermark": format_instant(late.watermark),
+        "record": late.value,
+    }
+
+
+def error_to_json(error: ErrorRecord) -> dict[str, Any]:
+    """Return a dead letter as a JSON object's fields."""
+    return {
+        "reason": error.reason,
+        "detail": error.detail,
+        "where": error.where,
+        "record": error.record,
+    }
+
+
+def to_json(row: Any) -> str:
+    """Return a value as JSON: instants as ISO-8601, NaN as null, what else JSON lacks as text."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError):  # NaN, or keys that are no text
+        return json.dumps(_plainest(row), ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        text = value.isoformat()
+        return text.replace("+00:00", "Z")
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    return str(value)
+
+
+def _plainest(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plainest(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plainest(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

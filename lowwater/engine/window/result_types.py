@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.plan import strictest_needs
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.aggregation import Aggregation

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +10,15 @@ from typing import IO, Any, Protocol, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lowwater.engine.records.json_rows import (
+    error_to_json,
+    late_to_json,
+    rows_of,
+    to_json,
+    without_tags,
+)
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument
-from lowwater.time import format_instant
 
 _ROW_GROUP = 131_072
 
@@ -70,8 +73,6 @@ class ParquetSink:
         self._errors = _Lines(self._files, self._folder / "errors.jsonl")
 
     def panes(self, batch: pa.RecordBatch) -> None:
-        from lowwater.engine.records.json_rows import without_tags  # which needs this module
-
         table = without_tags(pa.Table.from_batches([batch]))
         both = table.schema if self._schema is None else _both(self._schema, table.schema)
         if both is None:
@@ -161,8 +162,6 @@ class JsonLinesSink:
         self._errors = _Lines(self._files, errors)
 
     def panes(self, batch: pa.RecordBatch) -> None:
-        from lowwater.engine.records.json_rows import rows_of  # which needs this module
-
         self._panes.write(rows_of(pa.Table.from_batches([batch])))
 
     def late(self, records: Iterable[LateRecord]) -> None:
@@ -239,58 +238,3 @@ class _Lines:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def late_to_json(late: LateRecord) -> dict[str, Any]:
-    """Return a late element as a JSON object's fields."""
-    window = late.window
-    return {
-        "reason": late.reason,
-        "time": format_instant(late.time),
-        "key": late.key,
-        "window_start": None if window is None else format_instant(window.start),
-        "window_end": None if window is None else format_instant(window.end),
-        "watermark": format_instant(late.watermark),
-        "record": late.value,
-    }
-
-
-def error_to_json(error: ErrorRecord) -> dict[str, Any]:
-    """Return a dead letter as a JSON object's fields."""
-    return {
-        "reason": error.reason,
-        "detail": error.detail,
-        "where": error.where,
-        "record": error.record,
-    }
-
-
-def to_json(row: Any) -> str:
-    """Return a value as JSON: instants as ISO-8601, NaN as null, what else JSON lacks as text."""
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
-    except (TypeError, ValueError):  # NaN, or keys that are no text
-        return json.dumps(_plainest(row), ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        text = value.isoformat()
-        return text.replace("+00:00", "Z")
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    if isinstance(value, (dt.date, dt.time)):
-        return value.isoformat()
-    return str(value)
-
-
-def _plainest(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plainest(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plainest(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
