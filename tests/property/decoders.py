@@ -45,8 +45,8 @@ from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from lowwater.time import Instant
 from tests.property import process_columns_model, process_model
-from tests.unit.deliveries import with_everything
-from tests.unit.durable_runs import Stopped, stopping, write_files
+from tests.unit.engine.local.durable_runs import Stopped, stopping, write_files
+from tests.unit.io.deliveries import with_everything
 
 REFUSALS = (StateError, DataError, frames.Damaged)
 _KNOWN = (

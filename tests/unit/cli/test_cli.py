@@ -1,0 +1,165 @@
+"""The command line: help, running pipelines, errors without a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lowwater.cli.main import main
+
+CODE = """
+import lowwater as lw
+
+items = [{"t": "2000-01-01T12:00:05Z", "k": "a"}, {"t": None, "k": "b"}]
+counts = (
+    lw.from_iterable(items, time="t", key="k").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+)
+written = counts.write_jsonl(OUT)
+
+
+def made():
+    return counts
+
+
+def broken():
+    return lw.FixedWindows("0s")
+
+
+def fails():
+    raise RuntimeError("no such table")
+
+
+class Number:
+    n = lw.value_cell(0)
+
+    def on_record(self, record, ctx):
+        ctx.n.set(ctx.n.get() + 1)
+        ctx.emit({"n": ctx.n.get()})
+
+
+numbered = lw.from_iterable(items, time="t").key_by("k").process(Number())
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.py"
+    path.write_text(CODE.replace("OUT", repr(str(tmp_path / "out.jsonl"))))
+    return path
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["run", "--help"], ["demo", "--help"]):
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 0
+        assert "usage: lowwater" in capsys.readouterr().out
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: lowwater" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["counts", "made"])
+def test_panes_as_a_table(file: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:{name}"]) == 0
+    out, err = capsys.readouterr()
+    headings, row = out.splitlines()
+    assert headings.split() == ["key", "window", "n", "timing", "pane", "kind", "watermark"]
+    assert row.split() == ["a", "2000-01-01", "12:00:00", "+1m", "1", "ON_TIME", "0", "insert",
+                           "+inf"]  # fmt: skip
+    assert "2 events" in err
+    assert "errors: 1 null_time" in err
+
+
+def test_panes_as_json_lines(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:counts", "--format", "jsonl", "--bundle-size", "1"]) == 0
+    (pane,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (pane["k"], pane["n"]) == ("a", 1)
+
+
+def test_a_pipeline_that_writes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:written"]) == 0
+    assert capsys.readouterr().out == ""
+    assert len((file.parent / "out.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_module_of_the_working_folder(file: Path) -> None:
+    command = [sys.executable, "-m", "lowwater", "run", "clicks:counts"]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        command,
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ON_TIME" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("clicks.py", "names no pipeline"),
+        ("{file}:count", "Did you mean 'counts'?"),
+        ("{file}:number", "is a int, not a pipeline"),
+        ("{file}:broken", "must be longer than zero"),
+        ("nowhere.py:counts", "there is no file"),
+        ("no_such_module:counts", "there is no module"),
+    ],
+)
+def test_errors_without_a_traceback(
+    file: Path, target: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", target.format(file=file)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.startswith("lowwater: ")
+    assert "Traceback" not in err
+
+
+def test_a_module_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("1 / 0")
+    assert main(["run", f"{path}:counts"]) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_bad_data_is_status_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:counts", "--on-error", "raise"]) == 1
+    assert "null_time" in capsys.readouterr().err
+
+
+def test_a_wrong_bundle_size(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "a:b", "--bundle-size", "0"])
+    assert "--bundle-size" in capsys.readouterr().err
+
+
+def test_a_process_is_run_and_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:numbered"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("k=a  n=1  timestamp=")
+    assert "2 events" in err
+    assert main(["run", f"{file}:numbered", "--format", "jsonl"]) == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (row["k"], row["n"]) == ("a", 1)
+    assert main(["check", f"{file}:numbered"]) == 0
+    assert "1 note\n" in capsys.readouterr().err
+    assert main(["explain", f"{file}:numbered"]) == 2
+    assert "is a process" in capsys.readouterr().err
+
+
+def test_a_function_that_raises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{file}:fails"]) == 2
+    assert "failed when it was called: RuntimeError: no such table" in capsys.readouterr().err

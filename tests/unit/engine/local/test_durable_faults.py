@@ -1,0 +1,645 @@
+"""Whatever happens to a durable run's files, directory or pipeline: told, or as if it had not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lowwater as lw
+from lowwater.engine.local import durable
+from lowwater.engine.local.durable import CommitPolicy
+from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError
+from lowwater.io.sinks import Callback, SqliteTable
+from lowwater.pipeline.state_tools import state_info
+from tests.unit.engine.local.durable_runs import (
+    KEYS,
+    ROWS,
+    SECOND,
+    Stopped,
+    output,
+    pipeline,
+    run,
+    stopped,
+    stopping,
+    write_file,
+    write_files,
+)
+
+ROOT = Path(durable.__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a run that was stopped in the second of three files."""
+    stopped(pipeline(write_files(tmp_path / "in")), tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """Return what an undisturbed run gives."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(pipeline(write_files(folder / "in")), folder)
+    found = output(folder)
+    assert found["part"]
+    assert found["late"]
+    return found
+
+
+def same(folder: Path, wanted: dict[str, list[Any]]) -> None:
+    """Check that a run came to the same end as an undisturbed one."""
+    found = output(folder)
+    assert found["part"] == wanted["part"]
+    assert found["late"] == wanted["late"]
+
+
+def put_right(folder: Path, wanted: dict[str, list[Any]]) -> None:
+    """Check that a run over a folder, once its files are put right, loses nothing."""
+    shutil.rmtree(folder / "in")
+    run(pipeline(write_files(folder / "in")), folder)
+    same(folder, wanted)
+
+
+def refused(folder: Path, error: type[LowwaterError], match: str, **changes: Any) -> None:
+    """Check that a run is refused with what is wrong and the hint, and does no harm."""
+    before = output(folder)
+    with pytest.raises(error, match=match) as caught:
+        run(pipeline(folder / "in", **changes), folder)
+    assert caught.value.hint
+    assert output(folder) == before
+
+
+# ------------------------------------------------------------------------------- the source's files
+
+
+def test_a_file_that_shrank_while_it_was_being_read(folder: Path, wanted: Any) -> None:
+    os.truncate(folder / "in/1.parquet", (folder / "in/1.parquet").stat().st_size - 10)
+    refused(folder, DataError, r"had \d+ bytes when it was read, and now has \d+ .*1\.parquet")
+    put_right(folder, wanted)
+
+
+def test_a_file_that_grew_while_it_was_being_read(folder: Path, wanted: Any) -> None:
+    write_file(folder / "in/1.parquet", 1, ROWS + 20)
+    refused(folder, DataError, r"had \d+ bytes when it was read, and now has \d+ .*1\.parquet")
+    put_right(folder, wanted)
+
+
+def test_a_file_that_vanished_while_it_was_being_read(folder: Path, wanted: Any) -> None:
+    (folder / "in/1.parquet").unlink()
+    refused(folder, DataError, r"vanished while it was being read .*1\.parquet.*Put it back")
+    put_right(folder, wanted)
+
+
+@pytest.mark.parametrize("rows", [ROWS // 2, ROWS + 20])
+def test_a_file_that_changed_after_it_was_read_whole(rows: int, folder: Path, wanted: Any) -> None:
+    write_file(folder / "in/0.parquet", 0, rows)
+    refused(folder, DataError, r"had \d+ bytes when it was read, and now has \d+ .*0\.parquet")
+    put_right(folder, wanted)
+
+
+def test_a_file_may_go_once_it_was_read_whole(folder: Path, wanted: Any) -> None:
+    (folder / "in/0.parquet").unlink()
+    run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+
+
+def test_the_last_file_may_go_once_the_run_is_complete(folder: Path, wanted: Any) -> None:
+    run(pipeline(folder / "in"), folder)
+    (folder / "in/2.parquet").unlink()
+    run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+
+
+def test_a_file_that_is_no_longer_what_it_was_inside(folder: Path, wanted: Any) -> None:
+    path = folder / "in/1.parquet"
+    path.write_bytes(bytes(path.stat().st_size))
+    refused(folder, DataError, r"cannot be read as Parquet")
+    put_right(folder, wanted)
+
+
+def test_a_file_that_shrinks_during_the_run(tmp_path: Path, wanted: Any) -> None:
+    path = write_files(tmp_path / "in") / "1.parquet"
+
+    def shrink() -> None:
+        os.truncate(path, path.stat().st_size // 2)
+
+    with stopping("after the write", 12, shrink), pytest.raises(DataError, match=r"1\.parquet"):
+        run(pipeline(tmp_path / "in"), tmp_path)
+    put_right(tmp_path, wanted)
+
+
+def lines(path: Path, first: int, count: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for at in range(first, first + count):
+            file.write(json.dumps({"at": at * SECOND, "key": "k", "value": at}) + "\n")
+
+
+def test_lines_added_while_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "in/lines.jsonl"
+    lines(path, 0, 50)
+    counts = (
+        lw.read_jsonl(path, time="at", clock=lw.ManualClock(0), watermark=lw.Ascending())
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(n=lw.count())
+    )
+    whole = path.read_bytes()
+    with (
+        stopping("after the write", 2, lambda: lines(path, 50, 50)),
+        pytest.raises(DataError, match=r"lines\.jsonl.*add what is new as another file"),
+    ):
+        run(counts, tmp_path)
+    assert not state_info(tmp_path / "state").complete
+    path.write_bytes(whole)
+    metrics = run(counts, tmp_path)
+    assert metrics.events == 50
+    assert sum(row["n"] for row in output(tmp_path)["part"]) == 50
+
+
+def test_files_that_come_after_the_end_are_not_passed_over(folder: Path, wanted: Any) -> None:
+    run(pipeline(folder / "in"), folder)
+    write_file(folder / "in/3.parquet", 3)
+    refused(folder, StateError, r"is complete, but there is more to read now: .*3\.parquet")
+    (folder / "in/3.parquet").unlink()
+    run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+
+
+def test_further_paths_can_be_read(folder: Path) -> None:
+    write_file(folder / "more/3.parquet", 3)
+    metrics = run(pipeline([folder / "in", folder / "more"]), folder)  # type: ignore[arg-type]
+    assert metrics.events == 4 * ROWS
+    whole = folder / "whole"
+    run(pipeline([folder / "in", folder / "more"]), whole)  # type: ignore[arg-type]
+    assert output(folder) == output(whole)
+
+
+# ------------------------------------------------------------------------------ the state directory
+
+
+def biggest(folder: Path, pattern: str) -> Path:
+    return max((folder / "state").rglob(pattern), key=lambda path: path.stat().st_size)
+
+
+def flip(path: Path, share: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * share)] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.97])
+def test_a_flipped_byte_in_a_table(share: float, folder: Path, tmp_path: Path) -> None:
+    """Told at once; or of no effect, as a run may not need the block that it is in."""
+    shutil.copytree(folder / "state", folder / "copy")
+    flip(biggest(folder, "*.sst"), share)
+    before = output(folder)
+    told = None
+    try:
+        run(pipeline(folder / "in"), folder)
+    except StateError as error:
+        told = str(error)
+    if told is not None:
+        assert "damaged" in told
+        assert "from a copy" in told
+        assert output(folder) == before
+        shutil.rmtree(folder / "state")
+        (folder / "copy").rename(folder / "state")
+        run(pipeline(folder / "in"), folder)
+    run(pipeline(folder / "in"), folder / "whole")
+    assert output(folder) == output(folder / "whole")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.unit.engine.local.durable_runs import pipeline, run, stopping
+folder = Path(sys.argv[1])
+with stopping("after the write", 12, lambda: os._exit(9)):
+    run(pipeline(folder / "in"), folder)
+"""
+
+
+def child(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """Return a folder with a run that died: its last commits are in the log alone."""
+    write_files(tmp_path / "in")
+    assert child(KILLED, tmp_path).returncode == 9
+    return tmp_path
+
+
+def test_a_run_that_died_goes_on(killed: Path, wanted: Any) -> None:
+    run(pipeline(killed / "in"), killed)
+    same(killed, wanted)
+
+
+@pytest.mark.parametrize("left", [0.0, 0.4, 0.95])
+def test_a_log_cut_short(left: float, killed: Path, wanted: Any) -> None:
+    log = biggest(killed, "*.log")
+    whole = log.read_bytes()
+    os.truncate(log, int(len(whole) * left))
+    refused(killed, StateError, "commits were lost that had been acknowledged.*from a copy")
+    log.write_bytes(whole)
+    run(pipeline(killed / "in"), killed)
+    same(killed, wanted)
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "CURRENT", "MANIFEST-*", "SEQUENCER"])
+def test_a_file_of_the_state_that_is_gone(pattern: str, folder: Path) -> None:
+    biggest(folder, pattern).unlink()
+    refused(folder, StateError, r"missing|lost|No such file")
+
+
+def test_a_state_path_that_is_a_file(tmp_path: Path) -> None:
+    write_files(tmp_path / "in")
+    (tmp_path / "state").write_text("mine")
+    refused(tmp_path, StateError, "not a directory")
+    assert (tmp_path / "state").read_text() == "mine"
+
+
+def test_a_state_path_with_other_things_in_it(tmp_path: Path) -> None:
+    write_files(tmp_path / "in")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/notes.txt").write_text("mine")
+    refused(tmp_path, StateError, "not empty, and what is in it is not state")
+    assert (tmp_path / "state/notes.txt").read_text() == "mine"
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from lowwater.errors import LowwaterError
+from tests.unit.engine.local.durable_runs import pipeline, run
+folder = Path(sys.argv[1])
+if os.getuid() == 0:  # who may write anywhere
+    os.setgid(65534), os.setuid(65534)
+try:
+    run(pipeline(folder / "in"), folder)
+except LowwaterError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "old"])
+def test_a_state_path_that_cannot_be_written(there: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(folder / "in")
+        if there:
+            stopped(pipeline(folder / "in"), folder)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        done = child(READ_ONLY, folder)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("StateError")
+    assert "cannot be written" in done.stdout
+    assert "right to write" in done.stdout
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from lowwater.errors import LowwaterError
+from tests.unit.engine.local.durable_runs import pipeline, run
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    run(pipeline(folder / "in"), folder)
+    print("complete")
+except LowwaterError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("limit", [3_000, 8_000, 40_000, 64_000])
+def test_a_disk_that_is_full(limit: int, tmp_path: Path, wanted: Any) -> None:
+    write_files(tmp_path / "in")
+    done = child(FULL, tmp_path, limit)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("StateError", "DataError"))
+    assert "full" in done.stdout or "too large" in done.stdout
+    assert "room" in done.stdout or "start again" in done.stdout
+    run(pipeline(tmp_path / "in"), tmp_path)
+    same(tmp_path, wanted)
+
+
+def test_a_second_live_run_is_refused(tmp_path: Path, wanted: Any) -> None:
+    write_files(tmp_path / "in")
+    seen: list[str] = []
+
+    def second() -> None:
+        with pytest.raises(StateError, match="already open in this process"):
+            run(pipeline(tmp_path / "in"), tmp_path)
+        done = child(
+            "import sys\nfrom pathlib import Path\n"
+            "from tests.unit.engine.local.durable_runs import pipeline, run\n"
+            "run(pipeline(Path(sys.argv[1]) / 'in'), Path(sys.argv[1]))",
+            tmp_path,
+        )
+        seen.append(done.stderr)
+
+    with stopping("after the write", 3, second):
+        run(pipeline(tmp_path / "in"), tmp_path)
+    assert len(seen) == 1
+    assert "StateError: the state is in use by another process" in seen[0]
+    same(tmp_path, wanted)
+
+
+# ------------------------------------------------------------------------------------- the pipeline
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"windows": lw.FixedWindows("10s")}, r"windows was .*'20s'.* and is .*'10s'"),
+        ({"windows": lw.Sessions("10s")}, r"windows was .*FixedWindows.* and is .*Sessions"),
+        ({"lateness": "5s"}, r"allowed_lateness was 10s and is 5s, shorter"),
+        ({"accumulation": "discarding"}, r"accumulation was 'accumulating' and is 'discarding'"),
+        ({"value": "at"}, r"aggregates was .*sum\(\).* and is .*'at'"),
+        ({"timezone": "UTC"}, r"timezone was None and is 'UTC'"),
+        ({"columns": ["key", "value"]}, r"source was .*columns=None.* and is .*columns="),
+    ],
+)
+def test_a_changed_pipeline_is_refused(
+    changes: dict[str, Any], match: str, folder: Path, wanted: Any
+) -> None:
+    refused(folder, StateError, f"belongs to another pipeline: {match}", **changes)
+    run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+
+
+def test_everything_that_differs_is_named(folder: Path) -> None:
+    with pytest.raises(StateError, match="bundle_size was 10 and is 20") as caught:
+        run(pipeline(folder / "in", lateness="1s"), folder, bundle_size=20)
+    assert "allowed_lateness was 10s and is 1s" in str(caught.value)
+    assert "reset" in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [1, 9, 11, 50_000])
+def test_another_bundle_size_is_refused(size: int, folder: Path) -> None:
+    with pytest.raises(StateError, match=f"bundle_size was 10 and is {size}"):
+        run(pipeline(folder / "in"), folder, bundle_size=size)
+
+
+@pytest.mark.parametrize(
+    "clock", [lw.ArrivalClock("at", tick="5s"), lw.ArrivalClock("at", tick="7s")], ids=str
+)
+def test_another_way_to_cut_bundles_is_refused(clock: lw.ArrivalClock, folder: Path) -> None:
+    with pytest.raises(StateError, match=r"clock was .* and is .*ArrivalClock"):
+        run(pipeline(folder / "in"), folder, clock=clock)
+
+
+def test_other_paths_are_refused(folder: Path, wanted: Any) -> None:
+    shutil.copytree(folder / "in", folder / "copy")
+    with pytest.raises(StateError, match=r"the source no longer reads '.*in'"):
+        run(pipeline(folder / "copy"), folder)
+    run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+
+
+def test_other_steps_and_keys_are_refused(folder: Path) -> None:
+    stream = lw.read_parquet(folder / "in", time="at", clock=lw.ManualClock(0))
+
+    def built(keyed: Any) -> Any:
+        return keyed.window(lw.FixedWindows("20s")).aggregate(n=lw.count())
+
+    place = folder / "other"
+    with stopping("after the write", 5), pytest.raises(Stopped):
+        run(built(stream.filter(lw.col("value") > 3).key_by("key")), place)
+    for other, match in (
+        (stream.filter(lw.col("value") > 4).key_by("key"), "reads was"),
+        (stream.key_by("key"), "reads was"),
+        (stream.filter(lw.col("value") > 3).key_by("value"), "keys was"),
+    ):
+        with pytest.raises(StateError, match=match):
+            run(built(other), place)
+    run(built(stream.filter(lw.col("value") > 3).key_by("key")), place)
+
+
+def test_another_watermark_estimator_is_taken(folder: Path) -> None:
+    metrics = run(pipeline(folder / "in", watermark=lw.BoundedDisorder("90s")), folder)
+    assert metrics.events == 3 * ROWS
+    late = sum(1 for row in output(folder)["late"] if row["record"]["value"] >= 2 * ROWS)
+    assert late == 0
+
+
+def test_other_sinks_are_taken(folder: Path, wanted: Any) -> None:
+    told: list[str] = []
+    made = pipeline(folder / "in")
+    metrics = made.write_to(
+        SqliteTable(str(folder / "panes.sqlite"), "panes"),
+        Callback(lambda delivery: told.append(delivery.id)),
+    ).run(state=folder / "state", bundle_size=10, commit_every="bundle", progress=False)
+    assert metrics.events == 3 * ROWS
+    assert told == sorted(set(told))
+    assert (folder / "panes.sqlite").exists()
+    shown = sum(metrics.panes.values())
+    assert shown == len(wanted["part"])
+
+
+# ---------------------------------------------------------------------------------- longer lateness
+
+
+def late_file(folder: Path) -> None:
+    """Write a file that is in time but for its end: records for the windows it began with."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    at = [*range(200), *([1] * 20), *range(200, 240), *([81] * 20), *([181] * 20)]
+    pq.write_table(
+        pa.table(
+            {
+                "at": [second * SECOND for second in at],
+                "key": ["k"] * len(at),
+                "value": list(range(len(at))),
+            }
+        ),
+        folder / "0.parquet",
+    )
+
+
+@pytest.mark.parametrize("commits", [12, 14, 16])
+def test_a_longer_lateness_is_applied_to_windows_that_are_stored(
+    commits: int, tmp_path: Path
+) -> None:
+    """Rows under their former expiry must not go when the watermark passes that."""
+    (tmp_path / "in").mkdir()
+    late_file(tmp_path / "in")
+    stopped(pipeline(tmp_path / "in", lateness="60s"), tmp_path, commits)
+    known = {row["window_start"] for row in output(tmp_path)["part"] if row["timing"] == "ON_TIME"}
+    longer = pipeline(tmp_path / "in", lateness="300s")
+    with stopping("before forgetting", 8), pytest.raises(Stopped):  # the rest, but in two runs
+        run(longer, tmp_path)
+    run(longer, tmp_path)
+    rows = [row for row in output(tmp_path)["part"] if row["timing"] == "LATE"]
+    assert known
+    start = "1970-01-01T00:01:20Z"  # it expired when there were elements of 165 s, and now does not
+    last = max((row for row in rows if row["window_start"] == start), key=lambda row: row["index"])
+    assert last["n"] == 40
+    assert last["index"] > 0
+
+
+def test_what_had_expired_stays_expired_under_a_longer_lateness(tmp_path: Path) -> None:
+    """Else a window would begin again without what it had, and replace what was shown of it."""
+    (tmp_path / "in").mkdir()
+    late_file(tmp_path / "in")
+    stopped(pipeline(tmp_path / "in", lateness="10s"), tmp_path, 20)
+    metrics = run(pipeline(tmp_path / "in", lateness="1000s"), tmp_path)
+    assert metrics.late["expired"] == 40  # the first window, and that of 80 s
+    starts = [row["window_start"] for row in output(tmp_path)["part"] if row["timing"] == "LATE"]
+    assert all("00:03" in start for start in starts)
+    assert starts
+
+
+# ------------------------------------------------------------------------------------ how it is run
+
+
+@pytest.mark.parametrize(
+    ("every", "least", "most"),
+    [("bundle", 31, 36), (1, 31, 36), (50, 6, 12), (1_000, 2, 4), ("1h", 2, 4), ("0s", 31, 80)],
+)
+def test_commit_every(every: Any, least: int, most: int, tmp_path: Path, wanted: Any) -> None:
+    run(pipeline(write_files(tmp_path / "in")), tmp_path, commit_every=every)
+    same(tmp_path, wanted)
+    assert least <= state_info(tmp_path / "state").epoch <= most
+
+
+@pytest.mark.parametrize("every", [0, -1, True, 1.5, "soon", "-1s", None])
+def test_commit_every_that_makes_no_sense(every: Any) -> None:
+    with pytest.raises(InvalidArgument, match="commit_every"):
+        CommitPolicy.of(every)
+
+
+@pytest.mark.parametrize("first", ["bundle", 50, "1h"])
+@pytest.mark.parametrize("then", ["bundle", 30])
+def test_commit_every_may_change(first: Any, then: Any, tmp_path: Path, wanted: Any) -> None:
+    write_files(tmp_path / "in")
+    with stopping("after the write", 3 if first != "1h" else 1), pytest.raises(Stopped):
+        run(pipeline(tmp_path / "in"), tmp_path, commit_every=first)
+    run(pipeline(tmp_path / "in"), tmp_path, commit_every=then)
+    same(tmp_path, wanted)
+
+
+@pytest.mark.parametrize("kind", ["from_iterable", "from_arrow", "from_pandas"])
+def test_what_cannot_be_read_again_is_refused(kind: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"at": [1, 2], "key": ["a", "b"]})
+    makers: dict[str, Callable[[], Any]] = {
+        "from_iterable": lambda: lw.from_iterable(table.to_pylist(), time="at"),
+        "from_arrow": lambda: lw.from_arrow(table, time="at"),
+        "from_pandas": lambda: lw.from_pandas(table.to_pandas(), time="at"),
+    }
+    made = makers[kind]().key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    with pytest.raises(InvalidArgument, match=r"cannot be read again.*files.*read_parquet"):
+        run(made, tmp_path)
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_complete_run_can_be_run_again_without_effect(folder: Path, wanted: Any) -> None:
+    first = run(pipeline(folder / "in"), folder)
+    same(folder, wanted)
+    files = {p: p.stat().st_mtime_ns for p in (folder / "out").glob("*.jsonl")}
+    for _ in range(2):
+        again = run(pipeline(folder / "in"), folder)
+        assert (again.events, again.panes, again.late) == (first.events, first.panes, first.late)
+    assert {p: p.stat().st_mtime_ns for p in (folder / "out").glob("*.jsonl")} == files
+
+
+def test_callbacks_after_a_restart(tmp_path: Path, wanted: Any) -> None:
+    """They see each record at least once: those after the last commit come again."""
+    write_files(tmp_path / "in")
+    seen: list[int] = []
+    options: dict[str, Any] = {"on_late": lambda late: seen.append(late.value["value"])}
+    with stopping("before the write", 14), pytest.raises(Stopped):
+        run(pipeline(tmp_path / "in"), tmp_path, **options)
+    before = list(seen)
+    run(pipeline(tmp_path / "in"), tmp_path, **options)
+    expected = [row["record"]["value"] for row in wanted["late"]]
+    assert set(seen) == set(expected)
+    assert before
+    assert len(seen) - len(expected) <= 1  # what was in the bundle that was not committed
+    same(tmp_path, wanted)
+
+
+def test_dead_letters_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "in/lines.jsonl"
+    lines(path, 0, 30)
+    with path.open("a") as file:
+        file.write("no json\n")
+        file.write('{"at": null, "key": "k", "value": 1}\n')
+    lines(path, 30, 30)
+    counts = (
+        lw.read_jsonl(path, time="at", clock=lw.ManualClock(0), watermark=lw.Ascending())
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(n=lw.count())
+    )
+    told: list[str] = []
+    options: dict[str, Any] = {"on_dead_letter": lambda error: told.append(error.reason)}
+    for count in (1, 3):
+        with stopping("after the write", count), pytest.raises(Stopped):
+            run(counts, tmp_path, **options)
+    metrics = run(counts, tmp_path, **options)
+    assert set(told) == {"malformed_json", "null_time"}
+    assert dict(metrics.errors) == {"malformed_json": 1, "null_time": 1}
+    assert len(output(tmp_path)["errors"]) == 2
+    assert sum(row["n"] for row in output(tmp_path)["part"]) == 60
+
+
+def test_a_failing_sink_loses_nothing(tmp_path: Path, wanted: Any) -> None:
+    write_files(tmp_path / "in")
+    taken: list[str] = []
+
+    def take(delivery: Any) -> None:
+        if len(taken) == 3:
+            taken.append("failed")
+            raise OSError("no connection")
+        taken.append(delivery.id)
+
+    ends = pipeline(tmp_path / "in").write_to(Callback(take))
+    options: dict[str, Any] = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
+    with pytest.raises(OSError, match="no connection"):
+        ends.run(state=tmp_path / "state", **options)
+    metrics = ends.run(state=tmp_path / "state", **options)
+    ids = [each for each in taken if each != "failed"]
+    assert ids == sorted(set(ids))
+    assert sum(metrics.panes.values()) == len(wanted["part"])
+
+
+def test_ctrl_c_leaves_a_state_to_go_on_with(tmp_path: Path, wanted: Any) -> None:
+    write_files(tmp_path / "in")
+    for point in ("before the write", "after the write", "before publishing", "before forgetting"):
+        with (
+            stopping(point, 4, lambda: signal.raise_signal(signal.SIGINT)),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            run(pipeline(tmp_path / "in"), tmp_path)
+    assert state_info(tmp_path / "state").keys == KEYS
+    run(pipeline(tmp_path / "in"), tmp_path)
+    same(tmp_path, wanted)

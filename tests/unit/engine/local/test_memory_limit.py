@@ -1,0 +1,324 @@
+"""``memory_limit=``: windows leave memory for the state directory, and nothing else changes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater as lw
+from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.local.memory_budget import MemoryBudget
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, WatermarkAdvance
+from lowwater.engine.window import spilling as _cold
+from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.persistence import COLD, COLD_BY_KEY, COLD_LOOSE, FACTS, KEYS
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import StateError
+from lowwater.io.sinks import ParquetFolder
+from lowwater.pipeline.state_tools import state_info, verify_state
+from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch
+from lowwater.time import END_OF_TIME
+from tests.unit.engine.local.durable_runs import Stopped, stopping
+
+SECOND = 1_000_000
+QUIET: Any = {"progress": False}
+
+
+class CountingStore:
+    """A store that counts what is read from it."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore(MemoryContents())
+        self.commit = self._store.commit
+        self.reads = 0
+
+    def get(self, keys: Any) -> Any:
+        self.reads += len(keys)
+        return self._store.get(keys)
+
+    def scan(self, start: bytes, stop: bytes) -> Any:
+        self.reads += 1
+        return self._store.scan(start, stop)
+
+
+class Driven:
+    def __init__(self, windowing: Windowing, memory: int | None) -> None:
+        self.operator = WindowOperator(windowing, {"total": lw.sum("value")})
+        self.operator.keep_in_store(1, memory=memory)
+        self.store: Any = CountingStore()
+
+    def take(self, keys: list[int], seconds: list[int]) -> None:
+        bundle = Bundle(
+            np.array(seconds, dtype=np.int64) * SECOND,
+            (Column(np.array(keys)),),
+            {"value": Column(np.ones(len(keys), dtype=np.int64))},
+        )
+        self.operator.thaw(self.store, bundle)
+        self.operator.step(bundle)
+
+    def advance(self, second: int) -> list[lw.Pane]:
+        panes: list[lw.Pane] = []
+        to = second * SECOND
+        while (bound := self.operator.thaw_due(self.store, to)) is not None:
+            output = self.operator.step(WatermarkAdvance(to, due=bound))
+            panes += output.panes or []
+        output = self.operator.step(WatermarkAdvance(to))
+        return panes + list(output.panes or [])
+
+    def save(self) -> None:
+        batch = Batch()
+        self.operator.save(batch)
+        self.store.commit(batch)
+        self.store.reads = 0
+
+    @property
+    def in_memory(self) -> int:
+        return self.operator.state_rows - self.operator.cold_rows
+
+
+FIXED = Windowing(windows=lw.FixedWindows("10s"), allowed_lateness="1h", trigger=lw.AfterWatermark(
+    late=lw.AfterCount(1)), accumulation="accumulating")  # fmt: skip
+
+
+def test_what_was_touched_longest_ago_leaves_first() -> None:
+    driven = Driven(FIXED, memory=60_000)
+    for second in range(0, 10_000, 10):
+        driven.take([1], [second])
+        if driven.operator.is_over:
+            driven.save()
+    assert driven.operator.open_windows == 1000
+    assert 0 < driven.in_memory < 400
+    driven.take([1], [9_000])  # of late, so it is in memory still
+    assert driven.store.reads == 0
+    driven.take([1], [0])
+    assert driven.store.reads == 1
+
+
+def test_nothing_is_read_for_new_windows_nor_while_nothing_is_due() -> None:
+    driven = Driven(FIXED, memory=0)
+    driven.take(list(range(500)), [100] * 500)
+    driven.save()
+    assert driven.in_memory == 0
+    driven.take(list(range(500)), [200] * 500)
+    assert driven.advance(109) == []
+    assert driven.store.reads < 10  # the filter may be wrong now and then
+    assert len(driven.advance(110)) == 500
+
+
+def test_rows_are_released_from_memory_and_store() -> None:
+    driven = Driven(FIXED, memory=0)
+    for second in range(0, 1000, 10):
+        driven.take([1, 2], [second, second])
+        driven.advance(second)
+        driven.save()
+    driven.advance(10_000)
+    driven.save()
+    assert driven.operator.state_rows == 0
+    left = {key[4] for key, _ in driven.store.scan(b"", b"\xff")}
+    assert left == {FACTS, KEYS}  # keys are forgotten once they are many
+
+
+def test_a_late_element_brings_its_window_back_as_it_was() -> None:
+    driven = Driven(FIXED, memory=0)
+    driven.take([7], [3])
+    driven.advance(20)
+    driven.save()
+    assert driven.in_memory == 0
+    driven.take([7], [5])
+    assert driven.in_memory == 1
+    assert driven.operator.open_windows == 1
+
+
+def test_an_advance_in_portions_gives_what_one_step_gives() -> None:
+    keys = [at % 10 for at in range(1000)]
+    seconds = [at // 10 * 10 for at in range(1000)]
+    plain, cold = Driven(FIXED, memory=None), Driven(FIXED, memory=0)
+    for driven in (plain, cold):
+        driven.take(keys, seconds)
+        driven.save()
+    with mock.patch.object(_cold, "AT_ONCE", 16):
+        assert cold.operator.thaw_due(cold.store, 900 * SECOND) is not None
+        assert cold.advance(900) == plain.advance(900)
+        assert cold.advance(10_000) == plain.advance(10_000)
+    assert cold.operator.state_rows == plain.operator.state_rows == 0
+
+
+def test_sessions_bring_back_only_what_an_element_may_join() -> None:
+    sessions = Windowing(windows=lw.Sessions("5s"), allowed_lateness="1h",
+                         trigger=lw.AfterWatermark(late=lw.AfterCount(1)),
+                         accumulation="accumulating")  # fmt: skip
+    driven = Driven(sessions, memory=0)
+    driven.take([1] * 100, list(range(0, 2000, 20)))
+    driven.save()
+    assert driven.in_memory == 0
+    driven.take([1], [2000])
+    assert driven.store.reads == 0
+    driven.take([1], [43])
+    assert driven.in_memory == 2
+    assert driven.operator.open_windows == 101
+
+
+@pytest.mark.parametrize("limit", [-1, "1KB", "a lot", "12", True, "5 parsecs", 2.5], ids=repr)
+def test_a_limit_that_is_none(limit: Any) -> None:
+    with pytest.raises(lw.InvalidArgument, match="memory_limit"):
+        MemoryBudget.of(limit)
+
+
+def test_limits() -> None:
+    budget = MemoryBudget.of("1GB")
+    assert budget.rows is not None
+    assert budget.rows == 375_000_000
+    assert budget.rows + budget.cache + 2 * budget.memtable <= 10**9 // 8 * 5
+    assert MemoryBudget.of("1 GiB") == MemoryBudget.of(1 << 30)
+
+
+def test_windowings_whose_windows_cannot_leave(tmp_path: Path) -> None:
+    pipeline = records(tmp_path).aggregate(n=lw.count())
+    held = (
+        lw.read_parquet(
+            str(tmp_path / "in.parquet"), time="time", watermark=lw.BoundedDisorder("2s")
+        )
+        .key_by("key")
+        .window(lw.FixedWindows("10s"), timestamps="earliest")
+        .aggregate(n=lw.count())
+    )
+    with pytest.raises(lw.InvalidArgument, match='timestamps="end"'):
+        held.write_to().run(state=tmp_path / "state", memory_limit="64MB", **QUIET)
+    with pytest.raises(lw.InvalidArgument, match="state directory"):
+        pipeline.write_parquet(tmp_path / "out").run(memory_limit="64MB", **QUIET)
+
+
+def records(folder: Path, windows: Any = None) -> Any:
+    source = folder / "in.parquet"
+    if not source.exists():
+        random = np.random.default_rng(3)
+        times = np.sort(random.integers(0, 4000, 4000)) - random.integers(0, 300, 4000)
+        times = np.maximum(times, 0) * SECOND
+        table = pa.table(
+            {
+                "time": pa.array(times, pa.timestamp("us", "UTC")),
+                "key": pa.array([f"k{each}" for each in random.integers(0, 20, 4000)]),
+                "value": pa.array(random.integers(0, 9, 4000)),
+            }
+        )
+        pq.write_table(table, source)
+    return (
+        lw.read_parquet(str(source), time="time", watermark=lw.BoundedDisorder("30s"))
+        .key_by("key")
+        .window(
+            windows or lw.FixedWindows("10s"),
+            trigger=lw.AfterWatermark(early=lw.AfterCount(2), late=lw.AfterCount(1)),
+            accumulation="retracting",
+            allowed_lateness="10m",
+        )
+    )
+
+
+def rows(folder: Path) -> list[Any]:
+    files = sorted(folder.glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    return table.drop_columns(["emitted_at"]).to_pylist()
+
+
+@pytest.mark.parametrize("windows", [lw.FixedWindows("10s"), lw.Sessions("3s")], ids=repr)
+def test_runs_that_are_stopped_and_go_on_with_other_limits(tmp_path: Path, windows: Any) -> None:
+    pipeline = records(tmp_path, windows).aggregate(
+        n=lw.count(), total=lw.sum("value"), seen=lw.collect("value")
+    )
+    options: Any = {"bundle_size": 100, "commit_every": "bundle", **QUIET}
+    plain = tmp_path / "plain"
+    pipeline.write_to(ParquetFolder(str(plain))).run(state=tmp_path / "one", **options)
+    cold, state = tmp_path / "cold", tmp_path / "two"
+    with (
+        mock.patch.object(_memory_budget, "_LEAST", 0),
+        mock.patch.object(_cold, "AT_ONCE", 50),
+    ):
+        limits: list[Any] = [100_000, 1 << 20, None, 100_000]
+        for turn, limit in enumerate(limits):
+            with stopping("before forgetting", 13):
+                try:
+                    pipeline.write_to(ParquetFolder(str(cold))).run(
+                        state=state, memory_limit=limit, **options
+                    )
+                except Stopped:
+                    pass
+            if not turn:
+                verify_state(state)
+                tables = {size.table for size in state_info(state).sizes if size.rows}
+                assert "windows not in memory" in tables
+        pipeline.write_to(ParquetFolder(str(cold))).run(
+            state=state, memory_limit=100_000, **options
+        )
+    assert rows(cold) == rows(plain)
+
+
+def test_sessions_that_end_with_time_are_found_again() -> None:
+    sessions = Windowing(windows=lw.Sessions("5s"))
+    driven = Driven(sessions, memory=0)
+    last = END_OF_TIME // SECOND
+    driven.take([1], [last - 3])
+    driven.save()
+    driven.take([1], [last - 2])
+    assert driven.operator.open_windows == 1
+
+
+@pytest.mark.parametrize("table", [COLD, COLD_LOOSE, COLD_BY_KEY])
+def test_parts_that_are_missing_are_told(table: int) -> None:
+    def made() -> WindowOperator:
+        operator = WindowOperator(
+            Windowing(windows=lw.Sessions("5s")), {"seen": lw.collect("value")}
+        )
+        operator.keep_in_store(1, memory=0)
+        return operator
+
+    driven = Driven(FIXED, memory=0)
+    driven.operator = made()
+    driven.take([1, 2], [10, 50])
+    driven.save()
+    assert made().restore(driven.store)
+    batch = Batch()
+    batch.delete_range(*prefix_range(table_prefix(1, 0, table)))
+    driven.store.commit(batch)
+    with pytest.raises(StateError, match="damaged"):
+        made().restore(driven.store)
+    with pytest.raises(StateError, match="damaged"):
+        StoredView(driven.store, 1).verify()
+
+
+def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    records(tmp_path)
+    source = tmp_path / "in.parquet"
+    shutil.copy(source, folder / "a.parquet")
+    pipeline = (
+        lw.read_parquet(str(folder), time="time", watermark=lw.BoundedDisorder("2h"))
+        .key_by("key")
+        .window(lw.FixedWindows("10s"))
+        .aggregate(n=lw.count())
+    )
+    options: Any = {"state": tmp_path / "state", "memory_limit": 4096, **QUIET}
+    with (
+        mock.patch.object(_memory_budget, "_LEAST", 0),
+        mock.patch.object(_cold, "AT_ONCE", 50),
+    ):
+        with stopping("before forgetting", 5), pytest.raises(Stopped):
+            pipeline.write_to().run(bundle_size=1000, commit_every="bundle", **options)
+        shutil.copy(source, folder / "b.parquet")
+        with pytest.raises(StateError, match="there is more to read"):
+            pipeline.write_to().run(bundle_size=1000, **options)
+        (folder / "b.parquet").unlink()
+        metrics = pipeline.write_to().run(bundle_size=1000, **options)
+    plain = pipeline.collect(**QUIET)
+    assert metrics.panes == plain.metrics.panes

@@ -1,0 +1,311 @@
+"""Folders of files named by delivery: published whole, and the same when delivered again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater as lw
+from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.local.outbox import decode_delivery, encode_delivery
+from lowwater.errors import DataError, InvalidArgument, StateError
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
+from tests.unit.io.deliveries import (
+    DESCRIPTION,
+    Killed,
+    Moments,
+    Whatever,
+    deliver_all,
+    dying_in_files,
+    empty,
+    files_in,
+    of_items,
+    with_everything,
+)
+
+FIRST, SECOND = with_everything(1, 0), with_everything(1, 1, add=100)
+ID = "00000000000000000001-000000"
+Folder = type[ParquetFolder] | type[JsonLinesFolder]
+BOTH = pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
+
+
+def message_of(sink: DurableSink, delivery: Delivery) -> str | None:
+    """Return what a sink says as it refuses a delivery."""
+    try:
+        sink.deliver(delivery)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+@BOTH
+def test_what_a_folder_holds(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path / "deep" / "out"))
+    assert isinstance(sink, DurableSink)
+    deliver_all(sink, [FIRST, SECOND, empty(2)])
+    end = "parquet" if folder is ParquetFolder else "jsonl"
+    names = [f"{part}-{one.id}" for one in (FIRST, SECOND) for part in ("part", "late", "errors")]
+    assert set(files_in(tmp_path / "deep" / "out")) == {
+        f"{name}.{end if name.startswith('part') else 'jsonl'}" for name in names
+    }
+    assert not list((tmp_path / "deep" / "out" / ".staging").iterdir())
+
+
+def test_parquet_holds_the_panes(tmp_path: Path) -> None:
+    deliver_all(ParquetFolder(str(tmp_path)), [FIRST])
+    assert pq.read_table(tmp_path / f"part-{ID}.parquet").to_pylist() == FIRST.panes.to_pylist()
+
+
+def test_lines_are_those_of_the_other_sink(tmp_path: Path) -> None:
+    """Late elements and dead letters look as in ``write_jsonl``."""
+    deliver_all(JsonLinesFolder(str(tmp_path)), [FIRST])
+    first = json.loads((tmp_path / f"part-{ID}.jsonl").read_text().splitlines()[0])
+    assert first["window_start"] == "1970-01-01T00:00:00Z"
+    assert first["values"] == [0, 2, 4]
+    (late,) = map(json.loads, (tmp_path / f"late-{ID}.jsonl").read_text().splitlines())
+    assert late == {
+        "reason": "expired",
+        "time": "1970-01-01T00:00:00Z",
+        "key": "a",
+        "window_start": "1970-01-01T00:00:00Z",
+        "window_end": "1970-01-01T00:01:00Z",
+        "watermark": "1970-01-01T00:03:10Z",
+        "record": {"t": 0, "k": "a", "v": 3},
+    }
+    (error,) = map(json.loads, (tmp_path / f"errors-{ID}.jsonl").read_text().splitlines())
+    assert error["record"] == {"t": None, "k": "b", "v": "ff"}
+
+
+@BOTH
+def test_delivered_again_it_is_the_same(folder: Folder, tmp_path: Path) -> None:
+    deliver_all(folder(str(tmp_path)), [FIRST, SECOND])
+    once = files_in(tmp_path)
+    deliver_all(folder(str(tmp_path)), [FIRST, SECOND, SECOND])
+    assert files_in(tmp_path) == once
+
+
+@BOTH
+def test_bytes_depend_on_content_alone(folder: Folder, tmp_path: Path) -> None:
+    """Neither how panes are cut into chunks, nor a stay in the outbox, shows."""
+    rows = FIRST.panes
+    codes = rows["k"].combine_chunks().dictionary_encode()
+    rows = rows.set_column(0, "k", codes)
+    parts = [rows.slice(i, 2) for i in range(0, rows.num_rows, 2)]
+    encoded_anew = [
+        part.set_column(0, "k", pa.array(part["k"].to_pylist()).dictionary_encode())
+        for part in parts
+    ]
+    variants = [
+        Delivery(1, 0, pa.concat_tables([rows.slice(0, 0), *parts])),
+        decode_delivery(encode_delivery(Delivery(1, 0, pa.concat_tables(parts)))),
+        Delivery(1, 0, pa.concat_tables(encoded_anew)),
+    ]
+    found = []
+    for place, delivery in enumerate(variants):
+        deliver_all(folder(str(tmp_path / str(place))), [delivery])
+        found.append(files_in(tmp_path / str(place)))
+    assert found[0] == found[1] == found[2]
+
+
+@BOTH
+@pytest.mark.parametrize("after", [False, True])
+def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> None:
+    """Whatever was done, a reader sees whole files, and a restart makes it complete."""
+    deliver_all(folder(str(tmp_path / "whole")), [FIRST, SECOND])
+    whole = files_in(tmp_path / "whole")
+    at = 0
+    while True:
+        target = tmp_path / str(at)
+        with dying_in_files(at, after=after) as moments:
+            try:
+                deliver_all(folder(str(target)), [FIRST, SECOND])
+            except Killed:
+                pass
+        seen = files_in(target)
+        assert seen.items() <= whole.items()
+        if not moments.reached:
+            break
+        deliver_all(folder(str(target)), [FIRST, SECOND])
+        assert files_in(target) == whole
+        assert not list((target / ".staging").iterdir())
+        at += 1
+    assert at > 40
+
+
+@BOTH
+def test_sidecars_come_before_their_part(folder: Folder, tmp_path: Path) -> None:
+    """Who sees a part sees its late elements too."""
+    names: list[str] = []
+    replace = os.replace
+
+    def noted(source: Path, target: Path) -> None:
+        names.append(Path(target).name.split("-")[0])
+        replace(source, target)
+
+    sink = folder(str(tmp_path))
+    sink.open(DESCRIPTION)
+    with mock.patch.object(os, "replace", noted):
+        sink.deliver(FIRST)
+    assert names == ["errors", "late", "part"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("number", "says", "hint"),
+    [
+        (errno.ENOSPC, "is full", "Free some space"),
+        (errno.EDQUOT, "is full", "Free some space"),
+        (errno.EROFS, "Read-only", "Give this process the right"),
+        (errno.EACCES, "denied", "Give this process the right"),
+        (errno.EIO, "put/output", "See that the folder is there"),
+    ],
+)
+def test_the_system_refuses(
+    folder: Folder, number: int, says: str, hint: str, tmp_path: Path
+) -> None:
+    """At whichever call: it is said, no half file is there, and the same sink can go on."""
+    deliver_all(folder(str(tmp_path / "whole")), [FIRST])
+    whole = files_in(tmp_path / "whole")
+
+    def refused() -> OSError:
+        return OSError(number, os.strerror(number))
+
+    for name in ("write", "fsync", "replace"):
+        at = 0
+        while True:
+            target = tmp_path / f"{name}{at}"
+            sink = folder(str(target))
+            sink.open(DESCRIPTION)
+            moments = Moments(at, refused, after=False)
+            with mock.patch.object(os, name, moments.around(getattr(os, name))):
+                said = message_of(sink, FIRST)
+            assert (said is not None) == moments.reached
+            assert said is None or (says in said and hint in said)
+            seen = files_in(target)
+            assert seen.items() <= whole.items()
+            if name == "write":
+                assert not seen or not moments.reached
+            if moments.reached:
+                assert not list((target / ".staging").iterdir())
+            sink.deliver(FIRST)
+            assert files_in(target) == whole
+            at += 1
+            if not moments.reached:
+                break
+        assert at > 2
+
+
+@BOTH
+def test_short_writes_are_continued(folder: Folder, tmp_path: Path) -> None:
+    write: Callable[..., int] = os.write
+    deliver_all(folder(str(tmp_path / "whole")), [FIRST])
+    with mock.patch.object(os, "write", lambda to, data: write(to, data[:7])):
+        deliver_all(folder(str(tmp_path / "short")), [FIRST])
+    assert files_in(tmp_path / "short") == files_in(tmp_path / "whole")
+
+
+@BOTH
+def test_what_cannot_be_the_target(folder: Folder, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(InvalidArgument, match="is a file"):
+        folder(str(file)).open(DESCRIPTION)
+    with pytest.raises(DataError, match="cannot be written"):
+        folder(str(file / "below")).open(DESCRIPTION)
+    for wrong in (None, 3, b"x"):
+        with pytest.raises(InvalidArgument, match="is not a path"):
+            folder(wrong)  # type: ignore[arg-type]
+    assert file.read_text() == "mine"
+
+
+@BOTH
+def test_a_folder_that_cannot_be_read(folder: Folder, tmp_path: Path) -> None:
+    deliver_all(folder(str(tmp_path)), [FIRST])
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    with (
+        mock.patch.object(Path, "iterdir", side_effect=denied),
+        pytest.raises(DataError, match=r"Permission denied.*Give this process the right"),
+    ):
+        folder(str(tmp_path)).open(DESCRIPTION)
+
+
+@BOTH
+def test_a_folder_that_vanished(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path / "out"))
+    sink.open(DESCRIPTION)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="See that the folder is there"):
+        sink.deliver(FIRST)
+
+
+def test_another_state_directory_is_refused(tmp_path: Path) -> None:
+    """Its epochs begin anew, so its files would mix with those that are there."""
+    sink = ParquetFolder(str(tmp_path))
+    deliver_all(sink, [FIRST])
+    with pytest.raises(StateError, match="another state directory"):
+        sink.open({"state_id": "another"})
+    sink.open({})
+    sink.open(DESCRIPTION)
+    with pytest.raises(StateError, match="a folder of its own"):
+        JsonLinesFolder(str(tmp_path)).open(DESCRIPTION)
+
+
+def test_a_folder_of_strangers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "part-7.parquet").write_bytes(b"x")
+    with pytest.raises(StateError, match=r"already holds 'part-7.parquet'"):
+        ParquetFolder(str(tmp_path)).open(DESCRIPTION)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', "\udcff"])
+def test_a_damaged_marker(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".lowwater.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(StateError, match="cannot be read"):
+        ParquetFolder(str(tmp_path)).open(DESCRIPTION)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((3, "x"), ["3", '"x"']),
+        (({1, 2}, "x"), ["[1, 2]", '"x"']),
+        (({}, {}), ["{}", "{}"]),
+        (({"a": 1}, [1]), ['{"a": 1}', "[1]"]),
+    ],
+)
+def test_values_that_parquet_lacks(values: Any, texts: list[str], tmp_path: Path) -> None:
+    items = [{"t": i * 60_000_000, "k": "a", "v": i} for i in range(2)]
+    panes = of_items(items, {"odd": lw.combine(Whatever(*values), "v")})
+    deliver_all(ParquetFolder(str(tmp_path / "p")), [Delivery(1, 0, panes)])
+    assert pq.read_table(tmp_path / "p" / f"part-{ID}.parquet")["odd"].to_pylist() == texts
+    deliver_all(JsonLinesFolder(str(tmp_path / "j")), [Delivery(1, 0, panes)])
+    lines = (tmp_path / "j" / f"part-{ID}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["odd"] for line in lines] == [json.loads(text) for text in texts]
+
+
+def test_repr_evaluates_back() -> None:
+    for sink in (ParquetFolder("out"), JsonLinesFolder("out")):
+        assert eval(repr(sink)) == sink
+
+
+def test_lines_of_nulls_and_fractions(tmp_path: Path) -> None:
+    """Instants are as ``write_jsonl`` has them, whatever their column."""
+    of = pa.timestamp("ns", "UTC")
+    panes = FIRST.panes.slice(0, 3).append_column(
+        "at", pa.array([None, 0, 1_500_000_000]).cast(pa.int64()).cast(of)
+    )
+    deliver_all(JsonLinesFolder(str(tmp_path)), [Delivery(1, 0, panes)])
+    lines = (tmp_path / f"part-{ID}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["at"] for line in lines] == [
+        None,
+        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:00:01.500000Z",
+    ]

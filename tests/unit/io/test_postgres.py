@@ -1,0 +1,280 @@
+"""The table in PostgreSQL, against a server of the tests' own, where one is installed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lowwater as lw
+from lowwater.engine.local.delivery import Delivery
+from lowwater.errors import DataError, StateError
+from lowwater.io.sinks import PostgresTable, late_to_table
+from tests.unit.io.deliveries import (
+    DESCRIPTION,
+    SECOND,
+    Killed,
+    Moments,
+    Whatever,
+    deliver_all,
+    dying_in_database,
+    empty,
+    of_items,
+    sessions,
+    with_everything,
+)
+
+psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
+_PG_CTL = shutil.which("pg_ctl")
+if _PG_CTL is None:
+    pytest.skip("needs PostgreSQL", allow_module_level=True)
+_BIN = Path(_PG_CTL).resolve().parent
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Start a server that listens on a socket in its own folder; it refuses to be run by root."""
+    folder = Path(tempfile.mkdtemp(prefix="lowwater-"))
+    user = None
+    if os.geteuid() == 0:
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        user = "postgres" if "postgres" in names else "nobody"
+        shutil.chown(folder, user)
+    data = folder / "data"
+
+    def run(*command: str) -> None:
+        subprocess.run(
+            command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120
+        )
+
+    try:
+        run(str(_BIN / "initdb"), "-D", str(data), "-U", "tests", "-A", "trust", "-E", "UTF8")
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+        log = str(folder / "log")
+        run(str(_BIN / "pg_ctl"), "-D", str(data), "-w", "-l", log, "-o", options, "start")
+        try:
+            yield f"host={folder} user=tests dbname=postgres"
+        finally:
+            run(str(_BIN / "pg_ctl"), "-D", str(data), "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def dsn(server: str) -> str:
+    """Give a database of its own to each test."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS one WITH (FORCE)")
+        connection.execute("CREATE DATABASE one")
+    return server.replace("dbname=postgres", "dbname=one")
+
+
+def query(dsn: str, statement: str) -> list[Any]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        found: list[Any] = connection.execute(statement).fetchall()
+    return found
+
+
+def everything(dsn: str) -> dict[str, list[Any]]:
+    tables = query(dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+    return {name: query(dsn, f'SELECT * FROM "{name}" AS t ORDER BY t::text') for (name,) in tables}
+
+
+FIRST, NEXT = with_everything(1, 0), with_everything(2, 0, add=1)
+
+
+def test_delivered_again_it_is_the_same(dsn: str) -> None:
+    deliver_all(PostgresTable(dsn, "counts"), [FIRST, NEXT])
+    once = everything(dsn)
+    assert set(once) == {"counts", "counts_late", "counts_errors", "lowwater_deliveries"}
+    assert len(once["counts"]) == FIRST.panes.num_rows
+    deliver_all(PostgresTable(dsn, "counts"), [FIRST, NEXT])
+    assert everything(dsn) == once
+    ((record,),) = query(dsn, f"SELECT record FROM counts_late WHERE delivery = '{FIRST.id}'")
+    assert record["record"] == {"t": 0, "k": "a", "v": 3}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_retracting_sessions_come_to_the_batch_answer(dsn: str, seed: int) -> None:
+    """S-A3."""
+    deliveries, answer = sessions(seed)
+    for place, one in enumerate(deliveries):
+        again = [other for other in deliveries[:place] if other.epoch == one.epoch]
+        deliver_all(PostgresTable(dsn, "counts"), [*again, one])
+    found = query(
+        dsn,
+        "SELECT k, extract(epoch FROM window_start)::bigint, "
+        "extract(epoch FROM window_end)::bigint, total FROM counts",
+    )
+    assert {tuple(row[:3]): row[3] for row in found} == answer
+    assert len(found) == len(answer)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_death_at_any_statement(dsn: str, after: bool) -> None:
+    deliveries = [FIRST, NEXT, empty(3)]
+    deliver_all(PostgresTable(dsn, "counts"), deliveries)
+    whole = everything(dsn)
+    at = 0
+    while True:
+        for name in everything(dsn):
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                connection.execute(f'DROP TABLE "{name}"')
+        moments = Moments(at, Killed, after=after)
+        with dying_in_database(psycopg, moments):
+            try:
+                deliver_all(PostgresTable(dsn, "counts"), deliveries)
+            except Killed:
+                pass
+        if not moments.reached:
+            break
+        deliver_all(PostgresTable(dsn, "counts"), deliveries)
+        assert everything(dsn) == whole
+        at += 1
+    assert at > 20
+
+
+def test_a_zombie_waits_and_then_does_nothing(dsn: str) -> None:
+    """Two that deliver at once are put in order by the row in the ledger."""
+    one, other = PostgresTable(dsn, "counts"), PostgresTable(dsn, "counts")
+    one.open(DESCRIPTION)
+    other.open(DESCRIPTION)
+    one.deliver(NEXT)
+    before = everything(dsn)
+    other.deliver(FIRST)
+    other.deliver(NEXT)
+    assert everything(dsn) == before
+    one.close()
+    other.close()
+
+
+def test_a_schema(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute('CREATE SCHEMA "my schema"')
+        connection.execute("CREATE TABLE strange (a int)")
+    deliver_all(PostgresTable(dsn, "my schema.counts"), [FIRST, FIRST])
+    found = query(dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'my schema'")
+    assert {name for (name,) in found} == {
+        "counts", "counts_late", "counts_errors", "lowwater_deliveries",
+    }  # fmt: skip
+    with pytest.raises(StateError, match=r"there is a table .public\.strange. already"):
+        PostgresTable(dsn, "public.strange").open(DESCRIPTION)
+    with pytest.raises(StateError, match="another state directory"):
+        PostgresTable(dsn, "my schema.counts").open({"state_id": "another"})
+    with pytest.raises(DataError, match=r"schema .none. does not exist"):
+        PostgresTable(dsn, "none.counts").open(DESCRIPTION)
+
+
+def test_several_keys_and_strange_names(dsn: str) -> None:
+    items = [{"t": i * 30 * SECOND, 'a "b"': "x", "100%": i % 2, "v": i} for i in range(8)]
+    panes = (
+        lw.from_iterable(items, time="t", watermark=lw.Ascending(), clock=lw.ManualClock(0))
+        .key_by('a "b"', "100%")
+        .window(lw.FixedWindows("1m"))
+        .aggregate(**{"%s ?": lw.sum("v")})
+        .to_arrow()
+    )
+    deliver_all(PostgresTable(dsn, 'the "counts" 100%?'), [Delivery(1, 0, panes)] * 2)
+    found = query(dsn, 'SELECT "a ""b""", "100%", "%s ?" FROM "the ""counts"" 100%?" ORDER BY 2, 3')
+    assert found == [("x", parity, total) for parity in (0, 1) for total in range(parity, 8, 2)]
+
+
+def minute(at: int, odd: Any, epoch: int) -> Delivery:
+    items = [{"t": at * 60 * SECOND, "k": "a", "v": 0}]
+    return Delivery(epoch, 0, of_items(items, {"odd": lw.combine(Whatever(odd), "v")}))
+
+
+def test_a_column_comes_with_its_first_value(dsn: str) -> None:
+    values = [None, 3, None, 2.5, 4]
+    deliver_all(
+        PostgresTable(dsn, "counts"), [minute(at, v, at + 1) for at, v in enumerate(values)]
+    )
+    assert [odd for (odd,) in query(dsn, "SELECT odd FROM counts ORDER BY window_start")] == values
+
+
+NOON = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "of"),
+    [
+        (True, pa.bool_()),
+        (-(2**63), pa.int64()),
+        (2**64 - 1, pa.uint64()),
+        (1.5, pa.float32()),
+        (float("inf"), pa.float64()),
+        (Decimal("1.10"), pa.decimal128(5, 2)),
+        ("ü", pa.large_string()),
+        ("1", pa.dictionary(pa.int8(), pa.string())),
+        (b"\0x", pa.binary()),
+        (dt.date(1, 2, 3), pa.date32()),
+        (dt.time(1, 2, 3), pa.time64("us")),
+        (NOON, pa.timestamp("us", "UTC")),
+        (NOON.replace(tzinfo=None), pa.timestamp("ns")),
+        (dt.timedelta(days=400, seconds=1), pa.duration("ms")),
+        ([1, None], pa.list_(pa.int8())),
+        ({"a": "b"}, pa.struct([("a", pa.string())])),
+    ],
+)
+def test_types(dsn: str, value: Any, of: pa.DataType) -> None:
+    """As values, with nulls beside them, and as keys that a retraction finds."""
+    panes = minute(0, 3, 1).panes
+    place = panes.schema.names.index("odd")
+    typed = panes.set_column(place, "odd", pa.array([value], of))
+    null = panes.set_column(place, "odd", pa.nulls(1, of)).set_column(0, "k", pa.array(["b"]))
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, typed), Delivery(1, 1, null)])
+    assert query(dsn, "SELECT k, odd FROM counts ORDER BY 1") == [("a", value), ("b", None)]
+    keyed = panes.set_column(0, "k", pa.array([value], of))
+    retract = pa.DictionaryArray.from_arrays(pa.array([1], pa.int8()), ["insert", "retract"])
+    back = keyed.set_column(panes.schema.names.index("kind"), "kind", retract)
+    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(1, 0, keyed)])
+    assert query(dsn, "SELECT k FROM keyed") == [(value,)]
+    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(2, 0, back)])
+    assert query(dsn, "SELECT k FROM keyed") == []
+
+
+def test_records_that_no_text_column_holds(dsn: str) -> None:
+    late = lw.LateRecord("a\0\udc80", lw.Instant(0), "k", None, lw.Instant(1), "unwindowed")
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, FIRST.panes, late_to_table([late]))])
+    ((record,),) = query(dsn, "SELECT record::text FROM counts_late")
+    assert json.loads(record)["record"] == "a\0\udc80"
+
+
+def test_refused_as_a_whole(dsn: str) -> None:
+    """Neither half a delivery nor a dead connection is left of what the server refuses."""
+    sink = PostgresTable(dsn, "counts")
+    sink.open(DESCRIPTION)
+    sink.deliver(minute(0, "x", 1))
+    before = everything(dsn)
+    good, bad = minute(1, "y", 2).panes, minute(2, "a\0", 2).panes
+    with pytest.raises(DataError, match="NUL"):
+        sink.deliver(Delivery(2, 0, pa.concat_tables([good, bad]), FIRST.late))
+    assert everything(dsn) == before
+    sink.deliver(Delivery(2, 0, good))
+    assert len(query(dsn, "SELECT 1 FROM counts")) == 2
+    sink.close()
+
+
+def test_a_server_that_went_away(dsn: str) -> None:
+    sink = PostgresTable(dsn, "counts")
+    sink.open(DESCRIPTION)
+    query(dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+               "pg_backend_pid() AND datname = 'one'")  # fmt: skip
+    with pytest.raises(DataError, match="can be reached"):
+        sink.deliver(FIRST)
+    deliver_all(sink, [FIRST])
+    assert len(query(dsn, "SELECT 1 FROM counts")) == FIRST.panes.num_rows
+    with pytest.raises(DataError, match="can be reached"):
+        PostgresTable(dsn.replace("host=", "host=/none"), "counts").open(DESCRIPTION)

@@ -1,0 +1,215 @@
+"""``python -m lowwater state verify`` decodes the state of processes, without the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lowwater as lw
+from lowwater.cli.main import main
+from lowwater.engine.process.persistence import CELLS, FACTS, KEYS, SCOPES, TIMERS
+from lowwater.errors import StateError
+from lowwater.pipeline.state_tools import verify_state
+from lowwater.state.codec import decode, encode
+from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.rocks import RocksStore
+from lowwater.state.store import Batch
+from tests.unit.engine.local.durable_runs import run, stopped, write_files
+
+NEVER = 10**15
+"""Later than all records."""
+
+
+class Everything:
+    """A process with a cell of each kind, and timers of both domains and with tags."""
+
+    total = lw.value_cell(0, dtype="int64", merge=max)
+    last = lw.value_cell(merge=max)
+    seen = lw.list_cell()
+    names = lw.set_cell()
+    by_name = lw.map_cell(merge=max)
+    least = lw.combining_cell(lw.min())
+    ordered = lw.ordered_cell()
+    once = lw.timer()
+    wall = lw.timer(domain="processing")
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        value = record["value"]
+        ctx.total.set(ctx.total.get() + value)
+        ctx.last.set((value, "x"))
+        ctx.seen.append(value)
+        ctx.names.add(value % 3)
+        ctx.by_name[value % 2] = value
+        ctx.least.add(value)
+        ctx.ordered.add(value, {"v": value})
+        ctx.once.set(NEVER if ctx.window is None else ctx.window.end, tag=value % 2)
+        ctx.wall.set(NEVER)
+        ctx.emit({"total": ctx.total.get()})
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        ctx.total.clear()
+
+
+class Columns:
+    """A vectorised process.
+
+    Args:
+        plain: Whether there are no windows.
+    """
+
+    def __init__(self, plain: bool) -> None:
+        self.plain = plain
+
+    total = lw.value_cell(dtype="int64")
+    most = lw.value_cell(1.5, dtype="float64")
+    flag = lw.value_cell(dtype="bool")
+    once = lw.timer()
+
+    def on_records(self, batch: Any, ctx: Any) -> None:
+        ctx.total.add(batch.ids, batch["value"])
+        ctx.flag[batch.ids] = True
+        ctx.once.set(batch.ids, np.full(len(batch), NEVER) if self.plain else ctx.ends(batch.ids))
+        ctx.emit({"total": ctx.total[batch.ids]}, ids=batch.ids, times=batch.times)
+
+    def on_timers(self, batch: Any, ctx: Any) -> None:
+        ctx.total[batch.ids] = 0
+
+
+def made(folder: Path, what: str) -> Any:
+    """Return a process over files, stopped half way."""
+    keyed = lw.read_parquet(
+        write_files(folder / "in"),
+        time="at",
+        watermark=lw.BoundedDisorder("5s"),
+        clock=lw.ManualClock(0),
+    ).key_by("key")
+    hour = lw.FixedWindows("1h")
+    return {
+        "records": lambda: keyed.process(Everything()),
+        "windows": lambda: keyed.window(hour).process(Everything()),
+        "sessions": lambda: keyed.window(lw.Sessions("15s")).process(Everything()),
+        "columns": lambda: keyed.process(Columns(plain=True)),
+        "columns in windows": lambda: keyed.window(hour).process(Columns(plain=False)),
+    }[what]()
+
+
+KINDS = ("records", "windows", "sessions", "columns", "columns in windows")
+
+
+def change(state: Path, table: int, make: Callable[[bytes, bytes], dict[bytes, bytes]]) -> None:
+    """Put other rows in place of the first of a table, as if by a store that is sound."""
+    with RocksStore(state) as store:
+        key, value = next(store.scan(*prefix_range(table_prefix(1, 0, table))))
+        batch = Batch()
+        batch.delete([key])
+        rows = make(key, value)
+        batch.put(list(rows), list(rows.values()))
+        store.commit(batch)
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_sound_state_is_found_sound(tmp_path: Path, what: str) -> None:
+    process = made(tmp_path, what)
+    stopped(process, tmp_path)
+    with RocksStore(tmp_path / "state", read_only=True) as store:
+        rows = store.verify()
+    assert verify_state(tmp_path / "state") == rows > 10
+    run(process, tmp_path)
+    assert verify_state(tmp_path / "state") > 0
+
+
+class Stubborn:
+    """Goes on where a cell has refused what has no hash."""
+
+    names = lw.set_cell()
+    by_name = lw.map_cell()
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        with pytest.raises(lw.InvalidArgument, match=r"cell 'names': it has no hash"):
+            ctx.names.add([record["value"]])
+        with pytest.raises(lw.InvalidArgument, match=r"cell 'by_name': it has no hash"):
+            ctx.by_name[{}] = 1
+
+
+def test_what_a_cell_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    source = lw.read_parquet(write_files(tmp_path / "in"), time="at", clock=lw.ManualClock(0))
+    process: Any = source.key_by("key").process(Stubborn())
+    stopped(process, tmp_path)
+    verify_state(tmp_path / "state")
+    run(process, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "table"),
+    [
+        *((what, table) for what in KINDS for table in (FACTS, KEYS, SCOPES)),
+        *(("records", table) for table in (CELLS, TIMERS)),
+        *(("windows", table) for table in (CELLS, TIMERS)),
+    ],
+)
+def test_a_row_that_is_damaged(
+    tmp_path: Path, what: str, table: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = made(tmp_path, what)
+    stopped(process, tmp_path)
+    change(tmp_path / "state", table, lambda key, value: {key: value[:-3] + b"\xc1"})
+    assert main(["state", "verify", str(tmp_path / "state")]) == 1
+    assert "estore" in capsys.readouterr().err
+    with pytest.raises(StateError):
+        run(process, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "table", "make", "said"),
+    [
+        ("records", CELLS, lambda key, value: {}, "parts of it are missing"),
+        ("records", TIMERS, lambda key, value: {}, "parts of it are missing"),
+        ("windows", SCOPES, lambda key, value: {}, "a key without state"),
+        ("columns", SCOPES, lambda key, value: {}, "rows are there"),
+        ("records", KEYS, lambda key, value: {}, "a place of no key"),
+        ("records", CELLS, lambda key, value: {key: encode("x")}, "holds a str|does not fit"),
+        ("records", TIMERS, lambda key, value: {key: encode([1, 2])}, "a timer is set to"),
+        (
+            "records",
+            CELLS,
+            lambda key, value: {key: value, key[:5] + b"gone\0" + key[-8:]: value},
+            "1 rows are of nothing that it declares",
+        ),
+        (
+            "columns",
+            FACTS,
+            lambda key, value: {key: value, key[:4] + b"\x05xyz": value},
+            "declares",
+        ),
+        ("records", FACTS, lambda key, value: {}, "there is nothing of operator 1"),
+        (
+            "records",
+            FACTS,
+            lambda key, value: {key: encode({**decode(value), "layout": 99})},
+            "layout 99",
+        ),
+        (
+            "records",
+            FACTS,
+            lambda key, value: {
+                key: encode({**decode(value), "declared": [["cell", "a", "b", None]]})
+            },
+            "KeyError",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_together(
+    tmp_path: Path,
+    what: str,
+    table: int,
+    make: Callable[[bytes, bytes], dict[bytes, bytes]],
+    said: str,
+) -> None:
+    stopped(made(tmp_path, what), tmp_path)
+    change(tmp_path / "state", table, make)
+    with pytest.raises(StateError, match=said):
+        verify_state(tmp_path / "state")
