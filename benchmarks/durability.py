@@ -30,6 +30,7 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline import Pipeline
+from lowwater.state.key_layout import Place
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from lowwater.windows import WindowFunction
@@ -262,7 +263,7 @@ def _commits(open_windows: int, path: Path) -> dict[str, Any]:
 
 def _operator(windowing: Windowing) -> WindowOperator:
     operator = WindowOperator(windowing, {"total": lw.sum("value")})
-    operator.keep_in_store(1)
+    operator.keep_in_store(Place("stage 1", 0, 4))
     return operator
 
 

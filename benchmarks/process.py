@@ -22,6 +22,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import Place
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 
@@ -138,7 +139,7 @@ def _run(case: str, bundles: list[Bundle], stored: bool) -> tuple[float, int]:
     operator = _operator(case)
     store = MemoryStore()
     if stored:
-        operator.keep_in_store(0)
+        operator.keep_in_store(Place("stage 0", 0, 4))
     emitted = 0
     began = time.perf_counter()
     for turn, bundle in enumerate(bundles):

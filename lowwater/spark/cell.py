@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.errors import StateError
+from lowwater.state.formats import FORMATS, check_format
 
-LAYOUT = 1
+FORMAT = "Spark cells"
+_HINT = "Run it with the lowwater that wrote it, or begin with a new checkpoint"
 CELL_DDL = "layout int, key_groups int, keeper string, stamp binary, latest long, content binary"
 
 
@@ -32,7 +34,8 @@ class Cell:
 
     def to_row(self) -> tuple[Any, ...]:
         """Return it as Spark takes it."""
-        return (LAYOUT, self.key_groups, self.keeper, self.stamp, self.latest, self.content)
+        layout = FORMATS[FORMAT]
+        return (layout, self.key_groups, self.keeper, self.stamp, self.latest, self.content)
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...], *, key_groups: int, keeper: str) -> Cell:
@@ -42,11 +45,7 @@ class Cell:
             StateError: It was written with another layout, number of key groups or keeper.
         """
         layout, stored_groups, stored_keeper, stamp, latest, content = row
-        if layout != LAYOUT:
-            raise StateError(
-                f"the checkpoint's state has layout {layout}, this lowwater writes {LAYOUT}",
-                hint="Use the lowwater that wrote it, or begin with a new checkpoint",
-            )
+        check_format(FORMAT, layout, where="the checkpoint", hint=_HINT)
         if stored_groups != key_groups:
             raise StateError(
                 f"the checkpoint's state is in {stored_groups} key groups, not {key_groups}",

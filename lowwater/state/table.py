@@ -90,14 +90,23 @@ class Table:
 
     def restore(self, rows: Int64Array) -> None:
         """Make an empty table have just these live rows, filled; distinct and rising."""
-        top = int(rows[-1]) + 1 if len(rows) else 0
+        self.prepare(rows)
+        self.restore_prepared()
+
+    def prepare(self, rows: Int64Array) -> None:
+        """Fill rows, distinct ones, that :meth:`restore_prepared` makes live; rising or not."""
+        top = int(rows.max(initial=-1)) + 1
         if top > self._capacity:
-            self._grow(top)
-        self._top = top
+            self._grow(max(top, 2 * self._capacity))
+        self._top = max(self._top, top)
         self._alive[rows] = True
-        self._free = np.flatnonzero(~self._alive[:top])[::-1].copy()
-        self._free_count = len(self._free)
         self.reset(rows)
+
+    def restore_prepared(self) -> Int64Array:
+        """Have all rows that are not live be free; return the live ones, rising."""
+        self._free = np.flatnonzero(~self._alive[: self._top])[::-1].copy()
+        self._free_count = len(self._free)
+        return self.live()
 
     def alive(self, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which of some rows are live."""

@@ -31,14 +31,14 @@ from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.window.inspect import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.run import Outcomes
-from lowwater.pipeline.state_tools import groups_of
 from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import END
+from lowwater.state.key_layout import END, Place
 from lowwater.state.memory import MemoryStore
 from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
@@ -256,10 +256,9 @@ def _take_up(store: MemoryStore, which: int) -> None:
 def _look_into(store: MemoryStore, which: int) -> None:
     """Look at everything, as the command line does."""
     list(read_outbox(store))
-    for group in groups_of(store, 1):
-        view = StoredView(store, 1, group)
-        view.verify()
-        view.windows(["key", "value"][: 2 - which % 2])
+    view = StoredView(store, Place("stage 1", 0, KEY_GROUPS))
+    view.verify()
+    view.windows(["key", "value"][: 2 - which % 2])
 
 
 def _processed(vectorised: bool, windowed: bool) -> Decoder:
@@ -273,7 +272,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         return ProcessOperator(process, windowing=windowing, watermark=0, clock=0)
 
     operator = made()
-    operator.keep_in_store(0)
+    operator.keep_in_store(Place("stage 0", 0, 4))
     if vectorised:
         process: Any = operator.definition.process
         process.windowed = windowed
@@ -300,7 +299,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         batch.put(list(changed), list(changed.values()))
         other.commit(batch)
         again = made()
-        again.keep_in_store(0)
+        again.keep_in_store(Place("stage 0", 0, 4))
         if again.restore(other):
             again.hold()
             again.save(Batch())

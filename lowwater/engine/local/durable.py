@@ -25,7 +25,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.run_record import (
-    LAYOUT,
+    FORMAT,
     OUTBOX,
     RUN,
     check_compatible,
@@ -33,18 +33,19 @@ from lowwater.engine.local.run_record import (
     outbox_key,
     read_outbox,
     read_run,
-    stored_operators,
+    stored_stages,
 )
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import Feed
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.records.tagged import panes_to_table
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state.codec import encode
-from lowwater.state.damage import decoding
+from lowwater.state.formats import FORMATS, decoding
 from lowwater.state.key_layout import prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import duration
@@ -227,11 +228,12 @@ class DurableRun:
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
         return {
-            "layout": LAYOUT,
+            "layout": FORMATS[FORMAT],
             "state_id": self._state_id,
             "epoch": self._epoch,
             "description": self._description,
-            "operators": stored_operators(self._run.graph),
+            "stages": stored_stages(self._run.graph),
+            "key_groups": KEY_GROUPS,
             "run": run,
         }
 

@@ -8,7 +8,6 @@ from typing import final
 
 from lowwater.engine.graph.graph import Computed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.stored_numbers import operator_number
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.source_reader import Part
@@ -20,6 +19,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_records import SIGN
 from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Instant
 
@@ -57,9 +57,9 @@ class ProcessRun:
         """How far what this stage emits is known to be complete (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, memory: int | None) -> None:  # it bounds windows
-        """Have changes noted, for :meth:`save`; the stage's rows are under a number of its own."""
-        self.operator.keep_in_store(operator_number(self.number))
+    def keep_in_store(self, place: Place, memory: int | None) -> None:  # it bounds windows
+        """Have changes noted, for :meth:`save`; the stage's rows are under its name."""
+        self.operator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Have what it takes recorded; what it emits is the process's own."""

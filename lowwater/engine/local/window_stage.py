@@ -9,7 +9,6 @@ import numpy as np
 
 from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, Taken
 from lowwater.engine.local.source_reader import Part
@@ -26,6 +25,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Instant, Int64Array
 
@@ -78,11 +78,11 @@ class WindowRun:
         """How far this stage's output is known to be complete (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, memory: int | None) -> None:
-        """Have changes noted, for :meth:`save`; the stage's rows are under numbers of its own."""
-        self.operator.keep_in_store(operator_number(self.number), memory=memory)
+    def keep_in_store(self, place: Place, memory: int | None) -> None:
+        """Have changes noted, for :meth:`save`; the stage's rows are under its name."""
+        self.operator.keep_in_store(place, memory=memory)
         if self._deduplicator is not None:
-            self._deduplicator.keep_in_store(deduplicator_number(self.number))
+            self._deduplicator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Have what it takes and shows recorded."""

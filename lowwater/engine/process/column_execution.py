@@ -22,6 +22,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError
 from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
 from lowwater.watermark import Hold
@@ -329,9 +330,9 @@ class ColumnProcess:
         if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
             self._holds.retain(self._is_held)
 
-    def keep_in_store(self, operator: int, group: int) -> None:
+    def keep_in_store(self, place: Place) -> None:
         """Have changes noted, so that they can be saved; before the first step."""
-        self._stored = StoredColumns(self._definition, self._state, self._placing, operator, group)
+        self._stored = StoredColumns(self._definition, self._state, self._placing, place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch. O(changed)."""

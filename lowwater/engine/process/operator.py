@@ -17,6 +17,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import Hold
@@ -122,14 +123,13 @@ class ProcessOperator:
             case EndOfInput():
                 return engine.end()
 
-    def keep_in_store(self, operator: int, group: int = 0) -> None:
+    def keep_in_store(self, place: Place) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
 
         Args:
-            operator: Number of the operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of its stage, and the key groups.
         """
-        self._engine.keep_in_store(operator, group)
+        self._engine.keep_in_store(place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.id_bytes import id_bytes
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.errors import InternalError, InvalidArgument, StateError, describe
+from lowwater.errors import InternalError, InvalidArgument, describe
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
+from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.id_set import SeenInStore
-from lowwater.state.key_layout import table_prefix
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import (
     END_OF_TIME,
@@ -41,8 +42,9 @@ from lowwater.windows._base import positive_duration
 
 Mask = NDArray[np.bool_]
 
-LAYOUT = 1
-_IDS, _FACTS = range(2)
+FORMAT = "record ids"
+IDS, IDS_FACTS = 32, 33
+"""Tags of the tables of record ids, beside those of the stage they are read for."""
 
 
 @final
@@ -148,20 +150,23 @@ class Deduplicator:
         else:
             self._stored.forget(watermark)
 
-    def keep_in_store(self, operator: int, group: int = 0) -> None:
+    def keep_in_store(self, place: Place) -> None:
         """Have ids kept in a store; before the first step, with :meth:`restore` to follow.
 
+        They are in the first key group: a duplicate may come with another key.
+
         Args:
-            operator: Number of this operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of the stage, and the key groups.
         """
-        self._stored = SeenInStore(table_prefix(operator, group, _IDS), self._within)
-        self._facts = table_prefix(operator, group, _FACTS)
+        self._stored = SeenInStore(place.prefix(IDS), self._within)
+        self._facts = place.prefix(IDS_FACTS)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch, to be committed before the next step."""
         self._kept().save(batch, self._watermark)
-        batch.put([self._facts], [encode({"layout": LAYOUT, "watermark": self._watermark})])
+        batch.put(
+            [self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self._watermark})]
+        )
 
     def restore(self, store: StateStore) -> bool:
         """Look ids up in this store from now on; take up what was saved there, if anything was.
@@ -171,13 +176,12 @@ class Deduplicator:
         """
         (data,) = store.get([self._facts])
         if data is not None:
-            facts = decode(data)
-            if facts["layout"] != LAYOUT:
-                raise StateError(
-                    f"stored record ids have layout {facts['layout']}, this lowwater has {LAYOUT}",
-                    hint="Use the lowwater that wrote it, or reset the state",
-                )
-            self._watermark = facts["watermark"]
+            with decoding("stored record ids"):
+                facts = decode(data)
+                check_format(FORMAT, facts["layout"])
+                self._watermark = facts["watermark"]
+                if type(self._watermark) is not int:
+                    raise damaged("stored record ids", f"the watermark is {self._watermark!r}")
         self._kept().restore(store, self._watermark)
         return data is not None
 

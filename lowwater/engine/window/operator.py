@@ -35,11 +35,12 @@ from lowwater.engine.window.pane_order import PaneOrder
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.row_queue import RowQueue
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
-from lowwater.engine.window.spilling import ColdWindows
+from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import Mask, WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
-from lowwater.state.damage import decoding
+from lowwater.state.formats import decoding
+from lowwater.state.key_layout import Place
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import Elements, Moments
@@ -141,8 +142,8 @@ class WindowOperator:
         return self._stored is not None and self._stored.is_over
 
     @property
-    def _cold(self) -> ColdWindows | None:
-        return None if self._stored is None else self._stored.cold
+    def _cold(self) -> SpilledWindows | None:
+        return None if self._stored is None else self._stored.spilled
 
     @property
     def output_watermark(self) -> int:
@@ -155,12 +156,11 @@ class WindowOperator:
         """Return what holds the output watermark below the input's, if anything. O(windows)."""
         return None if self.output_watermark >= self._from else self._holds.holder()
 
-    def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
+    def keep_in_store(self, place: Place, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
 
         Args:
-            operator: Number of the operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of its stage, and the key groups.
             memory: How many bytes state may take, about: what is more leaves memory for the store
                 when it is saved, what was touched longest ago first, and has to be thawed before a
                 step that wants it. ``None``: any number.
@@ -170,7 +170,7 @@ class WindowOperator:
         """
         if memory is not None:
             self._windowing.require_bounded_memory()
-        self._stored = StoredState(self._state, operator, group, memory)
+        self._stored = StoredState(self._state, place, memory)
 
     def report_merges(self) -> None:
         """Have steps say which windows became which; for traces."""
@@ -254,7 +254,7 @@ class WindowOperator:
         late = Dropped(self._watermark)
         element, start, end = self._assign(bundle, late)
         keys = self._state.encode_keys(bundle.keys)
-        rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
+        rows = cold.load_touched(store, keys if element is None else keys[element], start, end)
         self._wait_for(rows)
 
     def thaw_due(self, store: StateStore, to: int) -> int | None:
@@ -272,7 +272,7 @@ class WindowOperator:
         if cold is None or not len(cold) or to <= before or not cold.is_due(to, lateness):
             return None
         after = None if self._advancing is None else self._advancing[1]
-        rows, bound = cold.thaw_due(store, before, to, after, lateness)
+        rows, bound = cold.load_due(store, before, to, after, lateness)
         self._wait_for(rows)
         return bound
 

@@ -15,7 +15,7 @@ from lowwater.engine.process.persistence import CELLS, FACTS, KEYS, SCOPES, TIME
 from lowwater.errors import StateError
 from lowwater.pipeline.state_tools import verify_state
 from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.key_layout import END, split_key
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from tests.unit.engine.local.durable_runs import run, stopped, write_files
@@ -103,7 +103,8 @@ KINDS = ("records", "windows", "sessions", "columns", "columns in windows")
 def change(state: Path, table: int, make: Callable[[bytes, bytes], dict[bytes, bytes]]) -> None:
     """Put other rows in place of the first of a table, as if by a store that is sound."""
     with RocksStore(state) as store:
-        key, value = next(store.scan(*prefix_range(table_prefix(1, 0, table))))
+        rows = store.scan(b"\x01", END)
+        key, value = next((key, value) for key, value in rows if split_key(key)[2] == table)
         batch = Batch()
         batch.delete([key])
         rows = make(key, value)
