@@ -103,6 +103,11 @@ class Journal:
         self._deleted: dict[int, int] = {}
         self._loaded: list[tuple[Int64Array, Int64Array]] = []
 
+    @property
+    def limit(self) -> int:
+        """Above every row number that is stored, those of dead copies too."""
+        return len(self._dirty)
+
     def touch(self, rows: Int64Array) -> None:
         """Note that rows (distinct ones) changed, or were allocated or released."""
         if not rows.size:
@@ -158,23 +163,17 @@ class Journal:
         Raises:
             StateError: It is damaged.
         """
-        for group in self._place.groups:
-            stored = read_group(
-                store,
-                self._place,
-                self._table,
-                group,
-                limit,
-                expired,
-                expires=self._due is not None,
-            )
+        reader = GroupReader(
+            store, self._place, self._table, limit, None if self._due is None else expired
+        )
+        for group, stored in reader:
             if stored.deletions:
                 self._deletions[group] = stored.deletions
                 self._deleted[group] = stored.deleted
                 self._blocks.next = max(self._blocks.next, stored.deletions[-1] + 1)
+            self._cover(stored.top)
             if not stored.blocks:
                 continue
-            self._cover(max(int(block.rows.max()) for block in stored.blocks) + 1)
             for block, piece in zip(stored.blocks, stored.pieces, strict=True):
                 if self._blocks.is_stored(piece.rows).any():
                     raise damaged(_WHAT, "a row is stored in two key groups")
@@ -300,6 +299,7 @@ class Journal:
 
     def _check(self) -> None:
         """Assert what must hold between rows, blocks and deletions. O(rows and copies)."""
+        self._cover()
         self._blocks._check()
         assert self._deletions.keys() == self._deleted.keys()
         for touched in self._touched:
@@ -330,73 +330,100 @@ class StoredGroup:
         pieces: The live rows of each.
         deletions: The sequence numbers of deletions, rising.
         deleted: How many rows they list.
+        top: One more than the largest row number.
     """
 
     blocks: list[_Block]
     pieces: list[Piece]
     deletions: list[int]
     deleted: int
+    top: int
 
 
-def read_group(
-    store: StateStore,
-    place: Place,
-    table: int,
-    group: int,
-    limit: int,
-    expired: int,
-    *,
-    expires: bool,
-) -> StoredGroup:
-    """Return what is stored of a table of a key group.
+@final
+class GroupReader:
+    """Reads what is stored of a table, one key group after the other.
 
     Args:
         store: The store.
         place: Where the table is.
         table: Its tag.
-        group: The key group.
         limit: Above every row number.
-        expired: All rows that expire then or before are gone.
-        expires: Whether rows expire.
-
-    Raises:
-        StateError: It is damaged.
+        expired: All rows that expire then or before are gone; ``None`` for rows that never expire.
     """
-    with decoding(_WHAT):
+
+    def __init__(
+        self, store: StateStore, place: Place, table: int, limit: int, expired: int | None
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._table = table
+        self._limit = limit
+        self._expired = expired
+        # Of each row the block that has its last copy. Kept from group to group, not filled anew:
+        # only what the group itself has written there is read.
+        self._last: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
+    def __iter__(self) -> Iterator[tuple[int, StoredGroup]]:
+        """Yield (key group, what is stored of it).
+
+        Raises:
+            StateError: It is damaged.
+        """
+        for group in self._place.groups:
+            with decoding(_WHAT):
+                stored = self._read(group)
+            yield group, stored
+
+    def _read(self, group: int) -> StoredGroup:
+        expires = self._expired is not None
         blocks = [
-            _read_block(sequence, value, limit, expires=expires)
-            for sequence, value in _scan(store, place.prefix(table, group))
+            _read_block(sequence, value, self._limit, expires=expires)
+            for sequence, value in self._scan(self._table, group)
         ]
         deletions = [
-            (sequence, _read_rows(value, limit))
-            for sequence, value in _scan(store, place.prefix(table + 1, group))
+            (sequence, _rising(np.frombuffer(value, _ROW).astype(np.int64), self._limit))
+            for sequence, value in self._scan(self._table + 1, group)
         ]
-        pieces = _live(blocks, deletions, expired)
-        deleted = sum(len(rows) for _, rows in deletions)
-        return StoredGroup(blocks, pieces, [sequence for sequence, _ in deletions], deleted)
+        every = [*(block.rows for block in blocks), *(rows for _, rows in deletions)]
+        top = max((int(rows[-1]) for rows in every), default=-1) + 1
+        if top > len(self._last):
+            self._last = np.empty(max(top, 2 * len(self._last)), dtype=np.int32)
+        return StoredGroup(
+            blocks=blocks,
+            pieces=self._live(blocks, deletions),
+            deletions=[sequence for sequence, _ in deletions],
+            deleted=sum(len(rows) for _, rows in deletions),
+            top=top,
+        )
 
+    def _live(self, blocks: list[_Block], deletions: list[tuple[int, Int64Array]]) -> list[Piece]:
+        """Return of each block the rows that no later block has, and that are not gone."""
+        copies = [(block.sequence, at, block.rows) for at, block in enumerate(blocks)]
+        copies += [(sequence, -1, rows) for sequence, rows in deletions]
+        copies.sort(key=lambda copy: copy[0])
+        last = self._last
+        for _, at, rows in copies:
+            last[rows] = at
+        pieces = []
+        for at, block in enumerate(blocks):
+            kept = last[block.rows] == at
+            if block.expiry is not None and self._expired is not None:
+                kept &= (block.expiry > self._expired) | (block.expiry == END_OF_TIME)
+            places = np.flatnonzero(kept)
+            pieces.append(Piece(block.rows[places], block.chunk, places))
+        return pieces
 
-def _live(
-    blocks: list[_Block], deletions: list[tuple[int, Int64Array]], expired: int
-) -> list[Piece]:
-    """Return of each block the rows that no later block has, and that are not gone."""
-    if not blocks:
-        return []
-    copies = [(block.sequence, at, block.rows) for at, block in enumerate(blocks)]
-    copies += [(sequence, -1, rows) for sequence, rows in deletions]
-    copies.sort(key=lambda copy: copy[0])
-    top = max(int(rows.max(initial=0)) for _, _, rows in copies) + 1
-    last = np.full(top, -1, dtype=np.int32)
-    for _, at, rows in copies:
-        last[rows] = at
-    pieces = []
-    for at, block in enumerate(blocks):
-        kept = last[block.rows] == at
-        if block.expiry is not None:
-            kept &= (block.expiry > expired) | (block.expiry == END_OF_TIME)
-        places = np.flatnonzero(kept)
-        pieces.append(Piece(block.rows[places], block.chunk, places))
-    return pieces
+    def _scan(self, table: int, group: int) -> Iterator[tuple[int, bytes]]:
+        prefix = self._place.prefix(table, group)
+        for key, value in self._store.scan(*prefix_range(prefix)):
+            tail = key[len(prefix) :]
+            if len(tail) != _SEQUENCE.size:
+                raise damaged(_WHAT, "its number is not of the right width")
+            (sequence,) = _SEQUENCE.unpack(tail)
+            if sequence >= 1 << 62:
+                raise damaged(_WHAT, f"it has the number {sequence}")
+            yield sequence, value
 
 
 def _read_block(sequence: int, value: bytes, limit: int, *, expires: bool) -> _Block:
@@ -411,24 +438,9 @@ def _read_block(sequence: int, value: bytes, limit: int, *, expires: bool) -> _B
     return _Block(sequence, rows, expiry, value[at:])
 
 
-def _read_rows(value: bytes, limit: int) -> Int64Array:
-    return _rising(np.frombuffer(value, _ROW).astype(np.int64), limit)
-
-
 def _rising(rows: Int64Array, limit: int) -> Int64Array:
     if not rows.size or (np.diff(rows) <= 0).any():
         raise damaged(_WHAT, "its rows are in no order")
     if rows[-1] >= limit:
         raise damaged(_WHAT, f"numbers go from 0 to {limit - 1}, not {rows[-1]}")
     return rows
-
-
-def _scan(store: StateStore, prefix: bytes) -> Iterator[tuple[int, bytes]]:
-    for key, value in store.scan(*prefix_range(prefix)):
-        tail = key[len(prefix) :]
-        if len(tail) != _SEQUENCE.size:
-            raise damaged(_WHAT, "its number is not of the right width")
-        (sequence,) = _SEQUENCE.unpack(tail)
-        if sequence >= 1 << 62:
-            raise damaged(_WHAT, f"it has the number {sequence}")
-        yield sequence, value

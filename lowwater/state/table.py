@@ -94,13 +94,15 @@ class Table:
         self.restore_prepared()
 
     def prepare(self, rows: Int64Array) -> None:
-        """Fill rows, distinct ones, that :meth:`restore_prepared` makes live; rising or not."""
+        """Make rows, distinct ones, live and filled; :meth:`restore_prepared` comes last."""
         top = int(rows.max(initial=-1)) + 1
         if top > self._capacity:
             self._grow(max(top, 2 * self._capacity))
-        self._top = max(self._top, top)
+        if top > self._top:
+            for field in self._fields:  # whole stretches: scattered rows would take longer
+                self.columns[field.name][self._top : top] = field.fill
+            self._top = top
         self._alive[rows] = True
-        self.reset(rows)
 
     def restore_prepared(self) -> Int64Array:
         """Have all rows that are not live be free; return the live ones, rising."""

@@ -82,7 +82,7 @@ class StoredColumns:
                 "births": state.births,
                 "lateness": 0 if placing is None else placing.windowing.lateness_us,
                 "gone until": START_OF_TIME if placing is None else placing.gone_until,
-                "rows": state.table.top,
+                "rows": self._journal.limit,
                 "live": len(state.table),
             },
             "declared": declared(self._definition.cells, self._definition.timers),

@@ -16,7 +16,7 @@ from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.journal import Journal, Piece, read_group
+from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import Place
 from lowwater.state.row_codec import Layouts, PackedRows
 from lowwater.state.side_columns import Side, read_side
@@ -111,7 +111,7 @@ class StoredKeys:
             return None
         return {
             "kinds": kinds_of(keys),
-            "limit": keys.capacity,
+            "limit": self._journal.limit,
             "count": int(self._rows.wanted.sum()),
             "layouts": self._rows.layouts.known,
         }
@@ -273,8 +273,7 @@ def kinds_of(keys: KeyDictionary) -> Kinds:
 
 
 def _pieces(store: StateStore, place: Place, table: int, limit: int) -> Iterator[Piece]:
-    for group in place.groups:
-        stored = read_group(store, place, table, group, limit, START_OF_TIME, expires=False)
+    for _, stored in GroupReader(store, place, table, limit, None):
         yield from stored.pieces
 
 

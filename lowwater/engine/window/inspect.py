@@ -24,7 +24,7 @@ from lowwater.engine.window.spilling import read_tails, swapped
 from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.journal import read_group
+from lowwater.state.journal import GroupReader
 from lowwater.state.key_layout import Place, prefix_range
 from lowwater.state.row_codec import Layouts
 from lowwater.state.side_columns import read_side
@@ -112,11 +112,10 @@ class StoredView:
         """Return the windows that were in memory, in a table for each block."""
         stored = self._record["windows"]
         found: list[_Windows] = []
-        for group in self._place.groups:
-            blocks = read_group(
-                self._store, self._place, WINDOWS, group,
-                stored["limit"], self._record["expired"], expires=True,
-            )  # fmt: skip
+        reader = GroupReader(
+            self._store, self._place, WINDOWS, stored["limit"], self._record["expired"]
+        )
+        for _, blocks in reader:
             for piece in blocks.pieces:
                 chunk = layouts.read(piece.chunk)
                 held = _held(chunk.side, len(chunk), panes)

@@ -101,7 +101,7 @@ class StoredState:
             "expired": expired,
             "windows": {
                 "count": len(state.table),
-                "limit": state.table.capacity,
+                "limit": self._windows.limit,
                 "layouts": state.codec.layouts.known,
             },
             "panes": None if state.shown is None else state.shown.record(type_bytes),
@@ -209,13 +209,10 @@ class StoredState:
             raise damaged(what, "there is a window that ends before it starts")
         columns = [table[name][rows] for name in ("key", "start", "end")]
         # A sort of one column is several times as fast as one of three.
-        hashes = mixed(columns)
-        order = np.argsort(hashes, kind="stable")
-        equal = ~run_starts(hashes[order].view(np.int64)) if len(rows) else np.zeros(0, np.bool_)
-        if equal.any():
-            some = order[np.flatnonzero(equal | np.append(equal[1:], False))]
-            some = some[np.lexsort([column[some] for column in columns])]
-            if not run_starts(*(column[some] for column in columns)).all():
+        hashes = np.sort(mixed(columns))
+        if (hashes[1:] == hashes[:-1]).any():  # most likely they differ all the same
+            order = np.lexsort(columns)
+            if not run_starts(*(column[order] for column in columns)).all():
                 raise damaged(what, "there is a window twice")
 
 
