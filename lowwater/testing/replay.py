@@ -21,7 +21,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline import Pipeline, Result, Stream
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
