@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowwater.engine.records.panes import Pane
+from lowwater.testing._arrivals import Add, ClockMove, Step, WatermarkMove
 from lowwater.testing._moments import show
-from lowwater.testing.scenario import Add, ClockMove, Scenario, Step, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 
 _WIDTH = 48
