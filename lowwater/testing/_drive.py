@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from lowwater.testing.scenario import (
     Aggregates,
     ClockMove,
     Element,
+    End,
     Scenario,
     ScenarioRun,
     WatermarkMove,
@@ -215,8 +216,10 @@ class _Source:
                     yield WatermarkAdvance(to), ()
                 case ClockMove():
                     pass
-                case _:
+                case End():
                     yield EndOfInput(), ()
+                case _:
+                    assert_never(step)
 
     def _admit(
         self, elements: tuple[Element, ...], position: int

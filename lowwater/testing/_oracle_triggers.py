@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, assert_never, final
 
 from lowwater.errors import InvalidArgument
 from lowwater.time import saturating_add
@@ -86,7 +86,10 @@ def build(trigger: Trigger) -> Node:
             return Node(trigger, [build(trigger.trigger)])
         case OrFinally():
             return Node(trigger, [build(trigger.main), build(trigger.until)])
-    return Node(trigger)
+        case AfterCount() | AfterProcessingTime() | Never() | Always() | CustomTrigger():
+            return Node(trigger)
+        case _:
+            assert_never(trigger)
 
 
 def clear(node: Node) -> None:
@@ -118,9 +121,14 @@ def feed(node: Node, times: Sequence[int], now: Moment) -> None:
                 feed(early, times, now)
             if node.late_phase:
                 feed(late, times, now)
-        case _:
+        case (
+            AfterAny() | AfterAll() | AfterEach() | Repeatedly() | OrFinally()
+            | Never() | Always() | Default()
+        ):  # fmt: skip
             for part in node.parts:
                 feed(part, times, now)
+        case _:
+            assert_never(node.trigger)
 
 
 def ready(node: Node, now: Moment) -> bool:
@@ -141,7 +149,10 @@ def ready(node: Node, now: Moment) -> bool:
             return ready(node.parts[node.position], now)
         case AfterAll():
             return all(ready(part, now) for part in node.parts)
-    return any(ready(part, now) for part in node.parts)  # AfterAny, OrFinally, Repeatedly, Never
+        case AfterAny() | OrFinally() | Repeatedly() | Never() | Default():
+            return any(ready(part, now) for part in node.parts)
+        case _:
+            assert_never(node.trigger)
 
 
 def fire(node: Node, now: Moment) -> bool:
@@ -154,8 +165,10 @@ def fire(node: Node, now: Moment) -> bool:
 
 def _fire(node: Node, now: Moment) -> bool:
     match node.trigger:
-        case Always() | Never():
+        case Always() | Never() | Default():
             return False
+        case AfterCount() | AfterProcessingTime() | AfterAny() | AfterAll():
+            return True
         case CustomTrigger() as custom:
             return _fire_custom(node, custom, now)
         case Repeatedly():
@@ -173,7 +186,8 @@ def _fire(node: Node, now: Moment) -> bool:
             return node.position == len(node.parts)
         case AfterWatermark() as watermark:
             return _fire_watermark(node, watermark, now)
-    return True  # AfterCount, AfterProcessingTime, AfterAny, AfterAll
+        case _:
+            assert_never(node.trigger)
 
 
 def _fire_watermark(node: Node, trigger: AfterWatermark, now: Moment) -> bool:
@@ -234,6 +248,10 @@ def merge(nodes: Sequence[Node], now: Moment) -> Node:
             merged.position = _merged_position(nodes, now)
             for part in merged.parts[merged.position + 1 :]:
                 clear(part)
+        case AfterAny() | AfterAll() | Repeatedly() | OrFinally() | Never() | Always() | Default():
+            pass  # no state but that of their parts
+        case _:
+            assert_never(first.trigger)
     return merged
 
 
@@ -257,7 +275,13 @@ def _requires_completion(node: Node) -> bool:
             return any(map(_requires_completion, node.parts))
         case AfterAny() | OrFinally():
             return all(map(_requires_completion, node.parts))
-    return False
+        case (
+            AfterCount() | AfterProcessingTime() | Repeatedly() | Never() | Always()
+            | Default() | CustomTrigger()
+        ):  # fmt: skip
+            return False
+        case _:
+            assert_never(node.trigger)
 
 
 def clock_deadlines(node: Node) -> Iterator[int]:

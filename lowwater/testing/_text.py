@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.testing._moments import readable, show
@@ -37,7 +37,7 @@ def _call(step: Step) -> str:
 
 
 def _parts(step: Step) -> tuple[str, list[Any]]:
-    from lowwater.testing.scenario import Add, ClockMove, WatermarkMove
+    from lowwater.testing.scenario import Add, ClockMove, End, WatermarkMove
 
     match step:
         case Add(elements):
@@ -46,8 +46,10 @@ def _parts(step: Step) -> tuple[str, list[Any]]:
             return "watermark", [show(to)]
         case ClockMove(at):
             return "clock", [show(at)]
-        case _:
+        case End():
             return _END, []
+        case _:
+            assert_never(step)
 
 
 # -- Markdown -----------------------------------------------------------------------------------

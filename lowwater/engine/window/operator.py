@@ -8,7 +8,7 @@ does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 
@@ -327,6 +327,8 @@ class WindowOperator:
                 return self._advance_clock(int(step.to))
             case EndOfInput():
                 return self._advance_watermark(END_OF_TIME)
+            case _:
+                assert_never(step)
 
     def _take_bundle(self, bundle: Bundle) -> StepOutput:
         if not len(bundle):
