@@ -20,7 +20,7 @@ from lowwater.spark.state_backends import LiveOperators
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.shelf import close_shelves
-from tests.spark.test_keepers import CASE, parcels, shown
+from tests.spark.test_state_cells import CASE, parcels, shown
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
 STEPS = len(list(CASE.micro_batches()))
