@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from lowwater.engine.aggregates import AggregateSpec, collect, signed_specs
 from lowwater.engine.graph.graph import Stage, Windowed
 from lowwater.engine.graph.outline import outline
-from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.local.process_stage import kind_taken
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import RESERVED
@@ -226,8 +226,8 @@ class WindowedStream:
             require_names(needed, stream._known, "aggregate")
         if stream._schema is None:
             return Pipeline(stage, stream._clock)
-        gate = gate_of(stream._flows[0], stage, "dead_letter")
-        gate.admit(no_records(stream._schema))
+        admission = admission_of(stream._flows[0], stage, "dead_letter")
+        admission.admit(no_records(stream._schema))
         types = {name: stream._schema.field(name).type for name in stream._schema.names}
         results = {name: result_type(spec, types) for name, spec in aggregates.items()}
         return Pipeline(stage, stream._clock, tuple(types[key] for key in keyed._keys), results)

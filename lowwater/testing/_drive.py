@@ -13,8 +13,8 @@ from lowwater.engine.aggregates import collect
 from lowwater.engine.aggregates._base import AggregateSpec, Needs
 from lowwater.engine.graph.graph import Stage, Windowed
 from lowwater.engine.graph.trace import Trace
-from lowwater.engine.local.recorder import StageRecorder, Taken
-from lowwater.engine.records.admission import Ingest, OnError
+from lowwater.engine.local.recorder import StageRecorder, TakenBundle
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import TRACED, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
@@ -155,7 +155,7 @@ def _record(
     if isinstance(step, Bundle) and len(step):
         rows = np.arange(source.records.length, dtype=np.int64)
         rows = rows if source.kept is None else source.kept
-        taken = Taken(
+        taken = TakenBundle(
             step, None, output.late, source.records, rows, operator.watermark, operator.clock
         )
         recorder.took(taken, output.merges)
@@ -196,7 +196,7 @@ class _Source:
             **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
         self._shown = ("value", *extra)  # what a record is: see Element.record
-        self._ingest = Ingest(
+        self._admission = Admission(
             time="time", keys=("key",), needs=_needs(specs), durations=durations, on_error=on_error
         )
 
@@ -223,7 +223,7 @@ class _Source:
     ) -> tuple[StepInput, Sequence[Element]]:
         stop = position + len(elements)
         columns = {name: column.slice(position, stop) for name, column in self._columns.items()}
-        admitted = self._ingest.admit(Records(columns, len(elements)))
+        admitted = self._admission.admit(Records(columns, len(elements)))
         self.errors.extend(admitted.errors)
         bundle, kept = admitted.bundle, admitted.kept
         self.kept = kept

@@ -32,8 +32,8 @@ from typing import Any, TypeAlias, final
 from lowwater.engine.records.panes import LateReason, LateRecord, Pane, Timing
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_triggers import (
-    Moment,
-    Node,
+    OracleMoment,
+    OracleNode,
     build,
     clock_deadlines,
     feed,
@@ -115,7 +115,7 @@ class _Open:
 
     key: Any
     window: Window
-    trigger: Node
+    trigger: OracleNode
     held: list[_Admitted] = field(default_factory=list)
     panes: int = 0
     on_time_panes: int = 0  # those that were not EARLY
@@ -346,9 +346,9 @@ class _Oracle:
                     due.setdefault(at, []).append(row)
         return due
 
-    def _moment(self, window: Window, *, touched: bool = False) -> Moment:
+    def _moment(self, window: Window, *, touched: bool = False) -> OracleMoment:
         merging = self.windowing.merging is not None
-        return Moment(window, self.watermark, self.clock, merging, touched)
+        return OracleMoment(window, self.watermark, self.clock, merging, touched)
 
     def _expiry(self, window: Window) -> int:
         return saturating_add(window.end, self.windowing.lateness_us)
