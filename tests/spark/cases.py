@@ -25,7 +25,7 @@ from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.state_backends import InlineBackend, LiveOperators
 from lowwater.spark.types import pane_schema, result_types
 from lowwater.testing import Scenario
-from lowwater.testing.scenario import Add, ClockMove, Element, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, ScenarioElement, WatermarkMove
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
 
@@ -91,7 +91,7 @@ class Case:
         for step in self.scenario.steps:
             if step.at is not None:
                 clock = max(clock, int(step.at))
-            elements: tuple[Element, ...] = ()
+            elements: tuple[ScenarioElement, ...] = ()
             match step:
                 case Add(elements):
                     pass
@@ -110,7 +110,7 @@ class Case:
         kind = pa.array(values).type if values else pa.int64()
         return INPUT.set(INPUT.get_field_index("value"), pa.field("value", kind))
 
-    def _batch(self, elements: list[Element], clock: int, watermark: int) -> pa.RecordBatch:
+    def _batch(self, elements: list[ScenarioElement], clock: int, watermark: int) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = [
             {
                 "time": element.time if isinstance(element.time, Instant) else None,

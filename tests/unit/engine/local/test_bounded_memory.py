@@ -24,7 +24,7 @@ from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.tagged import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import Outcomes
 from tests.unit.engine.local.pressed import SECOND, Told, branched, passed, summed
 
