@@ -8,8 +8,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import EARLY, INSERT, RETRACT, PaneBatch
-from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.engine.window.window_state import WindowState
 from lowwater.time import Int64Array
 
 

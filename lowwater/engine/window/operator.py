@@ -8,15 +8,15 @@ does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import (
     CLOSED,
     EARLY,
-    EXPIRED,
     LATE,
     ON_TIME,
     Bundle,
@@ -27,16 +27,16 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.window.dropped import Dropped
 from lowwater.engine.window.emission import Firing, emit
 from lowwater.engine.window.holds import Holds
 from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.pane_order import PaneOrder
 from lowwater.engine.window.persistence import StoredState
+from lowwater.engine.window.placement import Dropped
 from lowwater.engine.window.row_queue import RowQueue
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import ColdWindows
-from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
@@ -79,12 +79,11 @@ class WindowOperator:
         if signed:
             aggregates = signed_specs(aggregates, differences=windowing.shows_differences)
         self._state = WindowState(windowing, aggregates)
+        self._placement = self._state.placement
         self._machine = self._state.machine
         self._watermark = int(watermark)
         self._clock = int(clock)
         self._arrived = 0
-        # Windows that end here or before had expired under a shorter lateness: they are gone.
-        self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
         self._reports_merges = False
         self._dues = RowQueue(self._state, "due", ends=True)  # an expiry then is still an expiry
@@ -222,7 +221,7 @@ class WindowOperator:
             "arrived": self._arrived,
             "output watermark": self._output_watermark,
             "lateness": self._windowing.lateness_us,
-            "gone until": self._gone_until,
+            "gone until": self._placement.gone_until,
             "advancing from": self._from,
             "advancing until": START_OF_TIME if self._advancing is None else self._advancing[1],
         }
@@ -233,12 +232,9 @@ class WindowOperator:
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
-        self._gone_until = facts["gone until"]
         if facts["advancing from"] < self._watermark:
             self._advancing = facts["advancing from"], facts["advancing until"]
-        if facts["lateness"] != self._windowing.lateness_us:
-            gone = saturating_add(self._watermark, -facts["lateness"])
-            self._gone_until = max(self._gone_until, gone)
+        self._placement.resume(facts["lateness"], self._watermark, facts["gone until"])
         table = self._state.table
         rows = table.live()
         for name in ("due", "hold", "clock_due"):
@@ -251,8 +247,9 @@ class WindowOperator:
         cold = self._cold
         if cold is None or not len(cold) or not len(bundle):
             return
-        late = Dropped(self._watermark)
-        element, start, end = self._assign(bundle, late)
+        element, start, end = self._placement.assign(
+            bundle, self._watermark, Dropped(self._watermark)
+        )
         keys = self._state.encode_keys(bundle.keys)
         rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
         self._wait_for(rows)
@@ -330,6 +327,8 @@ class WindowOperator:
                 return self._advance_clock(int(step.to))
             case EndOfInput():
                 return self._advance_watermark(END_OF_TIME)
+            case _:
+                assert_never(step)
 
     def _take_bundle(self, bundle: Bundle) -> StepOutput:
         if not len(bundle):
@@ -340,7 +339,7 @@ class WindowOperator:
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
         late = Dropped(self._watermark)
-        element, start, end = self._assign(bundle, late)
+        element, start, end = self._placement.assign(bundle, self._watermark, late)
         if not len(start):
             return StepOutput(None, late.batch())
         keys = state.encode_keys(bundle.keys)
@@ -364,28 +363,6 @@ class WindowOperator:
             panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
-
-    def _assign(
-        self, bundle: Bundle, late: Dropped
-    ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
-        """Assign windows and judge lateness on them, before any merging (S-O3)."""
-        windows = self._windowing.windows
-        columns = {name: bundle.values[name].data for name in windows.columns}
-        assigned = windows.assign(bundle.times, columns)
-        element, start, end = assigned.element, assigned.start, assigned.end
-        if assigned.unwindowed is not None:
-            late.add_unwindowed(assigned.unwindowed)
-        if self._watermark == START_OF_TIME or not len(end):
-            return element, start, end
-        first = int(end.min())
-        expiry = saturating_add(first, self._state.lateness_us)
-        if expiry > self._watermark and first > self._gone_until:
-            return element, start, end
-        expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)
-        late.add(expired, EXPIRED, element, start, end)
-        kept = ~expired
-        element = np.flatnonzero(kept) if element is None else element[kept]
-        return element, start[kept], end[kept]
 
     def _accumulate(
         self,
@@ -427,7 +404,7 @@ class WindowOperator:
             self._schedule(touched)
         expired = None
         if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
-            expired = state.expiry(end) <= self._watermark
+            expired = self._placement.expiry(end) <= self._watermark
         elif not machine.fires_before_completion and not complete.any():
             return None
         moments = Moments(complete, True, self._clock, self._watermark)
@@ -466,7 +443,7 @@ class WindowOperator:
         if not rows.size:
             return _NOTHING
         complete = end <= to
-        expired = self._state.expiry(end) <= to
+        expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self._clock, to)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
@@ -578,7 +555,7 @@ class WindowOperator:
         """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
         table = self._state.table
         end = table["end"][rows]
-        expiry = self._state.expiry(end)
+        expiry = self._placement.expiry(end)
         if not self._machine.watches_completion:
             return expiry
         waiting = (end > self._watermark) & ~table["finished"][rows]

@@ -6,22 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.triggers._machine import Machine
-
-Mask = NDArray[np.bool_]
 
 _GARBAGE = 1 << 16
 _FINDING = 64  # index, queues, journal
@@ -41,7 +39,7 @@ class WindowState:
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
         self.windowing = windowing
-        self.lateness_us = windowing.lateness_us
+        self.placement = Placement(windowing)
         self.merging = windowing.merging
         self.machine = Machine(windowing.trigger, merging=self.merging is not None)
         self.rule = windowing.timestamps
@@ -156,10 +154,6 @@ class WindowState:
     def decode_keys(self, rows: Int64Array) -> tuple[Column, ...]:
         """Return the key columns of rows."""
         return () if self.keys is None else self.keys.decode(self.table["key"][rows])
-
-    def expiry(self, end: Int64Array) -> Int64Array:
-        """Return when windows with these ends expire (S-T3)."""
-        return saturating_add_array(end, self.lateness_us)
 
     def hold_keys(self, rows: Int64Array, seen: Int64Array) -> None:
         """Count new rows for their keys.
