@@ -14,8 +14,7 @@ from lowwater.engine.graph.outline import outline
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
-from lowwater.engine.records.pane_records import TIME, records_schema
-from lowwater.engine.records.pane_table import RESERVED
+from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,

@@ -22,7 +22,7 @@ from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
 from lowwater.io.log.frames import LAYOUT
-from lowwater.io.log.segments import schema_of
+from lowwater.io.log.segment_files import schema_of
 from lowwater.io.log.values import Offsets, as_offsets
 
 MOST_PARTITIONS = 100_000
