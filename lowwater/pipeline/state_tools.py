@@ -148,11 +148,11 @@ def state_info(path: PathLike) -> StateInfo:
         keys = 0
         facts: Mapping[str, int] = {}
         open_windows = finished = 0
-        for place, of in _stages(record):
-            keys += _keys(store, place)
-            if of["kind"] != "windows" or not _has_rows(store, place):
+        for stage, of in _stages(record):
+            keys += _keys(store, stage)
+            if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
-            view, names = StoredView(store, place), of["keys"]
+            view, names = StoredView(store, stage), of["keys"]
             facts = view.facts
             everything = len(view.windows(names, open_only=False))
             now_open = len(view.windows(names))
@@ -169,7 +169,7 @@ def state_info(path: PathLike) -> StateInfo:
             state_id=record.get("state_id", "-"),
             complete=bool(run.get("ended")),
             description=record.get("description", {}),
-            positions={name: feed["position"] for name, feed in run.get("feeds", {}).items()},
+            positions={name: source["position"] for name, source in run.get("sources", {}).items()},
             watermark=Instant(facts["watermark"]) if facts else None,
             clock=Instant(facts["clock"]) if facts else None,
             open_windows=open_windows,
@@ -201,16 +201,16 @@ def verify_state(path: PathLike) -> int:
             )
         for _ in read_outbox(store):
             pass
-        for place, of in _stages(record or {}):
-            if not _has_rows(store, place):
+        for stage, of in _stages(record or {}):
+            if not _has_rows(store, stage):
                 continue
             if of["kind"] == "windows":
-                StoredView(store, place).verify()
+                StoredView(store, stage).verify()
             else:
-                verify_process(store, place)
+                verify_process(store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
-                    SeenInStore(place.prefix(IDS), 1).restore(store, START_OF_TIME)
+                    SeenInStore(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
         return rows
 
 
@@ -227,9 +227,9 @@ def export_state(path: PathLike) -> pa.Table:
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
-            StoredView(store, place).windows(of["keys"])
-            for place, of in _stages(record)
-            if of["kind"] == "windows" and _has_rows(store, place)
+            StoredView(store, stage).windows(of["keys"])
+            for stage, of in _stages(record)
+            if of["kind"] == "windows" and _has_rows(store, stage)
         ]
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 

@@ -206,7 +206,7 @@ class RowCodec:
         for name, _, _ in layout:
             made = self._derived.get(name)
             packed[name] = self._table[name][rows] if made is None else made(rows)
-        records = packed.view(np.uint8).reshape(len(rows), -1)
+        records = packed.view(np.uint8).reshape(len(rows), packed.dtype.itemsize)
         return PackedRows(number, records, self.side.gather(rows))
 
     def fill(self, rows: Int64Array, chunk: Chunk, at: Int64Array) -> None:

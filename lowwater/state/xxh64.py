@@ -100,31 +100,28 @@ def _hash_block_of_words(words: list[UInt64Array], seed: int) -> UInt64Array:
 
 def _hash_block(text: _Text, starts: Int64Array, lengths: Int64Array, seed: int) -> UInt64Array:
     hashes = _start(len(starts), seed)
-    at = starts
     if lengths.max() >= _STRIPE:
         long = np.flatnonzero(lengths >= _STRIPE)
-        stripes = lengths[long] // _STRIPE
-        hashes[long] = _hash_stripes(text, starts[long], stripes, seed)
-        at = starts.copy()
-        at[long] += stripes * _STRIPE
-    hashes += lengths.astype(np.uint64)
-    rest = lengths % _STRIPE
-    while True:
-        rows = _where(rest >= 8)
+        hashes[long] = _hash_stripes(text, starts[long], lengths[long] // _STRIPE, seed)
+    hashes += lengths.view(np.uint64)
+    tails = starts + (lengths & ~31)
+    for number in range(3):
+        rows = _where((lengths & 31) >= 8 * (number + 1))
         if rows is None:
             break
-        hashes[rows] = _with_eight(hashes[rows], text.eights[at[rows]].astype(np.uint64))
-        at, rest = _moved(at, rest, rows, 8)
-    rows = _where(rest >= 4)
+        words = text.eights[tails[rows] + 8 * number].astype(np.uint64, copy=False)
+        hashes[rows] = _with_eight(hashes[rows], words)
+    rows = _where((lengths & 4) > 0)
     if rows is not None:
-        hashes[rows] = _with_four(hashes[rows], text.fours[at[rows]].astype(np.uint64))
-        at, rest = _moved(at, rest, rows, 4)
-    while True:
-        rows = _where(rest >= 1)
+        words = text.fours[(starts + (lengths & ~7))[rows]].astype(np.uint64)
+        hashes[rows] = _with_four(hashes[rows], words)
+    tails = starts + (lengths & ~3)
+    for number in range(3):
+        rows = _where((lengths & 3) > number)
         if rows is None:
             break
-        hashes[rows] = _with_one(hashes[rows], text.bytes[at[rows]].astype(np.uint64))
-        at, rest = _moved(at, rest, rows, 1)
+        words = text.bytes[tails[rows] + number].astype(np.uint64)
+        hashes[rows] = _with_one(hashes[rows], words)
     return _avalanched(hashes)
 
 
@@ -149,17 +146,6 @@ def _where(mask: NDArray[np.bool_]) -> NDArray[np.int64] | slice | None:
         return slice(None)
     rows = np.flatnonzero(mask)
     return rows if len(rows) else None
-
-
-def _moved(
-    at: Int64Array, rest: Int64Array, rows: NDArray[np.int64] | slice, by: int
-) -> tuple[Int64Array, Int64Array]:
-    if isinstance(rows, slice):
-        return at + by, rest - by
-    at, rest = at.copy(), rest.copy()
-    at[rows] += by
-    rest[rows] -= by
-    return at, rest
 
 
 def _constant(value: int) -> np.uint64:

@@ -16,9 +16,9 @@ from lowwater.engine.process.persistence import (
     check_record,
     declared,
 )
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.window.placement import Placement
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, damaged, decoding
@@ -46,7 +46,7 @@ class StoredColumns:
         self,
         definition: Definition,
         state: ColumnState,
-        placing: Placing | None,
+        placing: Placement | None,
         place: Place,
     ) -> None:
         self._definition = definition

@@ -36,7 +36,7 @@ import datetime as dt
 import numbers
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -62,6 +62,7 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY = 86_400
 _EPOCH_DAY = 719_163  # date(1970, 1, 1).toordinal()
 _SAMPLE = 16
+_BLOCK = 1 << 13
 
 
 class _Kind(IntEnum):
@@ -127,7 +128,7 @@ def _hash_column(column: Column) -> UInt64Array:
         return _hash_binary(array)
     if pa.types.is_uint64(kind):  # Column makes objects of those beyond int64
         values = array.fill_null(0).to_numpy(zero_copy_only=False)
-        return _with_nulls(hash_words([_residues(values)], _Kind.NUMBER), array)
+        return _with_nulls(_in_blocks(_hash_unsigned, values), array)
     return _hash_data(column)
 
 
@@ -136,13 +137,23 @@ def _hash_data(column: Column) -> UInt64Array:
     if data.dtype == object:
         return _hash_objects(column.to_list())
     if data.dtype == np.float64:
-        hashes = _hash_floats(data)
+        hashes = _in_blocks(_hash_floats, data)
     elif kind is not None and pa.types.is_temporal(kind):
-        hashes = _hash_temporal(data, kind)
+        hashes = _in_blocks(partial(_hash_temporal, kind), data)
     else:
-        hashes = _hash_ints(data.astype(np.int64, copy=False))
+        hashes = _in_blocks(_hash_ints, data)
     if column.valid is not None:
         hashes[~column.valid] = _empty(_Kind.NULL)
+    return hashes
+
+
+def _in_blocks(
+    hash_block: Callable[[NDArray[Any]], UInt64Array], values: NDArray[Any]
+) -> UInt64Array:
+    """Hash some thousand values at a time: what is made on the way then stays in the cache."""
+    hashes = np.empty(len(values), dtype=np.uint64)
+    for at in range(0, len(values), _BLOCK):
+        hashes[at : at + _BLOCK] = hash_block(values[at : at + _BLOCK])
     return hashes
 
 
@@ -231,7 +242,12 @@ def _hash_text(values: list[Any]) -> UInt64Array:
 # Numbers.
 
 
-def _hash_ints(values: Int64Array) -> UInt64Array:
+def _hash_unsigned(values: UInt64Array) -> UInt64Array:
+    return hash_words([_residues(values)], _Kind.NUMBER)
+
+
+def _hash_ints(values: NDArray[Any]) -> UInt64Array:
+    values = values.astype(np.int64, copy=False)  # or bool
     sign = values >> np.int64(63)
     magnitudes = ((values ^ sign) - sign).view(np.uint64)
     return _hash_residues(_residues(magnitudes), sign)
@@ -258,20 +274,20 @@ def _hash_floats(values: NDArray[np.float64]) -> UInt64Array:
 def _residues(magnitudes: UInt64Array) -> UInt64Array:
     """Return values modulo ``2**61 - 1``, uint64."""
     residues: UInt64Array = (magnitudes & _MODULUS) + (magnitudes >> np.uint64(61))
-    residues[residues >= _MODULUS] -= _MODULUS
-    return residues
+    # Where it is less than the modulus, the difference wraps around and is the larger.
+    return np.minimum(residues, residues - _MODULUS)
 
 
 def _hash_residues(residues: UInt64Array, sign: Int64Array) -> UInt64Array:
     signed = (residues.view(np.int64) ^ sign) - sign
-    signed[signed == -1] = -2  # Python keeps -1 for errors
+    signed -= signed == -1  # Python keeps -1 for errors
     return hash_words([signed.view(np.uint64)], _Kind.NUMBER)
 
 
 # Times.
 
 
-def _hash_temporal(data: Int64Array, kind: pa.DataType) -> UInt64Array:
+def _hash_temporal(kind: pa.DataType, data: Int64Array) -> UInt64Array:
     if pa.types.is_date(kind):
         days = data if pa.types.is_date32(kind) else data // (_DAY * 1000)
         return _hash_seconds(days * _DAY, np.zeros_like(days), _Kind.LOCAL_TIME)

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
@@ -142,6 +141,10 @@ class StoredKeys:
             self._rows.keys = None  # the next bundle begins a dictionary
         return ids
 
+    def _check(self) -> None:
+        """Assert what must hold between keys and their blocks. O(keys)."""
+        self._journal._check()
+
     def _cover(self, need: int) -> None:
         if need > len(self._group):
             wider = np.full(max(need, 2 * len(self._group)), _UNKNOWN, dtype=np.int32)
@@ -253,7 +256,7 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
         packed = np.empty(len(ids), dtype=layouts.dtype(number))
         for name, column in fixed.items():
             packed[name] = column.data
-        records = packed.view(np.uint8).reshape(len(ids), -1)
+        records = packed.view(np.uint8).reshape(len(ids), packed.dtype.itemsize)
     return PackedRows(number, records, Side(objects, {}, None) if objects else None)
 
 

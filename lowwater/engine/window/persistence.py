@@ -48,7 +48,7 @@ class StoredState:
             place,
             WINDOWS,
             groups=lambda rows: self._keys.groups(state.table["key"][rows]),
-            due=lambda rows: state.expiry(state.table["end"][rows]),
+            due=lambda rows: state.placement.expiry(state.table["end"][rows]),
         )
         state.note_changes(self._windows, self._keys.forget)
         self.spilled = SpilledWindows(state, self._keys, place, (SPILLED, SPILLED_BY_KEY))
@@ -174,7 +174,7 @@ class StoredState:
             places[some] = their_places
         places = places[rows]
         _check_keys(known, state.table["key"][rows], places, record["places"])
-        self._check(rows)
+        self._require_sound(rows)
         state.rebuild(rows, places, record["places"])
         self._windows.reschedule()
         for keys, key_places in self.spilled.resume(store, record["facts"]["advancing from"]):
@@ -202,7 +202,13 @@ class StoredState:
         codec.side.put(taken, counts)
         return found
 
-    def _check(self, rows: Int64Array) -> None:
+    def _check(self) -> None:
+        """Assert what must hold between rows and what is stored of them. O(windows)."""
+        self._keys.use(self._state.keys)
+        self._windows._check()
+        self._keys._check()
+
+    def _require_sound(self, rows: Int64Array) -> None:
         """Raise unless windows are what windows can be, each there once."""
         table, what = self._state.table, "the stored state"
         if (table["start"][rows] >= table["end"][rows]).any():

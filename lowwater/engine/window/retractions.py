@@ -168,6 +168,11 @@ class ShownPanes:
             raise damaged("a stored row", f"it has {len(chunk)} of {count} panes")
         return chunk
 
+    def _check(self, rows: Int64Array) -> None:
+        """Assert that each pane is on the chain of just one of the rows. O(panes)."""
+        panes, _ = self._chains(rows)
+        assert np.array_equal(np.sort(panes), self._panes.live())
+
     def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
         value = f"value:{name}"
         if value not in self._panes.columns:
