@@ -25,6 +25,7 @@ from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
@@ -263,7 +264,7 @@ def _commits(open_windows: int, path: Path) -> dict[str, Any]:
 
 def _operator(windowing: Windowing) -> WindowOperator:
     operator = WindowOperator(windowing, {"total": lw.sum("value")})
-    operator.keep_in_store(Place("stage 1", 0, 4))
+    operator.keep_in_store(Place("stage 1", 0, KEY_GROUPS))
     return operator
 
 

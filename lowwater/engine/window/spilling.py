@@ -211,7 +211,7 @@ class SpilledWindows:
         rows = self._load(store, [tail for tail, _ in due], [value for _, value in due])
         if bound is None:
             self._first = self._peek(store, ended)
-            self._next = self._peek(store, to)
+            self._next = self._first if ended == to else self._peek(store, to)
         return rows, bound
 
     def load_all(self, store: StateStore) -> Iterator[Int64Array]:
