@@ -42,8 +42,8 @@ _EXPIRY = np.dtype("<i8")
 _WHAT = "a block of stored rows"
 _SPARE = 256
 # A commit merges so many rows at most: enough to keep up with any number of small commits.
-_MERGED_PER_ROW = 4
-_MERGED = 4096
+_MERGED_PER_ROW = 3
+_MERGED = 2048
 
 
 class Rows(Protocol):
