@@ -12,15 +12,13 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Stage, Windowed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.plan import Plan
-from lowwater.engine.local.delivery import DurableSink
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.records.pane_table import empty_panes
 from lowwater.engine.records.stateless import BatchFunction, RecordFunction
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
-from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
-from lowwater.io.sinks.plain import JsonLinesSink, ParquetSink
-from lowwater.pipeline.outputs import Delivering, End, Writing
+from lowwater.io.paths import PathLike
+from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import Result
 from lowwater.pipeline.run import Outcomes, PaneBatches, Panes, RunOptions
 
@@ -101,36 +99,42 @@ class Pipeline:
         """Run to the end and return the panes as a pandas DataFrame."""
         return self.collect(**options).to_pandas()
 
-    def write_parquet(self, folder: PathLike) -> Writing:
-        """Return the pipeline with a folder of Parquet files as its end; call ``run`` on that.
+    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
+        """Return the pipeline with a folder of Parquet files as its output; ``run`` that.
 
-        Late elements and dead letters go to ``late.jsonl`` and ``errors.jsonl`` in the folder.
+        The files are ``part-<epoch>-<output>-<piece>.parquet``. Late elements and dead letters go
+        to ``late-*.jsonl`` and ``errors-*.jsonl`` in the folder: see
+        :class:`lowwater.io.sinks.ParquetFolder`.
+
+        Args:
+            folder: The folder; made if it is not there.
+            overwrite: Whether the output of another run or state directory is to be replaced;
+                otherwise it is refused.
         """
-        (path,) = as_paths(folder)
-        return Writing(self._end(), lambda: ParquetSink(path), ParquetFolder(path))
+        return self._to(parquet_sink(folder, overwrite=overwrite))
 
-    def write_jsonl(self, path: PathLike) -> Writing:
-        """Return the pipeline with a file of JSON lines as its end; call ``run`` on that.
+    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
+        """Return the pipeline with JSON lines as its output; ``run`` that.
 
-        For ``out.jsonl``, late elements and dead letters go to ``out.late.jsonl`` and
-        ``out.errors.jsonl``.
+        A name that ends in ``.jsonl`` is one file's: for ``out.jsonl``, late elements and dead
+        letters go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
+        :class:`lowwater.io.sinks.JsonLinesFile`). Any other is a folder's, as for
+        ``write_parquet``.
+
+        Args:
+            path: The file or the folder; made if it is not there.
+            overwrite: Whether the output of another run or state directory is to be replaced;
+                otherwise it is refused.
         """
-        (target,) = as_paths(path)
-        return Writing(self._end(), lambda: JsonLinesSink(target), JsonLinesFolder(target))
+        return self._to(jsonl_sink(path, overwrite=overwrite))
 
-    def write_to(self, *sinks: DurableSink) -> Delivering:
-        """Return the pipeline with durable sinks as its ends; call ``run(state=...)`` on that.
+    def write_to(self, *sinks: Sink) -> Writing:
+        """Return the pipeline with sinks as its output, each of which gets all; ``run`` that.
 
         See :mod:`lowwater.io.sinks` for what there is; a user's own is a
-        :class:`lowwater.engine.local.delivery.DurableSink`.
+        :class:`lowwater.io.sinks.Sink`.
         """
-        for sink in sinks:
-            if not isinstance(sink, DurableSink):
-                raise InvalidArgument(
-                    f"{describe('sink', sink)} has no open, deliver and close",
-                    hint="Use, say, lowwater.io.sinks.SqliteTable",
-                )
-        return Delivering(self._end(), sinks)
+        return self._to(*sinks)
 
     def to_spark(self, spark: Any, **options: Any) -> Any:
         """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
@@ -205,8 +209,8 @@ class Pipeline:
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._stage,), options)
 
-    def _end(self) -> End:
-        return End(self._stage, self._no_panes())
+    def _to(self, *sinks: Sink) -> Writing:
+        return Writing(self._stage, self._no_panes(), sinks)
 
     def _no_panes(self) -> pa.Table:
         names = self._stage.key_names

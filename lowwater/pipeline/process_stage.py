@@ -10,19 +10,17 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Stage
 from lowwater.engine.graph.outline import output_suffix, stage_outline
 from lowwater.engine.graph.plan import Plan
-from lowwater.engine.local.delivery import DurableSink
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.emitted import TIME, emitted_table
 from lowwater.engine.records.stateless import BatchFunction, RecordFunction
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError, InvalidArgument, describe, nearest
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
-from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
-from lowwater.io.sinks.plain import JsonLinesSink, ParquetSink
+from lowwater.io.paths import PathLike
 from lowwater.pipeline.checks import no_step
 from lowwater.pipeline.elements import Elements, ProcessResult
-from lowwater.pipeline.outputs import Delivering, End, Writing
+from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.run import Outcomes, RunOptions
 
 if TYPE_CHECKING:
@@ -105,25 +103,17 @@ class Processed:
             result.errors.extend(outcome.errors)
         return result
 
-    def write_parquet(self, folder: PathLike) -> Writing:
-        """Return it with a folder of Parquet files as its end; see ``Pipeline.write_parquet``."""
-        (path,) = as_paths(folder)
-        return Writing(self._end(), lambda: ParquetSink(path), ParquetFolder(path))
+    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
+        """Return it with Parquet files as its output: see ``Pipeline.write_parquet``."""
+        return self._to(parquet_sink(folder, overwrite=overwrite))
 
-    def write_jsonl(self, path: PathLike) -> Writing:
-        """Return it with a file of JSON lines as its end; see ``Pipeline.write_jsonl``."""
-        (target,) = as_paths(path)
-        return Writing(self._end(), lambda: JsonLinesSink(target), JsonLinesFolder(target))
+    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
+        """Return it with JSON lines as its output: see ``Pipeline.write_jsonl``."""
+        return self._to(jsonl_sink(path, overwrite=overwrite))
 
-    def write_to(self, *sinks: DurableSink) -> Delivering:
-        """Return it with durable sinks as its ends; tables that go by windows refuse it."""
-        for sink in sinks:
-            if not isinstance(sink, DurableSink):
-                raise InvalidArgument(
-                    f"{describe('sink', sink)} has no open, deliver and close",
-                    hint="Use, say, lowwater.io.sinks.ParquetFolder",
-                )
-        return Delivering(self._end(), sinks)
+    def write_to(self, *sinks: Sink) -> Writing:
+        """Return it with sinks as its output; tables of panes refuse records without windows."""
+        return self._to(*sinks)
 
     def to_stream(self) -> Stream:
         """Return what is emitted to this output as a stream."""
@@ -188,8 +178,9 @@ class Processed:
             }
             raise no_step("a process", name, hints)
 
-    def _end(self) -> End:
-        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+    def _to(self, *sinks: Sink) -> Writing:
+        empty = emitted_table((), self._stage.key_names)
+        return Writing(self._stage, empty, sinks, self._output)
 
 
 def process_stage(

@@ -48,8 +48,8 @@ class LocalRun:
         clock: Where processing time comes from.
         on_error: What becomes of unusable records.
         observer: Called with the metrics after every bundle and at the end.
-        durable: Whether the run may be stopped and resumed: its operators note what changes, and
-            an outcome says where a bundle is done. The sources must be replayable.
+        durable: Whether the run may be stopped and resumed: its operators note what changes. The
+            sources must be replayable.
         max_skew_us: How far ahead of the source that is furthest behind another one may be read,
             microseconds of event time; ``None``: any distance.
         memory: How many bytes the state of a durable run may take in memory, about; the rest is in
@@ -223,8 +223,7 @@ class LocalRun:
                 if self.ending:
                     break
                 yield from self._turn(began)
-                if self._durable:
-                    yield Outcome(boundary=True)
+                yield Outcome(boundary=True)
                 continue
             records, position = found
             taken = feed.taken + len(records) + len(records.unreadable)
@@ -234,8 +233,7 @@ class LocalRun:
             feed.taken = taken
             feed.position = position
             feed.bundles_done = 0
-            if self._durable:
-                yield Outcome(boundary=True)
+            yield Outcome(boundary=True)
         yield from self._turn(began)
         self._ended = True
         for run in self._stages:
@@ -305,8 +303,7 @@ class LocalRun:
                 feed.bundles_done = done
             yield from self._turn(began)
             self._look()
-            if self._durable:
-                yield Outcome(boundary=True)
+            yield Outcome(boundary=True)
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Take what waits through all stages, and move their clocks and watermarks."""
