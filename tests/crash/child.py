@@ -22,7 +22,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local import durable
 from lowwater.engine.local import memory_budget as _memory_budget
 from lowwater.engine.window import spilling as _cold
-from lowwater.pipeline.outputs import Ending
+from lowwater.pipeline.outputs import Writing
 from lowwater.state.rocks import RocksStore
 
 
@@ -41,7 +41,7 @@ class Told:
     memory_limit: int | None
     began: float
 
-    def run(self, *ends: Ending, bundle_size: int) -> None:
+    def run(self, *ends: Writing, bundle_size: int) -> None:
         """Run to the end or to death; note at the end what was counted, and how long it took."""
         metrics: Metrics = lw.run(
             *ends, state=self.folder / "state", commit_every="bundle",
