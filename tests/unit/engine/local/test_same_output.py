@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.local import commit_policy, pieces
+from lowwater.engine.local import pieces
 from lowwater.io.sinks import Callback, Delivery, Place, SqliteTable, Writer, json_lines
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
 from tests.unit.io.deliveries import files_in
@@ -192,7 +192,7 @@ def test_time_ends_an_epoch_while_a_source_is_silent(
         now += 4.0
         published.append(len(list((tmp_path / "out").glob("part-*"))))
 
-    monkeypatch.setattr(commit_policy.time, "monotonic", lambda: now)
+    monkeypatch.setattr("lowwater.engine.local.commit_policy.time.monotonic", lambda: now)
     FakeWait(monkeypatch, *[wait] * 6)
     counts = (
         lw.read_jsonl(

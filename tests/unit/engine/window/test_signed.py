@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.aggregates import AggregateInput as Inputs
 from lowwater.engine.aggregates import AggregateSpec, Needs, StateColumn
-from lowwater.engine.aggregates import Batch as Inputs
 from lowwater.engine.aggregates._retractable import uncancelled
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Pane
@@ -26,7 +26,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, InvalidArgument, StateError
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
-from tests.property.signed import Tally
+from tests.property.retracted_elements import Tally
 
 MAX = 2**63 - 1
 MIN = -(2**63)

@@ -1,0 +1,193 @@
+"""What a run shows its watermark estimator: the admitted elements of a bundle, with all columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.records.admit_times import event_times
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.problems import Problems
+from lowwater.errors import DataError
+from lowwater.time import Int64Array
+from lowwater.watermark import Observed
+from lowwater.watermark.observed import ORIGIN
+
+
+@final
+class ObservedBatch:
+    """A batch of admitted records, of which an estimator is shown one bundle after another.
+
+    A column is made when an estimator first asks for it, once per batch: an estimator that reads
+    event times alone costs nothing here.
+
+    Args:
+        records: The batch, after the steps before the window operator.
+        kept: Index of each admitted element among them, int64; ``None`` for all.
+        timezone: What times without a time zone mean, in a column of watermarks.
+    """
+
+    __slots__ = ("_kept", "_made", "_records", "_timezone")
+
+    def __init__(
+        self, records: Records, kept: Int64Array | None, timezone: str | None = None
+    ) -> None:
+        self._records = records
+        self._kept = kept
+        self._timezone = timezone
+        self._made: dict[str, Column] = {}
+
+    def bundle(self, times: Int64Array, start: int, clock: int) -> Observed:
+        """Return a bundle of the batch. O(1).
+
+        Args:
+            times: The bundle's event times, int64 microseconds, shape (n,).
+            start: Index of its first element among the admitted ones.
+            clock: The clock when it came, int microseconds.
+        """
+        return Observed(times, _Columns(self, start, start + len(times)), clock)
+
+    def names(self) -> list[str]:
+        """Return the names of the columns, the hidden ones too."""
+        names = list(self._records.columns)
+        if self._records.origin is not None:
+            names.append(ORIGIN)
+        return names
+
+    def part(self, name: str, start: int, stop: int) -> ObservedColumn | None:
+        """Return some rows of a column; ``None`` if there is none of that name."""
+        if name == ORIGIN:
+            origin = self._records.origin
+            if origin is None:
+                return None
+            codes = pa.array(np.zeros(stop - start, dtype=np.int32))
+            return ObservedColumn(
+                Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin]))), name, None
+            )
+        column = self._made.get(name)
+        if column is None:
+            column = self._records.columns.get(name)
+            if column is None:
+                return None
+            if self._kept is not None:
+                column = column.take(self._kept)
+            self._made[name] = column = _with_codes(column)
+        return ObservedColumn(column.slice(start, stop), name, self._timezone)
+
+
+@final
+class ObservedColumn:
+    """A column that can say its values as instants, and as codes of a few distinct ones.
+
+    Args:
+        column: The values.
+        name: Its name, for messages.
+        timezone: What times without a time zone mean.
+    """
+
+    __slots__ = ("_column", "_name", "_timezone")
+
+    def __init__(self, column: Column, name: str, timezone: str | None) -> None:
+        self._column = column
+        self._name = name
+        self._timezone = timezone
+
+    @property
+    def data(self) -> np.ndarray[Any, np.dtype[Any]]:
+        return self._column.data
+
+    @property
+    def valid(self) -> Mask | None:
+        return self._column.valid
+
+    def to_list(self) -> list[Any]:
+        return self._column.to_list()
+
+    def instants(self) -> tuple[Int64Array, Mask]:
+        """Return the values as event times are read (S-T1, S-B1), and which rows have one.
+
+        Raises:
+            InvalidArgument: The column's type can never be an instant.
+            DataError: A value that is not null is none.
+        """
+        column, array = self._column, self._column.arrow
+        valid = column.valid if array is None else None
+        if array is not None and array.null_count:
+            valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+        found = np.ones(len(column), dtype=np.bool_) if valid is None else valid
+        times = np.zeros(len(column), dtype=np.int64)
+        if found.any():
+            given = column if valid is None else column.take(np.flatnonzero(found))
+            problems = Problems()
+            times[found] = event_times(given, self._name, self._timezone, problems)
+            if problems.found:
+                raise DataError(
+                    f"a watermark in the column {self._name!r} cannot be read: "
+                    f"{next(iter(problems.found.values()))[1]}",
+                    hint="Leave it null where there is no watermark",
+                )
+        return times, found
+
+    def encoded(self) -> tuple[Int64Array, list[Any]] | None:
+        """Return a code for each row and the value of each code; ``None`` for plain numbers."""
+        array = self._column.arrow
+        if array is None:
+            return None
+        if not pa.types.is_dictionary(array.type):
+            if _is_plain(array.type):
+                return None
+            array = array.dictionary_encode()
+        values = array.dictionary.to_pylist()
+        codes = array.indices
+        if codes.null_count:
+            codes = codes.fill_null(len(values))
+            values.append(None)
+        return codes.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), values
+
+
+@final
+class _Columns(Mapping[str, ObservedColumn]):
+    """The columns of one bundle, each cut out when it is asked for."""
+
+    __slots__ = ("_batch", "_start", "_stop")
+
+    def __init__(self, batch: ObservedBatch, start: int, stop: int) -> None:
+        self._batch = batch
+        self._start = start
+        self._stop = stop
+
+    def __getitem__(self, name: str) -> ObservedColumn:
+        part = self._batch.part(name, self._start, self._stop)
+        if part is None:
+            raise KeyError(name)
+        return part
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batch.names())
+
+    def __len__(self) -> int:
+        return len(self._batch.names())
+
+
+def _with_codes(column: Column) -> Column:
+    """Return text as a dictionary: made once here, all bundles of the batch then share it."""
+    array = column.arrow
+    if array is None or not any(is_text(array.type) for is_text in _TEXTS):
+        return column
+    return Column.from_arrow(array.dictionary_encode())
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+_TEXTS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)

@@ -1,0 +1,252 @@
+"""Sources over what Python holds already: iterables, Arrow and pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, cycle, islice, repeat
+from operator import length_hint
+from typing import Any, ClassVar, final
+
+import pyarrow as pa
+
+from lowwater.engine.graph.sources import read_rows
+from lowwater.engine.records.batch import Records, columns_of, without_views
+from lowwater.engine.records.columns import Column
+from lowwater.errors import InvalidArgument
+
+_PATIENCE = 1000
+"""After so many elements, a column that none of them had is a mistake and not a null."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands where a function of the user's failed on an element, which then is a dead letter."""
+
+    failure: str
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it can be no key either
+
+    def __repr__(self) -> str:
+        return f"<{self.failure}>"
+
+
+@final
+class _Once:
+    """Notes that data which can be read once was read."""
+
+    def __init__(self) -> None:
+        self._read = False
+
+    def begin(self, what: str) -> None:
+        if self._read:
+            raise InvalidArgument(
+                f"the {what} was read by an earlier run, and it gives its elements only once",
+                hint="Build the pipeline over a list or a table, or anew for each run",
+            )
+        self._read = True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IterableSource:
+    """Elements of any kind, read as the pipeline asks for them.
+
+    Args:
+        items: The elements.
+        computed: Hidden columns by name, each a function of an element.
+    """
+
+    items: Iterable[Any]
+    computed: Mapping[str, Callable[[Any], Any]]
+    _once: _Once = field(default_factory=_Once)
+
+    schema: ClassVar[pa.Schema | None] = None
+
+    def __repr__(self) -> str:
+        return f"IterableSource({_extent(self.items)})"
+
+    @property
+    def endless(self) -> bool | None:
+        """Whether the elements never end; ``None`` where only reading them would tell."""
+        if hasattr(self.items, "__len__") or length_hint(self.items, -1) >= 0:
+            return False
+        return True if isinstance(self.items, (count, cycle, repeat)) else None
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        iterator = iter(self.items)
+        if iterator is self.items:
+            self._once.begin(type(iterator).__name__)
+        known: dict[str, None] = {}
+        seen = 0
+        while True:
+            chunk = list(islice(iterator, size))
+            if not chunk and not seen:
+                return
+            columns = columns_of(chunk)
+            for name, function in self.computed.items():
+                columns[name] = Column.of_objects([_attempt(function, item) for item in chunk])
+            known.update(dict.fromkeys(columns))
+            seen += len(chunk)
+            ended = len(chunk) < size
+            patient = seen < _PATIENCE and not ended
+            yield Records(SparseColumns(columns, known, len(chunk), patient), len(chunk))
+            if ended:
+                return
+
+
+@final
+class SparseColumns(Mapping[str, Column]):
+    """Columns of which one may be missing from a batch because none of its elements had it."""
+
+    __slots__ = ("_columns", "_known", "_length", "_patient")
+
+    def __init__(
+        self, columns: dict[str, Column], known: Iterable[str], length: int, patient: bool
+    ) -> None:
+        missing = [name for name in known if name not in columns]
+        nulls = Column.of_objects([None] * length) if missing or patient else None
+        self._columns = columns | {name: nulls for name in missing if nulls is not None}
+        self._patient = nulls if patient else None
+
+    def __getitem__(self, name: str) -> Column:
+        column = self._columns.get(name, self._patient)
+        if column is None:
+            raise KeyError(name)
+        return column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ArrowSource:
+    """An Arrow table or batch, or a reader that gives its batches once."""
+
+    data: pa.Table | pa.RecordBatchReader
+    _once: _Once = field(default_factory=_Once)
+
+    def __repr__(self) -> str:
+        return f"ArrowSource({_extent(self.data)})"
+
+    @property
+    def endless(self) -> bool | None:
+        """Whether the batches never end; ``None`` where only reading them would tell."""
+        return False if isinstance(self.data, pa.Table) else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.data.schema
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        rows = read_rows(size)
+        table = isinstance(self.data, pa.Table)
+        if not table:
+            self._once.begin("RecordBatchReader")
+        parts = self.data.to_batches(max_chunksize=rows) if table else self.data
+        for batch in parts:
+            for start in range(0, batch.num_rows, rows):
+                yield Records.from_arrow(batch.slice(start, rows))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ColumnsSource:
+    """Columns held in memory, some of them of Python values."""
+
+    columns: Mapping[str, Column]
+    length: int
+
+    def __repr__(self) -> str:
+        return f"ColumnsSource({self.length} rows)"
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        if any(column.arrow is None for column in self.columns.values()):
+            return None
+        return pa.schema([(name, column.type) for name, column in self.columns.items()])
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        whole = Records(self.columns, self.length)
+        for start in range(0, self.length, read_rows(size)):
+            yield whole.slice(start, start + read_rows(size))
+
+
+def arrow_source(data: Any) -> ArrowSource:
+    """Return a source over Arrow data, or anything that can hand itself over as such.
+
+    Raises:
+        InvalidArgument: It is none of that.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif not isinstance(data, (pa.Table, pa.RecordBatchReader)) and hasattr(
+        data, "__arrow_c_stream__"
+    ):
+        data = pa.table(data)
+    if isinstance(data, (pa.Table, pa.RecordBatchReader)):
+        schema = without_views(data.schema)
+        return ArrowSource(data if schema == data.schema else data.cast(schema))
+    raise InvalidArgument(
+        f"data= is a {type(data).__name__}, not Arrow data",
+        hint="Give a pyarrow Table, RecordBatch or RecordBatchReader",
+    )
+
+
+def pandas_source(frame: Any) -> ColumnsSource:
+    """Return a source over a pandas DataFrame, its missing values as nulls.
+
+    Named levels of the index are columns too.
+
+    Raises:
+        InvalidArgument: It is no DataFrame, or two columns have one name.
+    """
+    if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
+        raise InvalidArgument(
+            f"frame= is a {type(frame).__name__}, not a pandas DataFrame",
+            hint="Use from_arrow or from_iterable for other data",
+        )
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise InvalidArgument("two columns of the DataFrame have one name", hint="Rename one")
+    columns = {name: _from_series(frame.iloc[:, at]) for at, name in enumerate(names)}
+    return ColumnsSource(columns, len(frame))
+
+
+def _from_series(series: Any) -> Column:
+    try:
+        array = pa.Array.from_pandas(series)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        UnicodeEncodeError,
+    ):
+        array = None
+    if array is not None and not isinstance(array.type, pa.BaseExtensionType):
+        return Column.from_arrow(array)
+    missing = series.isna().tolist()  # values of several types, periods, intervals
+    values = series.tolist()
+    return Column.of_objects(
+        [None if gone else value for gone, value in zip(missing, values, strict=True)]
+    )
+
+
+def _extent(data: Any) -> str:
+    name = type(data).__name__
+    return f"{name} of {len(data)}" if hasattr(data, "__len__") else name
+
+
+def _attempt(function: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return function(item)
+    except Exception as error:  # S-B1: an unreadable event time or key is a dead letter
+        return Unreadable(f"{type(error).__name__}: {error}")

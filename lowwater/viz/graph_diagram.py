@@ -1,0 +1,219 @@
+"""The picture of a pipeline's graph: sources, stages, and where the watermark of each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import final
+
+from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.explain.graph_text import summary_texts
+from lowwater.io.paths import PathLike, as_paths
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
+from lowwater.viz.layers import Layers
+from lowwater.viz.palette import Theme
+from lowwater.viz.raster import save_picture
+from lowwater.viz.shapes import (
+    BOLD,
+    Area,
+    Label,
+    Picture,
+    Rect,
+    Shape,
+    fitted,
+    text_width,
+)
+from lowwater.viz.shapes import Path as Line
+from lowwater.viz.svg import to_svg
+
+_WIDTH, _MARGIN, _GAP, _BETWEEN = 800, 16.0, 18.0, 46.0
+_LINE_HEIGHT, _TEXT, _BEND = 15.0, 11.0, 16.0
+_WIDEST = 330.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A source or a stage as it is shown: its name, what it does, its watermarks; a line each."""
+
+    name: str
+    lines: tuple[str, ...]
+    watermarks: tuple[str, ...]
+    is_source: bool
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class GraphDiagram:
+    """A pipeline as a graph, sources on top; by each arrow stands how records come together.
+
+    Args:
+        nodes: Sources and stages, each behind those it reads.
+        edges: (from, to, by which keys records come together there).
+        theme: For light or dark paper; ``auto`` follows the reader's system.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[tuple[int, int, str], ...]
+    theme: Theme = "auto"
+
+    @classmethod
+    def of(cls, graph: Graph, metrics: Metrics | None = None) -> GraphDiagram:
+        """Return the picture of a graph.
+
+        Args:
+            graph: Sources and stages.
+            metrics: Those of a run, for the watermarks; ``None`` for a pipeline that has not run.
+        """
+        number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
+        nodes = [
+            _node(graph.name_of(read), (repr(read.source),), metrics, is_source=True)
+            for read in graph.reads
+        ]
+        edges: list[tuple[int, int, str]] = []
+        for stage in graph.stages:
+            lines = tuple(summary_texts(stage))
+            nodes.append(_node(graph.name_of(stage), lines, metrics, is_source=False))
+            by = f"by {', '.join(stage.key_names)}"
+            edges += [(number[id(flow.origin)], number[id(stage)], by) for flow in stage.inputs]
+        return cls(tuple(nodes), tuple(dict.fromkeys(edges)))
+
+    def with_theme(self, theme: Theme) -> GraphDiagram:
+        """Return the same picture for light or dark paper."""
+        return replace(self, theme=theme)
+
+    @property
+    def picture(self) -> Picture:
+        """The shapes it is drawn of, in pixels."""
+        return _lay_out(self)
+
+    def to_svg(self) -> str:
+        """Return it as an SVG element that loads nothing and runs nothing."""
+        return to_svg(self.picture, theme=self.theme)
+
+    def save(self, path: PathLike) -> None:
+        """Write it to a file: ``.svg`` or, by matplotlib, ``.png``.
+
+        Raises:
+            InvalidArgument: The file's name ends otherwise, or it cannot be written.
+            UnsupportedByRunner: matplotlib is not there.
+        """
+        (place,) = as_paths(path)
+        save_picture(Path(place), self.picture, self.theme, {".svg": self.to_svg})
+
+    def __str__(self) -> str:
+        lines = []
+        for at, node in enumerate(self.nodes):
+            lines.append(node.name)
+            lines += [f"  reads: {self.nodes[a].name}, {by}" for a, b, by in self.edges if b == at]
+            lines += [f"  {text}" for text in (*node.lines, *node.watermarks)]
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<graph of {', '.join(node.name for node in self.nodes)}>"
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+
+def watermark_text(watermark: int) -> str:
+    """Return a watermark as a node shows it."""
+    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end"}
+    return ends.get(watermark) or format_instant(watermark)
+
+
+def _node(
+    name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool
+) -> GraphNode:
+    marks: list[str] = []
+    for known in () if metrics is None else metrics.watermarks():
+        if known.stage != name:
+            continue
+        if known.input != known.output:
+            marks.append(f"watermark in: {watermark_text(known.input)}")
+        out = "watermark" if is_source or known.input == known.output else "watermark out"
+        marks.append(f"{out}: {watermark_text(known.output)}")
+        if known.held_by is not None and known.output != END_OF_TIME:
+            marks.append(f"held by {known.held_by}")
+    stage = None if metrics is None else metrics.stages.get(name)
+    if stage is not None and stage.open_windows:
+        marks.append(f"open windows: {stage.open_windows:,}")
+    return GraphNode(name, lines, tuple(marks), is_source)
+
+
+def _lay_out(diagram: GraphDiagram) -> Picture:
+    nodes = diagram.nodes
+    layers = Layers.of(len(nodes), [(origin, target) for origin, target, _ in diagram.edges])
+    places: dict[int, Area] = {}
+    top = _MARGIN
+    for row in layers.rows:
+        high = max(_height(nodes[at]) for at in row if at < layers.nodes)
+        places.update(_row(row, nodes, top, high))
+        top += high + _BETWEEN
+    shapes: list[Shape] = [Rect(Area(0, 0, _WIDTH, top - _BETWEEN + _MARGIN), "paper")]
+    for (_, _, by), way in zip(diagram.edges, layers.ways, strict=True):
+        shapes += _arrow([places[at] for at in way], by)
+    for at, node in enumerate(nodes):
+        shapes += _box(node, places[at])
+    name = f"graph of {', '.join(node.name for node in nodes)}"
+    return Picture(_WIDTH, round(max(_MARGIN, top - _BETWEEN) + _MARGIN), tuple(shapes), name)
+
+
+def _row(
+    row: tuple[int, ...], nodes: tuple[GraphNode, ...], top: float, high: float
+) -> Iterator[tuple[int, Area]]:
+    """Yield the places of a layer, in the middle of the paper; wide ones give way."""
+    room = _WIDTH - 2 * _MARGIN - _GAP * (len(row) - 1)
+    wished = [_width(nodes[at]) if at < len(nodes) else _BEND for at in row]
+    share = min(1.0, room / sum(wished))
+    left = (_WIDTH - sum(wished) * share - _GAP * (len(row) - 1)) / 2
+    for at, wide in zip(row, wished, strict=True):
+        bottom = top + (_height(nodes[at]) if at < len(nodes) else high)
+        yield at, Area(left, top, left + wide * share, bottom)
+        left += wide * share + _GAP
+
+
+def _texts(node: GraphNode) -> tuple[str, ...]:
+    return (node.name, *node.lines, *node.watermarks)
+
+
+def _width(node: GraphNode) -> float:
+    return min(_WIDEST, max(text_width(text, _TEXT) * BOLD for text in _texts(node)) + 24)
+
+
+def _height(node: GraphNode) -> float:
+    return _LINE_HEIGHT * len(_texts(node)) + 14
+
+
+def _box(node: GraphNode, area: Area) -> Iterator[Shape]:
+    title = "\n".join(_texts(node))
+    style = "source" if node.is_source else "stage"
+    yield Rect(area, "paper", 7)
+    yield Rect(area, style, 14 if node.is_source else 4, None, title)
+    y = area.top + 18
+    room = area.right - area.left - 16
+    for at, text in enumerate(_texts(node)):
+        style = "text" if at <= len(node.lines) else "watermark-name"
+        style = "head" if at == 0 else style
+        shown = fitted(text, room if style == "text" else room / BOLD, _TEXT)
+        yield Label((area.left + area.right) / 2, y, shown, style, _TEXT, "middle", None, title)
+        y += _LINE_HEIGHT
+
+
+def _arrow(way: list[Area], by: str) -> Iterator[Shape]:
+    points = [((way[0].left + way[0].right) / 2, way[0].bottom)]
+    for bend in way[1:-1]:
+        middle = (bend.left + bend.right) / 2
+        points += [(middle, bend.top), (middle, bend.bottom)]
+    end = ((way[-1].left + way[-1].right) / 2, way[-1].top)
+    yield Line((*points, (end[0], end[1] - 7)), "arrow", title=by)
+    tip = ((end[0] - 5, end[1] - 9), end, (end[0] + 5, end[1] - 9))
+    yield Line(tip, "arrow-head", True)
+    (a, b), (c, d) = list(pairwise((*points, end)))[-1]
+    # Below a slanting line there is room on the side it comes from.
+    side = -1 if a < c - 1 else 1
+    x, y = (a + c) / 2 + 8 * side, (b + d) / 2 + (10 if abs(a - c) > 1 else 3)
+    yield Label(x, y, fitted(by, 200, 10), "quiet", 10, "end" if side < 0 else "start")

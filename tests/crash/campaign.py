@@ -1,0 +1,167 @@
+"""Kills a pipeline repeatedly and compares its final output with an uninterrupted run."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from tests.crash.sink_contents import (
+    Files,
+    SinkContents,
+    delivered_files,
+    differences,
+    sink_contents,
+)
+from tests.crash.stored_progress import Progress, stored_progress
+from tests.paths import ROOT
+
+POINTS = (
+    "before the write",
+    "after the write",
+    "before publishing",
+    "between sinks",
+    "before forgetting",
+)
+_MOST_PER_PIPELINE = 6
+_PATIENCE_S = 300.0  # a run takes a few; one that hangs is not waited for
+_OPENING_US = 60_000
+_DEATHS = {
+    "alarm": -signal.SIGALRM, "opening": -signal.SIGALRM, "point": -signal.SIGKILL,
+}  # fmt: skip
+
+
+@final
+@dataclass
+class Campaign:
+    """Kills one pipeline in many folders; its output must be the same in each.
+
+    Args:
+        child: The module that runs the pipeline: see :mod:`tests.crash.killed_process`.
+        sources: The folder of its input.
+        place: The parent of its working folders.
+
+    Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
+    run byte for byte. The others spill windows at every other start, which may move the boundaries
+    of commits and deliveries; there only the rows are compared.
+
+    Attributes:
+        wanted: What the sinks hold after an uninterrupted run.
+        wanted_files: The files of that run.
+        kills: How often the pipeline was killed.
+        restarts: How often it was started, the first starts included.
+        pipelines: In how many folders it ran.
+    """
+
+    child: str
+    sources: Path
+    place: Path
+    wanted: SinkContents = field(init=False)
+    wanted_files: Files = field(init=False)
+    kills: int = field(default=0, init=False)
+    restarts: int = field(default=0, init=False)
+    pipelines: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        whole = self._folder("whole")
+        assert not self._is_killed(whole, "none")
+        self.wanted, self.wanted_files = sink_contents(whole), delivered_files(whole)
+        self._seconds = _seconds(whole)
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.restarts} restarts, {self.pipelines} pipelines"
+
+    def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
+        """Kill one pipeline at each (point, count) in turn; return how often it died."""
+        before = self.kills
+        self._run_killed(iter([f"point:{name}:{count}" for name, count in deaths]))
+        return self.kills - before
+
+    def kill_at_random(self, kills: int, *, seed: int) -> None:
+        """Kill pipelines at random instants and points until they have died ``kills`` times.
+
+        A drawn instant may lie after the end of a run; then nothing dies and nothing is counted.
+        """
+        chance = random.Random(seed)
+        wanted = self.kills + kills
+        while self.kills < wanted:
+            self._run_killed(self._at_random(chance, wanted))
+
+    def _at_random(self, chance: random.Random, wanted: int) -> Iterator[str]:
+        """Yield the next deaths of one pipeline."""
+        for _ in range(_MOST_PER_PIPELINE):
+            if self.kills == wanted:
+                return
+            match chance.choices(["alarm", "opening", "point"], [6, 1, 2])[0]:
+                case "alarm":  # what is left takes ever less
+                    yield f"alarm:{int(chance.uniform(0.01, 0.8) * self._seconds * 1e6)}"
+                case "opening":
+                    yield f"opening:{chance.randint(1, _OPENING_US)}"
+                case _:
+                    yield f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
+
+    def _run_killed(self, deaths: Iterator[str]) -> None:
+        """Run in a new folder until no death is left, or one came too late; then compare."""
+        self.pipelines += 1
+        folder = self._folder(str(self.pipelines))
+        spills = self.pipelines % 3 != 1
+        progress: Progress = {}
+        died: list[str] = []
+        for how in deaths:
+            self.restarts += 1
+            is_killed = self._is_killed(folder, how, cold=spills and len(died) % 2 == 0)
+            progress = _advanced(folder, progress)
+            if not is_killed:
+                break
+            died.append(how)
+            self.kills += 1
+        if not died:
+            self._seconds = _seconds(folder)  # the machine has become faster
+        assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
+        _advanced(folder, progress)
+        where = f"after {', '.join(died)} in {folder}"
+        differs = list(differences(sink_contents(folder), self.wanted))
+        assert not differs, "\n".join([where, *differs])
+        if not spills:
+            own, wanted = delivered_files(folder), self.wanted_files
+            others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
+            assert not others, f"{where}: other files: {', '.join(others)}"
+
+    def _folder(self, name: str) -> Path:
+        folder = self.place / name
+        folder.mkdir()
+        (folder / "in").symlink_to(self.sources)
+        return folder
+
+    def _is_killed(self, folder: Path, how: str, *, cold: bool = False) -> bool:
+        """Run the child; return whether it died as instructed before it ended."""
+        done = subprocess.run(
+            [sys.executable, "-m", self.child, str(folder), how, *["cold"] * cold],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_S,
+        )
+        death = _DEATHS.get(how.partition(":")[0], 0)
+        assert done.returncode in {0, death}, f"{how}: {done.returncode}\n{done.stderr}"
+        return done.returncode != 0
+
+
+def _advanced(folder: Path, before: Progress) -> Progress:
+    """Return the progress in the state directory; none of it may have decreased."""
+    now = stored_progress(folder / "state")
+    for name, at in before.items():
+        to = now.get(name)
+        assert to is not None, f"{name} is gone from {folder}"
+        assert to >= at, f"{name} went back from {at} to {to} in {folder}"
+    return now
+
+
+def _seconds(folder: Path) -> float:
+    return float((folder / "seconds").read_text())

@@ -1,0 +1,98 @@
+"""The common part of the processes that a campaign kills.
+
+``python -m tests.crash.NAME FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
+(die at that instant), ``opening:MICROSECONDS`` (die that long after the state store begins to open)
+or ``point:NAME:COUNT`` (die when the named point is passed for the COUNT-th time). With ``cold``,
+every window that can be spilled is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import lowwater as lw
+from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local import durable
+from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.window import spilling as _cold
+from lowwater.pipeline.outputs import Writing
+from lowwater.state.rocks import RocksStore
+
+
+@final
+@dataclass(frozen=True)
+class Instructions:
+    """What the command line asks for.
+
+    Args:
+        folder: The working folder: it holds ``in``; the run makes ``state`` and ``out``.
+        memory_limit: For the run.
+        began: When the process began to work (``time.perf_counter()``).
+    """
+
+    folder: Path
+    memory_limit: int | None
+    began: float
+
+    def run(self, *outputs: Writing, bundle_size: int) -> None:
+        """Run until the end or death; at the end, write the metrics and the duration."""
+        metrics: Metrics = lw.run(
+            *outputs, state=self.folder / "state", commit_every="bundle",
+            memory_limit=self.memory_limit, bundle_size=bundle_size, progress=False,
+        )  # fmt: skip
+        (self.folder / "out" / "metrics.json").write_text(json.dumps(metrics.remember()))
+        (self.folder / "seconds").write_text(str(time.perf_counter() - self.began))
+
+
+def instructions() -> Instructions:
+    """Parse the command line and arrange the death that it asks for."""
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+    (folder / "out").mkdir(exist_ok=True)
+    limit = None
+    if "cold" in sys.argv[3:]:
+        _memory_budget._LEAST, _cold.AT_ONCE, limit = 0, 20, 4096
+    kind, _, rest = how.partition(":")
+    if kind == "point":
+        name, _, count = rest.rpartition(":")
+        _die_at_point(name, int(count))
+    elif kind == "opening":
+        _die_in_opening(int(rest))
+    elif kind == "alarm":
+        _die_after(int(rest))
+    return Instructions(folder, limit, time.perf_counter())
+
+
+def _die_after(micros: int) -> None:
+    # No handler: the kernel ends the process at once.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, micros / 1e6)
+
+
+def _die_in_opening(micros: int) -> None:
+    opened = RocksStore._open_to_write
+
+    def opening(self: RocksStore) -> None:
+        _die_after(micros)
+        opened(self)
+
+    RocksStore._open_to_write = opening  # type: ignore[method-assign]  # it is over in a moment
+
+
+def _die_at_point(name: str, count: int) -> None:
+    left = count
+
+    def on_point(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    durable.on_point = on_point

@@ -1,0 +1,198 @@
+"""A query to kill, with a driver of its own.
+
+``python -m tests.spark.query_to_kill FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb``
+and HOW is ``none``, ``before:N`` or ``after:N`` (the driver dies before or after state is saved for
+the N-th time), ``worker:N`` (a Python worker dies in the N-th call of the user's function),
+``raise:N`` (that call raises) or ``executor:N`` (that call kills its executor, one of two, each a
+process of its own). Prints ``started`` when the query runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import lowwater as lw
+from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
+from lowwater.spark.state_backends import KeptOperator, MakeOperator
+
+FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Counts calls over processes and tasks, in the length of a file."""
+
+    path: Path
+
+    def is_at(self, number: int) -> bool:
+        """Count one call, and say whether it is the N-th."""
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, b".")
+            return os.lseek(file, 0, os.SEEK_CUR) == number
+        finally:
+            os.close(file)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A backend at whose N-th save the driver dies; the worker is left to write as it likes."""
+
+    inner: StateBackend
+    counter: Counter
+    when: str
+    number: int
+    driver: int
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
+        return _Deadly(self, self.inner.open(make, key_group, content))
+
+
+@dataclass
+class _Deadly:
+    backend: Deadly
+    kept: KeptOperator
+
+    @property
+    def operator(self) -> Any:
+        return self.kept.operator
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.kept.stored_bytes
+
+    def save(self) -> bytes:
+        backend = self.backend
+        now = backend.counter.is_at(backend.number)
+        if now and backend.when == "before":
+            os.killpg(backend.driver, signal.SIGKILL)
+        saved = self.kept.save()
+        if now and backend.when == "after":
+            os.killpg(backend.driver, signal.SIGKILL)
+        return saved
+
+
+@dataclass(frozen=True)
+class Tripping:
+    """A user's combiner: counts, and comes to grief when it is told to."""
+
+    counter: Counter
+    how: str
+    number: int
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        if self.how in {"worker", "raise", "executor"} and self.counter.is_at(self.number):
+            if self.how == "raise":
+                raise RuntimeError("once only")
+            victim = os.getpid() if self.how == "worker" else _executor()
+            self.counter.path.with_suffix(".struck").touch()
+            os.kill(victim, signal.SIGKILL)
+        return accumulator + 1
+
+    def merge_accumulators(self, accumulators: Iterable[int]) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def _executor() -> int:
+    """Return the process of the executor that this worker of its daemon belongs to."""
+    daemon = Path(f"/proc/{os.getppid()}")
+    assert b"pyspark.daemon" in (daemon / "cmdline").read_bytes()
+    executor = int((daemon / "stat").read_text().rpartition(")")[2].split()[1])
+    assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    return executor
+
+
+def main() -> None:
+    """Run the query over what is in a folder, until the end or until death."""
+    folder, state, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    kind, _, number = how.partition(":")
+    count = int(number or 0)
+    counter = Counter(folder / f"{kind}-{count}")
+    backend: StateBackend = InlineBackend()
+    if state == "rocksdb":
+        backend = RocksBackend(
+            str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
+        )
+    if kind in {"before", "after"}:
+        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
+    pipeline = (
+        lw.read_parquet(
+            str(folder / "in"),
+            time="at",
+            watermark=lw.BoundedDisorder("5s"),
+            clock=lw.ArrivalClock("arrived", tick="5s"),
+        )
+        .key_by("key")
+        .window(
+            lw.Sessions("8s"),
+            trigger=lw.AfterWatermark(
+                early=lw.AfterAny(lw.AfterCount(3), lw.AfterProcessingTime("4s")),
+                late=lw.AfterCount(1),
+            ),
+            accumulation="retracting",
+            allowed_lateness="6s",
+        )
+        .aggregate(
+            total=lw.sum("value"),
+            values=lw.collect("value"),
+            last=lw.last("name"),
+            called=lw.combine(Tripping(counter, kind, count), "value"),
+        )
+    )
+    panes = pipeline.to_spark(
+        _session(folder, "local-cluster[2,1,700]" if kind == "executor" else "local[2,4]"),
+        state=backend, key_groups=2, files_per_batch=1, drain=True,
+        outputs="all", types={"called": "bigint"},
+    )  # fmt: skip
+    query = (
+        panes.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    print("started", flush=True)
+    query.awaitTermination()
+
+
+def _session(folder: Path, master: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)  # a task may fail three times
+        .appName("lowwater kills")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "700m")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", FAST)
+        .config("spark.executor.extraJavaOptions", FAST)
+        .config("spark.executor.memory", "700m")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+    )
+    configure(builder, partitions=2)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+if __name__ == "__main__":
+    main()
