@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -12,19 +13,28 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
+from lowwater.io.csv import CsvSource
+from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.memory import ArrowSource, ColumnsSource, IterableSource
+from lowwater.io.parquet import ParquetSource
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.source import SparkSource
 from lowwater.spark.types import spark_like, spark_schema
 
+FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
+
 _ROWS = 1 << 17
-_FORMATS = {"ParquetSource": "parquet", "CsvSource": "csv", "JsonLinesSource": "json"}
+_FORMATS: dict[type[FileSource], str] = {
+    ParquetSource: "parquet",
+    CsvSource: "csv",
+    JsonLinesSource: "json",
+}
 _SUFFIXES = {
     "parquet": "*.{parquet,pq}",
     "csv": "*.{csv,csv.gz}",
     "json": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
 }
 _NO_TEXT = "\0null"  # what an empty field of CSV is for Spark, so that a quoted one stays text
-_IN_MEMORY = frozenset({"IterableSource", "ArrowSource", "ColumnsSource"})
 
 
 def frame_of_source(
@@ -44,9 +54,8 @@ def frame_of_source(
         InvalidArgument: ``files_per_batch`` is given, and it reads no files.
         UnsupportedByRunner: Spark cannot read it.
     """
-    kind = _FORMATS.get(type(source).__name__)
-    if kind is not None:
-        return _files(spark, source, kind, files_per_batch)
+    if isinstance(source, FileSource):
+        return _files(spark, source, files_per_batch)
     if files_per_batch is not None:
         raise InvalidArgument(
             f"{source!r} reads no files that micro-batches could have some of",
@@ -56,7 +65,7 @@ def frame_of_source(
     if isinstance(source, SparkSource):
         frame: DataFrame = source.frame
         return frame
-    if type(source).__name__ in _IN_MEMORY:
+    if isinstance(source, (IterableSource, ArrowSource, ColumnsSource)):
         return _in_memory(spark, source, keys)
     raise UnsupportedByRunner(
         f"{source!r} cannot be read by Spark",
@@ -65,10 +74,8 @@ def frame_of_source(
     )
 
 
-def _files(
-    spark: SparkSession, source: Source, kind: str, files_per_batch: int | None
-) -> DataFrame:
-    paths: Sequence[str] = source.paths  # type: ignore[attr-defined]  # all three have them
+def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:
+    kind, paths = _FORMATS[type(source)], source.paths
     schema = source.schema
     if schema is None:
         raise UnsupportedByRunner(
@@ -83,14 +90,13 @@ def _files(
     if kind != "parquet":
         made = StructType([*made.fields, StructField(CORRUPT, StringType())])
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-    if kind == "csv":
-        delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
-        reader = reader.option("header", True).option("sep", delimiter)
+    if isinstance(source, CsvSource):
+        reader = reader.option("header", True).option("sep", source.delimiter)
         # Else columns go by their places, whatever the header of a file says.
         reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
         # Quotes are doubled in a quoted field, a backslash is one, and lines may end in there.
         reader = reader.option("escape", '"').option("multiLine", True)
-    if kind == "json":
+    if isinstance(source, JsonLinesSource):
         reader = reader.option("allowSingleQuotes", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)

@@ -7,7 +7,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.records.batch import HIDDEN, Records
-from lowwater.engine.records.stateless import Filter, Select, Step, WithColumns
+from lowwater.engine.records.stateless import (
+    AddWhole,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    Step,
+    WithColumns,
+)
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.spark_expressions import condition, translated
@@ -15,6 +24,8 @@ from lowwater.spark.types import (
     arrow_schema,
     quoted,
 )
+
+_NAME_A_COLUMN = "Name a column: group(column), or key_by(column) made with with_columns"
 
 
 def native_steps(
@@ -80,13 +91,18 @@ def _after(step: Step, schema: pa.Schema) -> pa.Schema:
     if isinstance(step, (WithColumns, Select)):
         made = step.apply(_no_records(schema)).columns
         return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
-    name = type(step).__name__
-    called = {"Map": "map", "FlatMap": "flat_map", "MapBatches": "map_batches"}.get(name)
-    if called is None:
-        called = "group() of whole records" if name == "AddWhole" else "key_by(function)"
-        hint = "Name a column: group(column), or key_by(column) made with with_columns"
-    else:
-        hint = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    hint = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    match step:
+        case Map():
+            called = "map"
+        case FlatMap():
+            called = "flat_map"
+        case MapBatches():
+            called = "map_batches"
+        case AddWhole():
+            called, hint = "group() of whole records", _NAME_A_COLUMN
+        case _:
+            called, hint = "key_by(function)", _NAME_A_COLUMN
     raise UnsupportedByRunner(
         f"{called} makes columns of which Spark knows nothing beforehand", where=called, hint=hint
     )
