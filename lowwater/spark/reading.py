@@ -14,8 +14,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lowwater.engine.graph.sources import Source
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
 from lowwater.io.csv import CsvSource
+from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
-from lowwater.io.memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.source import SparkSource
