@@ -129,7 +129,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
-    """Return the columns that go on: Spark need not read the others."""
+    """Return the columns that the workers need, so that Spark does not read the others."""
     if plan.steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
     needed = _read(plan, signals)
@@ -137,7 +137,7 @@ def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
 
 
 def _read(plan: Plan, signals: Signals) -> set[str]:
-    """Return the columns that are read behind the steps."""
+    """Return the columns that the stage reads after the steps."""
     needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
     return needed | strictest_needs(plan.aggregates).keys() | time_columns(signals)
 
@@ -145,8 +145,8 @@ def _read(plan: Plan, signals: Signals) -> set[str]:
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
     timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
     if group.ends:
-        # Spark's own watermark follows the micro-batches' times, so that it moves in each, and one
-        # more without records comes at the end. The day's delay keeps rows from being late for it.
+        # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
+        # Spark runs one more without records at the end. With a delay of a day no row is late.
         timeout = "EventTimeTimeout"
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
@@ -167,7 +167,7 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
 
 
 def _counted(given: DataFrame) -> DataFrame:
-    """Have Spark's progress tell what is counted of each micro-batch."""
+    """Add the counts of each micro-batch to Spark's progress reports."""
     if not given.isStreaming:
         return given
     most = ("watermark", "clock")
@@ -223,7 +223,7 @@ def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers
 
 
 def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
-    """Raise if two columns of the result would be one to Spark, which overlooks case."""
+    """Raise if names of result columns differ only by case, which Spark ignores."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.casefold(), name)
@@ -261,7 +261,7 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
 @final
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Stands for a source that stayed with the driver."""
+    """Replaces a source in the plan that workers get: only the driver reads the source."""
 
     @property
     def schema(self) -> pa.Schema | None:

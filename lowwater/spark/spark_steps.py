@@ -31,13 +31,13 @@ _NAME_A_COLUMN = "Name a column: group(column), or key_by(column) made with with
 def native_steps(
     frame: DataFrame, steps: tuple[Step, ...]
 ) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
-    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+    """Translate the first steps to Spark's columns, as far as Spark computes the same results.
 
     Returns:
-        The DataFrame; the schema after all steps; the steps that are left for the workers.
+        The DataFrame; the schema after all steps; the steps that the workers have to apply.
 
     Raises:
-        UnsupportedByRunner: A step gives records of which nothing is known beforehand.
+        UnsupportedByRunner: The columns that a step makes are not known in advance.
     """
     schema = arrow_schema(frame.schema)
     native = True
@@ -46,7 +46,7 @@ def native_steps(
         after = _after(step, schema)
         made = _native(frame, step, schema) if native else None
         if made is None:
-            native = False  # the steps behind it see what it gives
+            native = False  # later steps read its results, so the workers apply them too
             left.append(step)
         else:
             frame = made
@@ -62,7 +62,9 @@ def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None
             return None
         held = condition(step.condition, types)
         if held is not None and CORRUPT in frame.columns:
-            held = held | F.col(CORRUPT).isNotNull()  # its columns are null, but it is no record
+            held = (
+                held | F.col(CORRUPT).isNotNull()
+            )  # keep unreadable lines: they become dead letters
         return None if held is None else frame.filter(held)
     if not isinstance(step, (WithColumns, Select)):
         return None
@@ -74,7 +76,7 @@ def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None
     if len(columns) < len(made) or len(dict(columns)) < len(columns):
         return None
     if _differ_by_case([*frame.columns, *dict(columns)]):
-        return None  # Spark takes them for one
+        return None  # Spark ignores case in names
     if isinstance(step, WithColumns):
         return frame.withColumns(dict(columns))
     given = dict(columns)
