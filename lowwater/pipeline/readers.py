@@ -397,7 +397,7 @@ def _stream(
         max_ahead_us=None if max_ahead is None else positive_duration(max_ahead, "max_ahead"),
         idle_after_us=None if idle_after is None else positive_duration(idle_after, "idle_after"),
     )
-    return Stream((Flow(read, (), time, timezone),), clock, schema)
+    return Stream((Flow(read, (), time, timezone),), schema)
 
 
 def _require_distinct(names: list[str]) -> None:
