@@ -25,9 +25,9 @@ from lowwater.spark.cell import CELL_DDL
 from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
-from lowwater.spark.shuffle import GROUP, NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
+from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals
-from lowwater.spark.spark_steps import in_workers, makes, native_steps
+from lowwater.spark.spark_steps import native_steps
 from lowwater.spark.supported import only_stage, shippable
 from lowwater.spark.types import (
     SIDE_FIELDS,
@@ -69,11 +69,7 @@ def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> 
     signals, carries_clock = signals_of(read)
     frame = frame_of_source(spark, read.source, stage.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, stage.inputs[0].steps)
-    before = arrow_schema(frame.schema)
     require_names(sorted(_read(stage, signals)), schema.names, "to_spark")
-    if any(makes(steps, key, before) for key in stage.keys):
-        # Spark hashes the keys, so it has to have them as they come out.
-        frame, steps = in_workers(frame, steps, schema), ()
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
@@ -113,10 +109,7 @@ def _packed(
 ) -> DataFrame:
     if options.max_ahead is not None:
         ahead = duration(options.max_ahead)
-    keys = [quoted(key) for key in stage.keys]
-    group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
     columns = {name: quoted(name) for name in _needed(frame, stage, options, signals)}
-    columns[GROUP] = group
     if ahead is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     packer = ShuffleWriter(

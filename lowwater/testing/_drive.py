@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from lowwater.testing._arrivals import (
     Add,
     Arrivals,
     ClockMove,
+    InputEnd,
     ScenarioElement,
     WatermarkMove,
 )
@@ -223,8 +224,10 @@ class _Source:
                     yield WatermarkAdvance(to), ()
                 case ClockMove():
                     pass
-                case _:
+                case InputEnd():
                     yield EndOfInput(), ()
+                case _:
+                    assert_never(step)
 
     def _admit(
         self, elements: tuple[ScenarioElement, ...], position: int

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.testing._arrivals import (
     Add,
     Arrivals,
     ClockMove,
+    InputEnd,
     ScenarioElement,
     Step,
     WatermarkMove,
@@ -51,8 +52,10 @@ def _parts(step: Step) -> tuple[str, list[Any]]:
             return "watermark", [show(to)]
         case ClockMove(at):
             return "clock", [show(at)]
-        case _:
+        case InputEnd():
             return _END, []
+        case _:
+            assert_never(step)
 
 
 # -- Markdown -----------------------------------------------------------------------------------

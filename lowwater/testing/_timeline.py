@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from lowwater.engine.records.panes import Pane
-from lowwater.testing._arrivals import Add, ClockMove, Step, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, Step, WatermarkMove
 from lowwater.testing._moments import show
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
@@ -94,8 +95,10 @@ def _said(step: Step, watermark: int) -> str:
             return f"watermark {show(to)}{at}"
         case ClockMove():
             return f"clock {show(step.at)}"
-        case _:
+        case InputEnd():
             return f"end{at}"
+        case _:
+            assert_never(step)
 
 
 def _box(pane: Pane, scale: _Scale) -> str:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.records.panes import LateReason, LateRecord, Pane, Timing
 from lowwater.engine.window.windowing import Windowing
@@ -96,6 +96,8 @@ def run(
                 oracle.move_watermark(END_OF_TIME)
             case ClockMove():
                 pass
+            case _:
+                assert_never(step)
     return OracleRun(oracle.panes, [record for _, record in oracle.late])
 
 

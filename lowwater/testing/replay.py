@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, assert_never, final
 
 import numpy as np
 import pyarrow as pa
@@ -186,6 +186,8 @@ class ScenarioSource:
                     ended = True
                 case ClockMove():
                     pass
+                case _:
+                    assert_never(step)
             yield Records({}, 0)  # a heartbeat: clock and watermark move
 
     def _all_columns(self) -> dict[str, Column]:
