@@ -91,12 +91,12 @@ if TYPE_CHECKING:
     from lowwater.pipeline import from_iterable as from_iterable
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
+    from lowwater.pipeline import from_spark as from_spark
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
+    from lowwater.pipeline import read_log as read_log
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline import run as run
-    from lowwater.pipeline.readers_log import read_log as read_log
-    from lowwater.pipeline.readers_spark import from_spark as from_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -162,10 +162,9 @@ _PLACES = {
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
         "Element KeyedStream Pipeline Processed Result Run Stream WindowedStream "
-        "from_arrow from_iterable from_pandas from_source read_csv read_jsonl read_parquet run"
+        "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
+        "read_parquet run"
     ),
-    "lowwater.pipeline.readers_log": "read_log",
-    "lowwater.pipeline.readers_spark": "from_spark",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

@@ -11,8 +11,10 @@ from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
 from lowwater.pipeline.readers import from_source as from_source
+from lowwater.pipeline.readers import from_spark as from_spark
 from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
+from lowwater.pipeline.readers import read_log as read_log
 from lowwater.pipeline.readers import read_parquet as read_parquet
 from lowwater.pipeline.result import Element as Element
 from lowwater.pipeline.result import Result as Result
