@@ -13,11 +13,11 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
+from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
-from lowwater.io.memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths
 from lowwater.pipeline.fluent import Key, KeyedStream, Stream

@@ -8,9 +8,10 @@ so all groups are called in each micro-batch that reads anything, and all know t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,6 @@ from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError
-from lowwater.spark.dead_letters import dead_letters_to_arrow
 from lowwater.spark.signals import Signal, Signals
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
@@ -271,3 +271,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _text(instant: int | None) -> str | None:
     return None if instant is None else str(instant)
+
+
+DEAD_LETTERS = pa.schema(
+    [("reason", pa.string()), ("detail", pa.string()), ("record", pa.string())]
+)
+
+
+def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
+    """Return dead letters as a table; each record is JSON."""
+    return pa.table(
+        {
+            "reason": [letter.reason for letter in dead_letters],
+            "detail": [letter.detail for letter in dead_letters],
+            "record": [record_text(letter.record) for letter in dead_letters],
+        },
+        schema=DEAD_LETTERS,
+    )
+
+
+def record_text(record: Any) -> str:
+    """Return a record as JSON; what JSON has no form for becomes text."""
+    return json.dumps(record, default=str)

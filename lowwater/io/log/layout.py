@@ -21,7 +21,7 @@ import pyarrow as pa
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
-from lowwater.io.log.segments import schema_of
+from lowwater.io.log.segment_files import schema_of
 from lowwater.io.log.values import Offsets, as_offsets
 
 LAYOUT = 2
