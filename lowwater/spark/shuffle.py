@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Stage, admission_of
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -75,7 +75,7 @@ class ShuffleWriter:
     """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
 
     Args:
-        plan: The stage; its steps are those that Spark does not run as columns.
+        stage: The stage; its steps are those that Spark does not run as columns.
         key_groups: How many there are.
         on_error: What becomes of unusable records.
         signals: What the records say of time.
@@ -85,7 +85,7 @@ class ShuffleWriter:
         names: What the columns are called, in their order; left out, as Spark calls them.
     """
 
-    plan: Plan
+    stage: Stage
     key_groups: int
     on_error: OnError
     signals: Signals
@@ -96,14 +96,15 @@ class ShuffleWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the shuffle rows of a partition, some for each of its stretches."""
-        admission = self.plan.admission(self.on_error, self.max_ahead_us)
+        (flow,) = self.stage.inputs
+        admission = admission_of(flow, self.stage, self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             named = stretch.rename_columns(self.names) if self.names else stretch
             signal, records = self.signals.split(Records.from_arrow(named))
             dead_letters: list[ErrorRecord] = []
             records = self._readable(records, dead_letters)
-            for step in self.plan.steps:
+            for step in flow.steps:
                 if records.length:
                     records = step.apply(records)
             if not records.length:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.stateless import Step, WithColumns
 from lowwater.io.log.partitioner import partitions_of
-from lowwater.spark.query import Elsewhere
 from lowwater.spark.shuffle import ShuffleWriter, read_elements
 from lowwater.spark.signals import EventTimes
+from lowwater.spark.supported import Elsewhere
 from lowwater.spark.task_placement import numbers_of_groups
 
 GROUPS = 8
@@ -35,19 +35,11 @@ KEYS: dict[str, pa.Array] = {
 
 def placed(batch: pa.RecordBatch, *keys: str, steps: tuple[Step, ...] = ()) -> dict[Any, int]:
     """Return the group that each key of a batch is sent to."""
-    plan = Plan(
-        source=Elsewhere(),
-        steps=steps,
-        time="at",
-        timezone=None,
-        keys=keys,
-        key_names=keys,
-        windowing=lw.Windowing(windows=lw.FixedWindows("1m")),
-        aggregates={"n": lw.count()},
-        watermark=lw.Ascending(),
-    )
+    read = Read(Elsewhere(), "at", watermark=lw.Ascending())
+    work = Windowed(lw.Windowing(windows=lw.FixedWindows("1m")), {"n": lw.count()})
+    stage = Stage((Flow(read, steps, "at"),), keys, keys, work)
     writer = ShuffleWriter(
-        plan=plan,
+        stage=stage,
         key_groups=GROUPS,
         on_error="dead_letter",
         signals=EventTimes(),
