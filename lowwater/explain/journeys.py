@@ -158,7 +158,7 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         f"  {times.at(element.clock)}  it came to stage `{stage.name}`, where the watermark was "
         f"{times.at(element.watermark)}"
     )
-    if element.fate == "duplicate":
+    if element.outcome == "duplicate":
         yield "  dropped as a duplicate: its id was seen before"
         return
     if element.reason is not None:

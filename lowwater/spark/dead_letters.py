@@ -10,18 +10,20 @@ import pyarrow as pa
 
 from lowwater.engine.records.panes import ErrorRecord
 
-LETTERS = pa.schema([("reason", pa.string()), ("detail", pa.string()), ("record", pa.string())])
+DEAD_LETTERS = pa.schema(
+    [("reason", pa.string()), ("detail", pa.string()), ("record", pa.string())]
+)
 
 
-def letters_to_arrow(letters: Sequence[ErrorRecord]) -> pa.Table:
+def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
     """Return dead letters as a table; each record is JSON."""
     return pa.table(
         {
-            "reason": [letter.reason for letter in letters],
-            "detail": [letter.detail for letter in letters],
-            "record": [record_text(letter.record) for letter in letters],
+            "reason": [letter.reason for letter in dead_letters],
+            "detail": [letter.detail for letter in dead_letters],
+            "record": [record_text(letter.record) for letter in dead_letters],
         },
-        schema=LETTERS,
+        schema=DEAD_LETTERS,
     )
 
 

@@ -26,10 +26,10 @@ from lowwater.errors import (
 )
 from lowwater.spark.batch_clock import signals_of, time_columns
 from lowwater.spark.cell import CELL_DDL
-from lowwater.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
-from lowwater.spark.shuffle import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
+from lowwater.spark.shuffle import GROUP, NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedTime, Signals
 from lowwater.spark.spark_steps import in_workers, makes, native_steps
 from lowwater.spark.types import (
@@ -41,7 +41,7 @@ from lowwater.spark.types import (
     result_types,
     spark_schema,
 )
-from lowwater.spark.versioned import keeper_of
+from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
@@ -96,7 +96,7 @@ def panes_on_spark(
         tagged=options.outputs == "all",
     )
     _require_distinct(shown.names, plan.key_names)
-    keeper = keeper_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
+    backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = replace(plan, source=Elsewhere(), steps=steps)
     packed = _packed(frame, shipped, options, signals)
     group = KeyGroup(
@@ -104,7 +104,7 @@ def panes_on_spark(
         plan=shipped,
         schema=shown,
         key_groups=options.key_groups,
-        keeper=keeper,
+        backend=backend,
         timers=_timers(plan, options, carries_clock=carries_clock),
         ends=options.drain,
         carries_clock=carries_clock,
@@ -123,7 +123,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
     columns[GROUP] = group
     if ahead is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
-    packer = Packer(
+    packer = ShuffleWriter(
         plan=plan,
         key_groups=options.key_groups,
         on_error=options.on_error,
@@ -133,7 +133,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
         partition=_partition,
         names=tuple(columns),
     )
-    return numbered(frame, columns).mapInArrow(packer.__call__, PARCEL_DDL)
+    return numbered(frame, columns).mapInArrow(packer.__call__, SHUFFLE_DDL)
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
@@ -159,7 +159,7 @@ def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
     return packed.groupBy("key_group").applyInPandasWithState(
-        group.__call__, GIVEN_DDL, CELL_DDL, "append", timeout
+        group.__call__, OUTPUT_DDL, CELL_DDL, "append", timeout
     )
 
 
@@ -167,11 +167,11 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
     stamped = packed.withColumn(_NOW_STAMP, F.unix_micros(F.current_timestamp()))
 
     def whole(table: pa.Table) -> pa.Table:
-        parcels = Parcels.of_table(table)
+        shuffle_rows = ShuffleRows.of_table(table)
         now = table.column(_NOW_STAMP)[0].as_py()
-        return group.once(parcels, now)
+        return group.once(shuffle_rows, now)
 
-    return stamped.groupBy("key_group").applyInArrow(whole, GIVEN_DDL)
+    return stamped.groupBy("key_group").applyInArrow(whole, OUTPUT_DDL)
 
 
 def _counted(given: DataFrame) -> DataFrame:

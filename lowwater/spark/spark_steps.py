@@ -80,13 +80,13 @@ def in_workers(frame: DataFrame, steps: tuple[Step, ...], schema: pa.Schema) -> 
     """
     given = pa.schema([field.with_type(spark_like(field.type)) for field in schema])
     columns = {name: quoted(name) for name in frame.columns}
-    taken = Taken(steps, tuple(columns), given)
+    taken = WorkerSteps(steps, tuple(columns), given)
     return numbered(frame, columns).mapInArrow(taken.__call__, spark_schema(given))
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Taken:
+class WorkerSteps:
     """Takes steps on the records of a partition; lines that could not be read pass untouched.
 
     Args:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from lowwater.engine.records.panes import Pane
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, Step, WatermarkMove
 from lowwater.testing._moments import show
-from lowwater.testing.scenario import Add, ClockMove, End, Scenario, Step, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 
 _WIDTH = 48
@@ -94,7 +95,7 @@ def _said(step: Step, watermark: int) -> str:
             return f"watermark {show(to)}{at}"
         case ClockMove():
             return f"clock {show(step.at)}"
-        case End():
+        case InputEnd():
             return f"end{at}"
         case _:
             assert_never(step)

@@ -21,10 +21,11 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline import Pipeline, Result, Stream
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import RunOptions
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
-from lowwater.testing.scenario import Add, ClockMove, End, Scenario, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.watermark import External
 
@@ -181,7 +182,7 @@ class ScenarioSource:
                     continue
                 case WatermarkMove(to):
                     self.watermark.advance_to(to)
-                case End():
+                case InputEnd():
                     ended = True
                 case ClockMove():
                     pass

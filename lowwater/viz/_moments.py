@@ -15,7 +15,7 @@ _FEW = 3
 
 @final
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TraceOrdinates:
     """The ``y`` of everything in a trace, in the order of the trace's own lists."""
 
     elements: Sequence[int]
@@ -25,7 +25,7 @@ class Moments:
     steps: bool
 
     @classmethod
-    def of(cls, trace: StageTrace) -> Moments:
+    def of(cls, trace: StageTrace) -> TraceOrdinates:
         """Return the clock's readings or, if it hardly moved, numbers of steps. O(n log n)."""
         readings = {element.clock for element in trace.elements}
         readings.update(pane.emitted_at for pane in trace.panes)

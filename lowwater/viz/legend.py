@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lowwater.viz.marks import mark_shapes
-from lowwater.viz.scene import Fate, Mark, Scene
+from lowwater.viz.scene import ElementOutcome, Mark, Scene
 from lowwater.viz.shapes import Area, Label, Path, Rect, Shape, text_width
-from lowwater.viz.words import MINUS, fate_text
+from lowwater.viz.words import MINUS, outcome_text
 
 _SIZE = 10.5
 _KEY = 24.0
@@ -35,9 +35,9 @@ def legend(scene: Scene, shapes: list[Shape], left: float, top: float, right: fl
 
 def _entries(scene: Scene) -> Iterator[tuple[_Key, str]]:
     marks = [mark for panel in scene.panels for mark in panel.marks]
-    fates: dict[Fate, None] = dict.fromkeys(m.fate for m in marks if not m.retract)
-    for fate in sorted(fates, key=["kept", "late", "partly late", "duplicate"].index):
-        yield _mark(Mark(0, 0, "", fate, "")), fate_text(fate)
+    outcomes: dict[ElementOutcome, None] = dict.fromkeys(m.outcome for m in marks if not m.retract)
+    for outcome in sorted(outcomes, key=["kept", "late", "partly late", "duplicate"].index):
+        yield _mark(Mark(0, 0, "", outcome, "")), outcome_text(outcome)
     if any(mark.retract for mark in marks):
         yield _mark(Mark(0, 0, MINUS, "kept", "", retract=True)), "takes an element back"
     if any(panel.cells for panel in scene.panels):

@@ -14,13 +14,13 @@ _TEXT = 10.5
 def half_width(mark: Mark, radius: float) -> float:
     """Return half of how wide a sign is: as wide as its text asks for."""
     text = text_width(mark.text, _TEXT) / 2 if mark.text else 0.0
-    return max(radius, text + (2 if mark.fate in ("kept", "duplicate") else 6))
+    return max(radius, text + (2 if mark.outcome in ("kept", "duplicate") else 6))
 
 
 def mark_area(mark: Mark, x: float, y: float, radius: float) -> Area:
     """Return where a sign is drawn."""
     wide = half_width(mark, radius) + 1
-    high = radius + 1 + (3 if mark.fate in ("late", "partly late") else 0)
+    high = radius + 1 + (3 if mark.outcome in ("late", "partly late") else 0)
     return Area(x - wide, y - high, x + wide, y + high)
 
 
@@ -37,7 +37,7 @@ def mark_shapes(
     round_one = Rect(Area(x - wide, y - radius, x + wide, y + radius), "kept", radius, since, title)
     square = Area(x - wide, y - radius, x + wide, y + radius)
     style = "text"
-    match mark.fate:
+    match mark.outcome:
         case "late":
             style = "dropped-text"
             yield _diamond(x, y, wide + 2, radius + 3, since, title)
@@ -60,9 +60,9 @@ def mark_shapes(
 
 def dot_shapes(mark: Mark, x: float, y: float, since: int) -> Iterator[Shape]:
     """Yield a sign so small that hundreds have room; the shapes differ as the large ones do."""
-    match mark.fate:
+    match mark.outcome:
         case "late" | "partly late":
-            yield _diamond(x, y, 5, 5, since, mark.title, small=mark.fate == "late")
+            yield _diamond(x, y, 5, 5, since, mark.title, small=mark.outcome == "late")
         case "duplicate":
             yield Rect(Area(x - 3, y - 3, x + 3, y + 3), "duplicate", 0, since, mark.title)
         case "kept":

@@ -12,13 +12,11 @@ from lowwater.watermark.estimators import holder_of as holder_of
 from lowwater.watermark.external import External as External
 from lowwater.watermark.external import ManualWatermark as ManualWatermark
 from lowwater.watermark.finished import FinishedFiles as FinishedFiles
-from lowwater.watermark.injector import Injector as Injector
-from lowwater.watermark.injector import Report as Report
 from lowwater.watermark.low import Hold as Hold
 from lowwater.watermark.low import LowWatermarks as LowWatermarks
 from lowwater.watermark.low import StageWatermark as StageWatermark
 from lowwater.watermark.observed import ColumnLike as ColumnLike
-from lowwater.watermark.observed import Seen as Seen
+from lowwater.watermark.observed import Observed as Observed
 from lowwater.watermark.partitions import PerPartition as PerPartition
 from lowwater.watermark.punctuated import Punctuated as Punctuated
 from lowwater.watermark.quantile import Quantile as Quantile

@@ -16,13 +16,13 @@ from lowwater.time import (
 )
 from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import EstimatorState, WatermarkEstimator, holder_of
-from lowwater.watermark.observed import Seen
+from lowwater.watermark.observed import Observed
 
 
 class Estimates(Protocol):
     """An estimate for each of several partitions, by slot."""
 
-    def observe(self, slots: Int64Array, grouping: Grouping, seen: Seen) -> None:
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
         """Take note of a bundle, whose i-th partition has the slot ``slots[i]``; -1: pass it."""
         ...
 
@@ -44,7 +44,7 @@ class PartitionsState:
     """The minimum over partitions that are expected, or else have been seen.
 
     Args:
-        estimates: Each partition's own.
+        estimates: SeparateEstimates partition's own.
         by: The column of partitions.
         expected: The partitions that count; ``None`` for those seen so far.
         idle_after: After how long without elements, in microseconds of the clock, a partition
@@ -66,18 +66,18 @@ class PartitionsState:
         self._at = START_OF_TIME
         self._add(expected or ())
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, observed: Observed) -> None:
         """Take note of a bundle. O(n + partitions in it) where the estimates are vectorised."""
-        self._clock = max(self._clock, seen.clock)
-        n = len(seen.times)
+        self._clock = max(self._clock, observed.clock)
+        n = len(observed.times)
         if not n:
             return
-        grouping = Grouping(seen.column(self._by, "watermark=PerPartition(...)"), n)
+        grouping = Grouping(observed.column(self._by, "watermark=PerPartition(...)"), n)
         if not self._fixed:
             self._add(p for p in grouping.partitions if p not in self._slots)
         found = [self._slots.get(partition, -1) for partition in grouping.partitions]
         slots = np.array(found, dtype=np.int64)
-        self._estimates.observe(slots, grouping, seen)
+        self._estimates.observe(slots, grouping, observed)
         slots = slots[slots >= 0]
         self._heard[slots] = True
         self._heard_at[slots] = self._clock
@@ -184,15 +184,15 @@ class PartitionsState:
 
 
 @final
-class Behind:
+class DisorderEstimates:
     """``BoundedDisorder`` of each partition, as one column."""
 
     def __init__(self, delay: int) -> None:
         self._delay = delay
         self._latest = np.zeros(0, dtype=np.int64)
 
-    def observe(self, slots: Int64Array, grouping: Grouping, seen: Seen) -> None:
-        latest = grouping.latest(seen.times)
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
+        latest = grouping.latest(observed.times)
         known = slots >= 0
         # A dictionary may hold a partition twice, and then so do the slots.
         np.maximum.at(self._latest, slots[known], latest[known])
@@ -205,19 +205,19 @@ class Behind:
         self._latest = np.concatenate((self._latest, more))
 
     def slot(self, slot: int) -> EstimatorState:
-        return _BehindSlot(self._latest, slot, self._delay)
+        return _DisorderSlot(self._latest, slot, self._delay)
 
 
 @final
-class _BehindSlot:
+class _DisorderSlot:
     def __init__(self, latest: Int64Array, slot: int, delay: int) -> None:
         self._latest = latest
         self._slot = slot
         self._delay = delay
 
-    def observe(self, seen: Seen) -> None:
-        if seen.times.size:
-            self._latest[self._slot] = max(self._latest[self._slot], seen.times.max())
+    def observe(self, observed: Observed) -> None:
+        if observed.times.size:
+            self._latest[self._slot] = max(self._latest[self._slot], observed.times.max())
 
     def current(self, clock: int) -> int:
         return saturating_add(int(self._latest[self._slot]), -self._delay)
@@ -231,15 +231,15 @@ class _BehindSlot:
 
 
 @final
-class Each:
+class SeparateEstimates:
     """Any estimator, one for each partition: a call per partition, not per element."""
 
     def __init__(self, estimator: WatermarkEstimator) -> None:
         self._estimator = estimator
         self._states: list[EstimatorState] = []
 
-    def observe(self, slots: Int64Array, grouping: Grouping, seen: Seen) -> None:
-        for slot, part in zip(slots.tolist(), grouping.parts(seen), strict=True):
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
+        for slot, part in zip(slots.tolist(), grouping.parts(observed), strict=True):
             if slot >= 0:
                 self._states[slot].observe(part)
 

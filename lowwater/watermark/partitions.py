@@ -8,7 +8,12 @@ from typing import Any, final
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, duration, format_duration
-from lowwater.watermark._per_partition import Behind, Each, Estimates, PartitionsState
+from lowwater.watermark._per_partition import (
+    DisorderEstimates,
+    Estimates,
+    PartitionsState,
+    SeparateEstimates,
+)
 from lowwater.watermark.estimators import (
     Ascending,
     BoundedDisorder,
@@ -89,9 +94,9 @@ class PerPartition:
         estimates: Estimates
         if isinstance(estimator, (BoundedDisorder, Ascending)):
             delay = duration(estimator.delay) if isinstance(estimator, BoundedDisorder) else 0
-            estimates = Behind(delay)
+            estimates = DisorderEstimates(delay)
         else:
-            estimates = Each(estimator)
+            estimates = SeparateEstimates(estimator)
         expected = None if self.expected is None else tuple(self.expected)
         idle_after = None if self.idle_after is None else duration(self.idle_after)
         return PartitionsState(estimates, self.by or PARTITION, expected, idle_after)

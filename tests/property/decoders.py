@@ -249,8 +249,8 @@ def _take_up(store: MemoryStore, which: int) -> None:
     """Go on with a run, up to where it would read on."""
     run = _durable(_pipelines()[which % 2])
     run._take_up(store)
-    for feed in run._run.feeds:
-        next(run._beyond(feed), None)
+    for reader in run._run.readers:
+        next(run._beyond(reader), None)
 
 
 def _look_into(store: MemoryStore, which: int) -> None:

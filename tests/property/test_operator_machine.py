@@ -46,7 +46,7 @@ from lowwater.state.segments import Segments
 from lowwater.state.store import Batch
 from lowwater.state.table import Index
 from lowwater.testing import oracle, strategies
-from lowwater.testing.scenario import Element
+from lowwater.testing._arrivals import ScenarioElement
 from lowwater.time import END_OF_TIME, Instant
 from tests.property import strategies as own
 
@@ -107,7 +107,7 @@ class OperatorMachine(RuleBasedStateMachine):
         )
         self.oracle.add(
             [
-                Element(value, Instant(at), key, {"gap": gap})
+                ScenarioElement(value, Instant(at), key, {"gap": gap})
                 for value, at, key, gap in zip(values, times, keys, gaps, strict=True)
             ]
         )

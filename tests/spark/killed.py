@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import lowwater as lw
-from lowwater.spark import InlineKeeper, RocksKeeper, StateKeeper, configure
+from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
 from lowwater.spark.state_backends import KeptOperator, MakeOperator
 
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
@@ -44,9 +44,9 @@ class Counter:
 
 @dataclass(frozen=True)
 class Deadly:
-    """A keeper at whose N-th save the driver dies; the worker is left to write as it likes."""
+    """A backend at whose N-th save the driver dies; the worker is left to write as it likes."""
 
-    inner: StateKeeper
+    inner: StateBackend
     counter: Counter
     when: str
     number: int
@@ -62,7 +62,7 @@ class Deadly:
 
 @dataclass
 class _Deadly:
-    keeper: Deadly
+    backend: Deadly
     kept: KeptOperator
 
     @property
@@ -74,13 +74,13 @@ class _Deadly:
         return self.kept.stored_bytes
 
     def save(self) -> bytes:
-        keeper = self.keeper
-        now = keeper.counter.is_at(keeper.number)
-        if now and keeper.when == "before":
-            os.killpg(keeper.driver, signal.SIGKILL)
+        backend = self.backend
+        now = backend.counter.is_at(backend.number)
+        if now and backend.when == "before":
+            os.killpg(backend.driver, signal.SIGKILL)
         saved = self.kept.save()
-        if now and keeper.when == "after":
-            os.killpg(keeper.driver, signal.SIGKILL)
+        if now and backend.when == "after":
+            os.killpg(backend.driver, signal.SIGKILL)
         return saved
 
 
@@ -126,13 +126,13 @@ def main() -> None:
     kind, _, number = how.partition(":")
     count = int(number or 0)
     counter = Counter(folder / f"{kind}-{count}")
-    keeper: StateKeeper = InlineKeeper()
+    backend: StateBackend = InlineBackend()
     if state == "rocksdb":
-        keeper = RocksKeeper(
+        backend = RocksBackend(
             str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
         )
     if kind in {"before", "after"}:
-        keeper = Deadly(keeper, counter, kind, count, os.getpgid(0))
+        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
     pipeline = (
         lw.read_parquet(
             str(folder / "in"),
@@ -159,7 +159,7 @@ def main() -> None:
     )
     panes = pipeline.to_spark(
         _session(folder, "local-cluster[2,1,700]" if kind == "executor" else "local[2,4]"),
-        state=keeper, key_groups=2, files_per_batch=1, drain=True,
+        state=backend, key_groups=2, files_per_batch=1, drain=True,
         outputs="all", types={"called": "bigint"},
     )  # fmt: skip
     query = (

@@ -1,6 +1,6 @@
 """Killed at any instant and started again, a query gives what an uninterrupted one gives.
 
-``LOWWATER_SPARK_KILLS`` says how often drivers are killed in all, half of them with each keeper.
+``LOWWATER_SPARK_KILLS`` says how often drivers are killed in all, half of them with each backend.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What windows show: vectorised aggregates and the user's own combiners."""
 
 from lowwater.engine.aggregates._base import Aggregate as Aggregate
+from lowwater.engine.aggregates._base import AggregateInput as AggregateInput
 from lowwater.engine.aggregates._base import AggregateSpec as AggregateSpec
-from lowwater.engine.aggregates._base import Batch as Batch
 from lowwater.engine.aggregates._base import Needs as Needs
 from lowwater.engine.aggregates._base import State as State
 from lowwater.engine.aggregates._base import StateColumn as StateColumn

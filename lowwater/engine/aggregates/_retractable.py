@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import Aggregate, Batch, State, StateColumn
+from lowwater.engine.aggregates._base import Aggregate, AggregateInput, State, StateColumn
 from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import run_starts
@@ -46,7 +46,7 @@ class Retractable:
             StateColumn("sign", np.int8, None, bag=True),
         )
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         signs = batch.signs
         if signs is None:
             signs = np.ones(len(batch.rows), dtype=np.int8)
@@ -70,14 +70,14 @@ class Retractable:
         there = None if held.signs is None else held.signs > 0
         if there is not None and not there.all():  # a retraction that waits shows nothing
             values = None if held.values is None else held.values[there]
-            held = Batch(held.rows[there], values, held.times[there], held.arrival[there])
+            held = AggregateInput(held.rows[there], values, held.times[there], held.arrival[there])
         aggregate = self._make()
         inputs = _Inputs(aggregate.columns, len(rows))
         if len(held.rows):
-            aggregate.add(inputs, Batch(held.rows, held.values, held.times, held.arrival))
+            aggregate.add(inputs, AggregateInput(held.rows, held.values, held.times, held.arrival))
         return aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
 
-    def _held(self, state: State, rows: Int64Array) -> Batch:
+    def _held(self, state: State, rows: Int64Array) -> AggregateInput:
         """Drop the pairs that cancel; return what is left, the rows numbered as they are given."""
         values, arrival, counts = state["value"].gather_with_arrivals(rows)
         times, _ = state["time"].gather(rows)
@@ -91,7 +91,7 @@ class Retractable:
                     state[name].keep(rows, column, left)
                 owner, values, times, signs = owner[left], values[left], times[left], signs[left]
                 arrival = arrival[left]
-        return Batch(owner, values if self._valued else None, times, arrival, signs)
+        return AggregateInput(owner, values if self._valued else None, times, arrival, signs)
 
 
 def uncancelled(

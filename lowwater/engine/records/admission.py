@@ -10,7 +10,7 @@ import numpy as np
 
 from lowwater.engine.records.admit_keys import check_key
 from lowwater.engine.records.admit_times import event_times, gaps, note_far_ahead
-from lowwater.engine.records.admit_values import Needs, ValueGate
+from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
@@ -41,7 +41,7 @@ class Admitted:
 
 
 @final
-class Ingest:
+class Admission:
     """Turns records into bundles, one stream of them after another (S-B1).
 
     What becomes of a record does not depend on how the stream is cut into batches: all that is
@@ -86,7 +86,7 @@ class Ingest:
         self._raise = on_error == "raise"
         self._timezone = timezone
         self._max_ahead = max_ahead_us
-        self._gates = {name: ValueGate(name, need) for name, need in needs.items()}
+        self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
         self._sound_keys = frozenset(sound_keys)
         self._seen = 0
 
@@ -94,14 +94,14 @@ class Ingest:
         """Return what it has learned of the stream so far, as plain values."""
         return {
             "seen": self._seen,
-            "columns": {name: gate.remember() for name, gate in self._gates.items()},
+            "columns": {name: admission.remember() for name, admission in self._columns.items()},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
         """Take up what another run's gate had learned."""
         self._seen = known["seen"]
         for name, learned in known["columns"].items():
-            self._gates[name].resume(learned)
+            self._columns[name].resume(learned)
 
     def admit(
         self,
@@ -128,8 +128,8 @@ class Ingest:
         keys = tuple(self._key(records, name, problems) for name in self._keys)
         ids = tuple(check_key(self._column(records, k), k, problems, "id") for k in self._ids)
         values = {
-            name: gate.admit(self._column(records, name), problems)
-            for name, gate in self._gates.items()
+            name: admission.admit(self._column(records, name), problems)
+            for name, admission in self._columns.items()
         }
         for name in self._durations:
             values[name] = gaps(self._column(records, name), name, problems)

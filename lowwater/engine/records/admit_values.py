@@ -33,7 +33,7 @@ _ORDERED = (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal)
 
 
 @final
-class ValueGate:
+class ValueAdmission:
     """Admits one column, batch after batch, and makes it the same kind of column every time.
 
     Remembered of the stream: which kind of values came first (others are ``wrong_type`` after

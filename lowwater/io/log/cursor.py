@@ -75,7 +75,7 @@ class PartitionView:
 
 
 @final
-class Cursor:
+class PartitionCursor:
     """Reads a partition. A last frame that is not whole is not there yet.
 
     Args:
