@@ -104,7 +104,7 @@ class Merge:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Elements:
+class FedElements:
     """New elements, as columns, and when they came.
 
     Args:
@@ -174,7 +174,7 @@ class Machine:
         state: _WindowState,
         rows: Int64Array,
         counts: Int64Array,
-        elements: Elements,
+        elements: FedElements,
     ) -> None:
         """Take note of new elements.
 
@@ -227,7 +227,7 @@ class Machine:
         columns: Columns,
         rows: Int64Array,
         counts: Int64Array,
-        elements: Elements,
+        elements: FedElements,
     ) -> None:
         if not node.any_fed or not rows.size:
             return

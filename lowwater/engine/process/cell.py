@@ -25,7 +25,7 @@ FIXED = frozenset(
 
 
 @final
-class Cursor:
+class ScopeCursor:
     """Which scope the cells and timers show."""
 
     __slots__ = ("scope",)
@@ -47,7 +47,7 @@ class HeldCell:
 
     kind: ClassVar[CellKind]
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         self.name = name
         self.declared = declared
         self.held: dict[int, Any] = {}

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, final
 
 from sortedcontainers import SortedKeyList
 
-from lowwater.engine.process.cell import FIXED, Cursor, HeldCell, no_truth, own
+from lowwater.engine.process.cell import FIXED, HeldCell, ScopeCursor, no_truth, own
 from lowwater.engine.process.declarations import Cell, CellKind, checked
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.damage import damaged
@@ -30,7 +30,7 @@ class ValueState(HeldCell):
 
     kind = "value"
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         super().__init__(name, declared, cursor)
         self._default = declared.default
         self._dtype = declared.dtype
@@ -251,7 +251,7 @@ class CombiningState(HeldCell):
 
     kind = "combining"
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         super().__init__(name, declared, cursor)
         assert declared.combiner is not None
         self._combiner = declared.combiner

@@ -130,7 +130,7 @@ class ColumnTimer:
         state: ColumnState,
         queue: Deadlines,
         holds: Deadlines,
-        bounds: Bounds,
+        bounds: ColumnBounds,
         *,
         event: bool,
     ) -> None:
@@ -196,7 +196,7 @@ class ColumnTimer:
 
 
 @final
-class Bounds:
+class ColumnBounds:
     """What bounds times in the hook that is running.
 
     ``floor``: no output may be earlier (S-K6). ``lateness``: of the windows, ``None`` without.

@@ -7,16 +7,16 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.chains import AFTER_THE_END, AT_ONE_INSTANT
-from lowwater.engine.process.column_cells import Bounds, ColumnCell, ColumnTimer
+from lowwater.engine.process.column_cells import ColumnBounds, ColumnCell, ColumnTimer
 from lowwater.engine.process.column_context import KeyedBatch, column_context_type
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
-from lowwater.engine.process.definition import Definition, gave_back, mend_of
+from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.window.placement import Dropped, Placement
+from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError
 from lowwater.state.arrays import distinct
@@ -54,7 +54,7 @@ class ColumnProcess:
         self.clock = clock
         self._placement = None if windowing is None else Placement(windowing)
         lateness = None if windowing is None else windowing.lateness_us
-        self._bounds = Bounds(definition.name, lateness)
+        self._bounds = ColumnBounds(definition.name, lateness)
         self._state = ColumnState(
             definition.name, definition.cells, definition.timers, windowed=windowing is not None
         )
@@ -109,7 +109,7 @@ class ColumnProcess:
         """Give a bundle to ``on_records``, then fire what that made due."""
         if not len(bundle):
             return NOTHING
-        late = Dropped(self.watermark)
+        late = DroppedElements(self.watermark)
         keys = self._state.encode(bundle.keys)
         names = tuple(bundle.values) if self._columns is None else self._columns
         columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
@@ -260,7 +260,7 @@ class ColumnProcess:
             raise DataError(
                 f"{name} failed: {type(error).__name__}: {error}",
                 where=self._definition.name,
-                hint=mend_of(error),
+                hint=hint_of(error),
             ) from error
         if returned is not None:
             raise gave_back(name, returned, self._definition.name)
@@ -272,7 +272,7 @@ class ColumnProcess:
             hint="Set them for later than batch.due, and not once ctx.ended is true",
         )
 
-    def _done(self, late: Dropped | None) -> ProcessOutput:
+    def _done(self, late: DroppedElements | None) -> ProcessOutput:
         """Let go of empty keys, let the output watermark move on, gather what was emitted."""
         state = self._state
         rows = state.touched()

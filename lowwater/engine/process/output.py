@@ -73,7 +73,7 @@ NOTHING = ProcessOutput({})
 
 
 @final
-class Sink:
+class OutputBuffer:
     """Takes what hooks emit to one output during a step."""
 
     __slots__ = ("scopes", "times", "values")

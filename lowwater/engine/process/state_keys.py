@@ -18,7 +18,7 @@ _GARBAGE = 64
 
 
 @final
-class Scopes:
+class StateKeys:
     """The scopes that have state, each a number: of its key, or in windows of key and window.
 
     ``born`` maps a live scope to its rank in the order in which they came to hold state;

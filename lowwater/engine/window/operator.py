@@ -30,7 +30,7 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
-from lowwater.engine.window.placement import Dropped
+from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import ColdWindows
@@ -40,7 +40,7 @@ from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
-from lowwater.triggers._machine import Elements, Moments
+from lowwater.triggers._machine import FedElements, Moments
 from lowwater.watermark import Hold
 
 _NOTHING = StepOutput(None, None)
@@ -238,7 +238,7 @@ class WindowOperator:
         if cold is None or not len(cold) or not len(bundle):
             return
         element, start, end = self._placement.assign(
-            bundle, self._watermark, Dropped(self._watermark)
+            bundle, self._watermark, DroppedElements(self._watermark)
         )
         keys = self._state.encode_keys(bundle.keys)
         rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
@@ -333,7 +333,7 @@ class WindowOperator:
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
-        late = Dropped(self._watermark)
+        late = DroppedElements(self._watermark)
         element, start, end = self._placement.assign(bundle, self._watermark, late)
         if not len(start):
             return StepOutput(None, late.batch())
@@ -392,7 +392,7 @@ class WindowOperator:
         elif complete.any():  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
-        elements = Elements(rows, times, self._clock, self._watermark)
+        elements = FedElements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
         self._schedule.at_clock(touched, self._clock)
         if machine.wakes:

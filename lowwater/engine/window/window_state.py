@@ -304,8 +304,7 @@ class WindowState:
                 bag._check()
                 assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
             if self.shown is not None:
-                self.shown.table._check()
-                self.shown.check(rows)
+                self.shown._check(rows)
             self._check_keys(key, spilled)
         except AssertionError:
             print(f"rows={rows.tolist()} finished={ended.tolist()} spilled={spilled}")
