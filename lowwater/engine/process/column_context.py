@@ -1,4 +1,4 @@
-"""What the hooks of a vectorised process are given: batches of keys, and a context."""
+"""What the hooks of a vectorised process receive: batches of keys, and a context."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class _Part:
 
 
 def column_context_type(bound: Mapping[str, Any]) -> type[ColumnContext]:
-    """Return the type of a context with these cells and timers, which nobody can assign to."""
+    """Return the type of a context with these cells and timers as read-only attributes."""
     return type("ColumnContext", (ColumnContext,), {**bound, "__slots__": ()})
 
 

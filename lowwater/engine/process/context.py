@@ -1,4 +1,4 @@
-"""What a hook of a per-record process is given: the current key, its cells and timers, and emit."""
+"""What the hooks of a per-record process see: the current key, its cells and timers, and emit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lowwater.windows import Window
 class ProcessContext:
     """The current key (in windows: the key and window), as the hooks of a process see it.
 
-    There is one, pointed at key after key: what it gives is only good within the hook. The cells
+    There is one, pointed at key after key: what it returns is valid only within the hook. The cells
     and timers of the process are attributes, by name.
 
     Attributes:
@@ -73,7 +73,7 @@ class ProcessContext:
         return self.watermark == END_OF_TIME
 
     def emit(self, value: Any, *, time: InstantLike | None = None, tag: str = MAIN) -> None:
-        """Give a record to an output.
+        """Emit a record to an output.
 
         Args:
             value: The record: a mapping, a dataclass or a named tuple gives columns; anything else
@@ -130,20 +130,20 @@ class ProcessContext:
 def context_type(bound: Mapping[str, Any]) -> type[ProcessContext]:
     """Return the type of a context with these cells and timers.
 
-    They are attributes of the type: as quick to read as slots, and nobody can assign to them.
+    They are attributes of the type: as quick to read as slots, and read-only.
     """
     return type("ProcessContext", (ProcessContext,), {**bound, "__slots__": ()})
 
 
 @final
 class TimerState:
-    """One declared timer as hooks see it: that of the current key.
+    """One declared timer of the current key, as hooks see it.
 
     Args:
         name: What the process calls it.
         number: Its number among those declared.
         timers: All timers.
-        cursor: Whose timer it is.
+        cursor: The current scope.
         bounds: What bounds it.
     """
 
@@ -162,7 +162,7 @@ class TimerState:
     def set(
         self, time: InstantLike, *, output_time: InstantLike | None = None, tag: Any = None
     ) -> None:
-        """Have ``on_timer`` called once at a time; if it is set already, then instead of before.
+        """Call ``on_timer`` once at a time; a timer that is set already moves.
 
         Args:
             time: When; at or below the watermark (or clock): as soon as the hook has returned.
@@ -193,7 +193,7 @@ class TimerState:
         self._timers.set(self._cursor.scope, (self._number, tag), at, held)
 
     def clear(self, *, tag: Any = None) -> None:
-        """Clear it, if it is set; its hold is let go of."""
+        """Clear it, if it is set; its hold is released."""
         self._timers.clear(self._cursor.scope, (self._number, tag))
 
     def get(self, *, tag: Any = None) -> int | None:
@@ -208,8 +208,10 @@ class HookBounds:
     """What bounds times in the hook that is running.
 
     ``floor``: no output may be earlier (S-K6). ``expiry``: of the current window; ``None`` without
-    windows. ``place``: the process,
-    in words.
+    windows.
+
+    Args:
+        place: The process, in words.
     """
 
     __slots__ = ("expiry", "floor", "place")
@@ -221,7 +223,7 @@ class HookBounds:
 
 
 def micros(value: InstantLike, name: str) -> int:
-    """Return an instant as a plain int; ints, which most are, without detours."""
+    """Return an instant as a plain int; ints, which most are, take the short way."""
     if type(value) is int and START_OF_TIME <= value <= END_OF_TIME:
         return value
     return int(instant(value, name=name))

@@ -71,7 +71,7 @@ def fold_of(combiner: Combiner | AggregateSpec) -> Combiner:
     """Return the combiner for what a user gave to ``combining_cell``.
 
     Raises:
-        InvalidArgument: It is neither a combiner nor an aggregate that goes without columns.
+        InvalidArgument: It is neither a combiner nor an aggregate that needs no column.
     """
     if isinstance(combiner, BuiltIn):
         if combiner.name in _FOLDS and combiner.column in (None, VALUE):

@@ -25,7 +25,7 @@ from lowwater.watermark import Hold
 
 @final
 class RecordProcess:
-    """The state of a per-record process and the one way in which its hooks are called.
+    """Holds the state of a per-record process and calls its hooks.
 
     Args:
         definition: What the process declares.
@@ -97,7 +97,7 @@ class RecordProcess:
         )
 
     def take(self, bundle: Bundle) -> ProcessOutput:
-        """Give each element to ``on_record``, in order of arrival."""
+        """Pass each element to ``on_record``, in order of arrival."""
         if not len(bundle):
             return NOTHING
         late = DroppedElements(self.watermark)
@@ -108,7 +108,7 @@ class RecordProcess:
         return self._done(late)
 
     def advance_watermark(self, to: int) -> ProcessOutput:
-        """Fire what is due, and let windows expire, in time order."""
+        """Fire the timers that are due and expire windows, in time order."""
         if to <= self.watermark:
             return NOTHING
         self.watermark = to
@@ -117,7 +117,7 @@ class RecordProcess:
         return self._done(None)
 
     def advance_clock(self, to: int) -> ProcessOutput:
-        """Fire what is due, each with the clock at its own due time (S-O8)."""
+        """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
         if to <= self.clock:
             return NOTHING
         while (due := self._timers.next_clock) is not None and due.time <= to:
@@ -127,7 +127,7 @@ class RecordProcess:
         return self._done(None)
 
     def end(self) -> ProcessOutput:
-        """Fire what is due at the end of time, then end every key, and release all state."""
+        """Fire the timers due at the end of time, then end every key, and release all state."""
         self.watermark = END_OF_TIME
         self._drain()
         context, bounds = self._context, self._bounds
@@ -225,7 +225,7 @@ class RecordProcess:
         return found
 
     def _drain(self) -> None:
-        """Fire what is due by now, and what that makes due, in time order."""
+        """Fire the timers that are due, and those that this makes due, in time order."""
         timers, chains = self._timers, self._chains
         while True:
             due = timers.pop_event(self.watermark) or timers.pop_clock(self.clock)
@@ -260,7 +260,7 @@ class RecordProcess:
             self._settle(due.scope, context.key, alive)
 
     def _expire(self, scope: int) -> None:
-        """Give a window to ``on_window_expired`` and release its state."""
+        """Pass a window to ``on_window_expired``, and release its state."""
         context = self._context
         if self._on_window_expired is not None:
             self._point(scope)
@@ -272,7 +272,7 @@ class RecordProcess:
         self._release(scope)
 
     def _point(self, scope: int) -> None:
-        """Have context, cells and timers show a live scope."""
+        """Point context, cells and timers at a live scope."""
         context = self._context
         self._cursor.scope = scope
         context.key = self._state_keys.key(scope)
@@ -302,7 +302,7 @@ class RecordProcess:
         )
 
     def _settle(self, scope: int, key: Any, alive: bool) -> None:
-        """Have a key without windows be live exactly while it has a cell or a timer (S-K2)."""
+        """Make a key without windows live exactly while it has a cell or a timer (S-K2)."""
         if alive == (scope in self._state_keys.born):
             return
         if alive:
@@ -324,7 +324,7 @@ class RecordProcess:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _done(self, late: DroppedElements | None) -> ProcessOutput:
-        """Let the output watermark move on, and gather what was emitted."""
+        """Advance the output watermark, and collect what was emitted."""
         hold = self._timers.hold
         low = self.watermark if hold is None else min(self.watermark, hold.time)
         self.output_watermark = max(self.output_watermark, low)
@@ -337,7 +337,7 @@ class RecordProcess:
         return ProcessOutput(outputs, None if late is None else late.batch())
 
     def keep_in_store(self, operator: int, group: int) -> None:
-        """Have changes noted, so that they can be saved; before the first step."""
+        """Track changes, so that they can be saved; call it before the first step."""
         self._stored = StoredProcess(
             self._definition, self._state_keys, self._cells, self._timers, operator, group
         )
@@ -352,7 +352,7 @@ class RecordProcess:
         self._kept().write(batch, facts, self._placement)
 
     def restore(self, store: StateStore) -> bool:
-        """Take up what was saved, if anything was."""
+        """Load what was saved; return whether anything was."""
         facts = self._kept().load(store, self._placement)
         if facts is None:
             return False

@@ -1,4 +1,7 @@
-"""Timers of a process: set and cleared per key, due in time order, each with its own hold."""
+"""Timers of a process: set and cleared per key, due in time order, each with its own hold.
+
+Timers may set timers; a guard stops those that would never come to an end.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ AFTER_THE_END = 100_000
 class Setting:
     """A timer that is set: when it fires, its place among all that were ever set, its hold.
 
-    ``queued`` is the time and turn of the entry that stands for it in its queue, ``hold_queued``
-    the time of the one for its hold. A timer that moves later leaves its entry where it is: that is
-    put right when it comes up, so that moving costs nothing.
+    ``queued`` is the time and turn of its valid entry in its queue, ``hold_queued`` the time of the
+    one for its hold. A timer that moves later leaves its entry where it is: the entry is moved when
+    it comes up, so that setting a timer later costs nothing.
 
     Args:
         time: When it fires.
@@ -42,13 +45,13 @@ class Setting:
         self.hold_queued = _NEVER
 
     def __lt__(self, other: Setting) -> bool:
-        return False  # entries of a queue that are alike in all else
+        return False  # a heap compares settings where entries are equal in all else
 
 
 class Due(NamedTuple):
-    """An entry of a queue; those that no longer hold are found out when they come up.
+    """An entry of a queue. It may be stale: that is checked when it comes up.
 
-    Entries of one time come in order of setting, windows that expire then after all of them.
+    Entries of one time come in order of setting; windows that expire then come after all of them.
     """
 
     time: int
@@ -133,18 +136,18 @@ class Timers:
                     self.changed.add((into, slot))
 
     def expire_at(self, time: int, turn: int, scope: int) -> None:
-        """Have a window come up when the watermark reaches a time, after the timers due then."""
+        """Queue a window for its expiry, after the timers due at that time."""
         self._push(self._event, Due(time, _EXPIRY, turn, scope, None, None))
 
     def pop_event(self, upto: int) -> Due | None:
-        """Take out the next timer, or expiring window, that is due at or before a watermark.
+        """Remove and return the next timer, or expiring window, due at or before a watermark.
 
         The timer is no longer set; the entry has its setting.
         """
         return self._pop(self._event, upto)
 
     def pop_clock(self, upto: int) -> Due | None:
-        """Take out the next timer that is due at or before a clock."""
+        """Remove and return the next timer that is due at or before a clock."""
         return self._pop(self._clock, upto)
 
     def event_due(self, upto: int) -> bool:
@@ -189,12 +192,12 @@ class Timers:
         return due
 
     def _first(self, queue: _Queue) -> Due | None:
-        """Return the first entry that holds, those before it put right."""
+        """Return the first valid entry; remove or reschedule the stale ones before it."""
         while queue.entries:
             due = queue.entries[0]
             setting = due.setting
             if due.slot is None or setting is None:
-                return due  # whether the window is still there, those who have it know
+                return due  # whether the window still exists, the caller knows
             if self._is_set(due) and setting.queued == (due.time, due.turn):
                 if setting.turn == due.turn:
                     return due
@@ -212,7 +215,7 @@ class Timers:
         return held is not None and held.get(due.slot) is due.setting
 
     def _queue(self, scope: int, slot: Slot, setting: Setting) -> None:
-        """Have an entry stand for a timer at its time or before, and for its hold."""
+        """Make sure a timer has a valid entry at its time or before, and one for its hold."""
         if setting.time < setting.queued[0]:
             setting.queued = (setting.time, setting.turn)
             queue = self._event if self._domains[slot[0]] else self._clock
@@ -236,7 +239,7 @@ class Timers:
 
 @final
 class _Queue:
-    """A heap, and how long it may grow before entries that no longer hold are looked for."""
+    """A heap, and the length at which its stale entries are removed."""
 
     __slots__ = ("entries", "room")
 
@@ -246,9 +249,9 @@ class _Queue:
 
 
 class Depth(NamedTuple):
-    """How long a chain of timers that set each other in one step is.
+    """The length of a chain of timers that set each other in one step.
 
-    ``still`` counts those since time last moved on.
+    ``still`` counts those since time last advanced.
     """
 
     time: int
@@ -258,7 +261,7 @@ class Depth(NamedTuple):
 
 @final
 class Chains:
-    """Follows which timer was set by which, within a step.
+    """Tracks which timer was set by which within a step, to stop those that never end (S-K4).
 
     Args:
         place: The process, in words.
@@ -296,7 +299,7 @@ class Chains:
         return depth
 
     def leave(self, due: Due, depth: Depth, turns: range) -> None:
-        """Note which timers were set while one fired."""
+        """Record which timers were set while one fired."""
         for turn in turns:
             self._set_by[turn] = depth
 

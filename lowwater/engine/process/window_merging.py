@@ -1,4 +1,4 @@
-"""MergeWindows for a process: windows become one, and with them cells and timers (S-K8)."""
+"""MergeWindows for a process: windows merge, and their cells and timers with them (S-K8)."""
 
 from __future__ import annotations
 

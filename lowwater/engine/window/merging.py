@@ -24,10 +24,10 @@ class Placed:
 
     Args:
         rows: The row of each element's window, int64; meaningless where it is closed.
-        closed: Which elements belong to a window that has finished (S-O4), ``None`` for none.
+        closed: Which elements belong to a window that has finished (S-O4); ``None`` for none.
         new: Rows of windows that did not exist before.
         changed: Rows of windows that others merged into, or whose interval changed.
-        merges: Which windows became which, if that was asked for.
+        merges: Which windows merged into which, if that was asked for.
     """
 
     rows: Int64Array
@@ -82,7 +82,7 @@ def place_merging(
         end: Its end.
         clock: The clock.
         watermark: The watermark.
-        reports: Whether to say which windows became which.
+        reports: Whether to report which windows merged into which.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -108,9 +108,11 @@ def place_merging(
         of = np.concatenate((group_of_element, row_group[open_rows]))
         begins = np.concatenate((start, state.table["start"][rows]))
         ends = np.concatenate((end, state.table["end"][rows]))
-        told = ~shut[of]
+        reported = ~shut[of]
         names = () if state.keys is None else state.keys.decode(group_key)
-        merges = MergedWindows(of[told], begins[told], ends[told], names, merged.start, merged.end)
+        merges = MergedWindows(
+            of[reported], begins[reported], ends[reported], names, merged.start, merged.end
+        )
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
