@@ -1,4 +1,4 @@
-"""Placing elements into windows that merge: MergeWindows over the rows of the keys touched."""
+"""Finds or opens the windows of elements; MergeWindows over the rows of the keys touched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Placed:
 @final
 @dataclass(frozen=True, slots=True)
 class _Parties:
-    """What is to be merged: new proto-windows and active rows, sorted by (key, start, end)."""
+    """What may merge: new proto-windows and active rows, sorted by (key, start, end)."""
 
     proto_of_element: Int64Array
     protos: int
@@ -98,7 +98,7 @@ def place_merging(
     wanted[party_group[: parties.protos]] = True
     shut = np.zeros(groups, dtype=np.bool_)
     if state.finished_rows:
-        # S-O4: what comes out exactly as a finished window leaves the active ones as they are.
+        # S-O4: a merge set that comes out exactly as a finished window does not merge.
         shut = state.index.find(group_key, merged.start, merged.end) >= 0
     row_group = party_group[parties.protos :]
     open_rows = ~shut[row_group]
@@ -194,7 +194,7 @@ def _merge_rows(
     same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
     begins = run_starts(group)
     into[group[begins]] = rows[begins]
-    into[group[same]] = rows[same]  # S-P4: an equal window goes on, with its index
+    into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
     present = group[begins]
     size = np.add.reduceat(np.ones(len(rows), dtype=np.int64), begins.nonzero()[0])
     goes_on = np.zeros(len(into), dtype=np.bool_)
@@ -225,7 +225,7 @@ def _merge_rows(
 
 
 def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:
-    """Move what rows have taken in to the rows they merge into, and release them."""
+    """Move what rows hold to the rows they merge into, and release them."""
     if not rows.size:
         return
     table = state.table
