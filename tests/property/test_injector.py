@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.state.codec import decode, encode
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Injector, Report
+from tests.examples import examples
 
 STAGES, PARTS = ["a", "b", "c"], 2
 ACTIONS = ("arrive", "advance", "pass", "report", "deliver", "hear", "take", "zombie")
@@ -106,7 +107,7 @@ class World:
                 self.injector.take(report)
 
 
-@settings(max_examples=150)
+@examples(3.75)
 @given(st.data())
 def test_no_schedule_takes_it_beyond_the_truth(data: st.DataObject) -> None:
     """At most the true minimum, and it never goes back."""

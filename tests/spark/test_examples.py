@@ -16,6 +16,7 @@ from tests.paths import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_a_job_is_sent_to_a_cluster_of_two_workers() -> None:
     """With lowwater as an archive: neither the driver nor the workers have it otherwise."""
     done = subprocess.run(
@@ -35,6 +36,7 @@ def test_a_job_is_sent_to_a_cluster_of_two_workers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_it_works_over_spark_connect(tmp_path: Path) -> None:
     """In a process of its own, as each has one kind of session; with state of both kinds."""
     pytest.importorskip("grpc")
@@ -57,11 +59,11 @@ def test_it_works_over_spark_connect(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_gives_the_same_on_spark(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = demo.load_flights().slice(0, 60_000)
+    first = demo.load_flights().slice(0, 20_000)
     monkeypatch.setattr(demo_spark, "load_flights", lambda: first)
     out = io.StringIO()
     assert demo_spark.demo_spark(out, spark)
     text = out.getvalue()
-    assert "60,000 flights" in text
+    assert "20,000 flights" in text
     assert "equal, every value" in text
     assert "DIFFERENT" not in text
