@@ -176,10 +176,10 @@ def lags(count: int, folder: Path) -> list[Lag]:
     def look(found: lw.Metrics) -> None:
         nonlocal metrics
         metrics = found
-        (feed,) = outcomes.local.feeds
-        newest = feed.watermark() + 3 * DISORDER_US
-        if not feed.ended:
-            seen.setdefault("the source", []).append((newest - feed.watermark()) / 1e6)
+        (reader,) = outcomes.local.readers
+        newest = reader.watermark() + 3 * DISORDER_US
+        if not reader.ended:
+            seen.setdefault("the source", []).append((newest - reader.watermark()) / 1e6)
             for name, stage in found.stages.items():
                 seen.setdefault(name, []).append((newest - stage.output_watermark) / 1e6)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from lowwater.engine.graph.trace import Trace, TracedElement
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
-from lowwater.explain.alike import Alike, same
+from lowwater.explain.equality import EqualityIndex, same
 from lowwater.explain.journeys import MOST, Journeys
 from lowwater.explain.text import Explanation, counted
 
@@ -36,7 +36,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
         found = [(each.name, element) for each in journeys.stages if element in each.elements]
         return _explained(journeys, found, [])
     matches = _Matches(element if callable(element) else _matcher(element))
-    letters = Alike((error.record, error) for error in trace.errors)
+    letters = EqualityIndex((error.record, error) for error in trace.errors)
     meant: list[tuple[Any, None]] = []
     stories: list[tuple[str, TracedElement]] = []
     lost: list[str] = []
@@ -58,7 +58,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
         for one in each.elements
         if not one.origins and matches.says(one.record)
     ]
-    known = Alike(meant)
+    known = EqualityIndex(meant)
     lost += [
         _dead(error)
         for error in trace.errors

@@ -81,11 +81,12 @@ def _stage_rows(stage: StageTrace) -> Iterator[dict[str, Any]]:
     for e in stage.elements:
         places: list[tuple[Window | None, str]] = [(window, "kept") for window in e.windows]
         places += [(window, "late") for window in e.dropped]
-        for window, fate in places or [(None, e.fate)]:
+        for window, outcome in places or [(None, e.outcome)]:
             yield {
                 "order": e.order, "what": "element", "stage": name, "key": e.key, "clock": e.clock,
-                "time": e.time, "watermark": e.watermark, "value": _one(e.values), "detail": fate,
-                "reason": None if fate == "kept" else e.reason, "is_retraction": e.retract,
+                "time": e.time, "watermark": e.watermark, "value": _one(e.values),
+                "detail": outcome,
+                "reason": None if outcome == "kept" else e.reason, "is_retraction": e.retract,
                 **_ends(window),
             }  # fmt: skip
     for order, pane in zip(stage.pane_orders, stage.panes, strict=True):

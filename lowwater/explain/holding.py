@@ -14,7 +14,7 @@ from lowwater.watermark import Ascending, BoundedDisorder, PerPartition
 
 @final
 @dataclass(frozen=True, slots=True)
-class Holder:
+class WatermarkHolder:
     """What holds a watermark.
 
     Args:
@@ -37,7 +37,7 @@ def last_move(stage: StageTrace, *, ended: bool = True) -> TracedMove | None:
     return None
 
 
-def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Holder:
+def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> WatermarkHolder:
     """Return what holds the input watermark of a stage.
 
     Args:
@@ -60,7 +60,9 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Holder
             at = END_OF_TIME if source.is_idle else source.watermark
         found.append((at, name))
     if not found:
-        return Holder("nothing moves it further", "move it on, as in Scenario(...).watermark(...)")
+        return WatermarkHolder(
+            "nothing moves it further", "move it on, as in Scenario(...).watermark(...)"
+        )
     _, name = min(found, key=lambda each: each[0])
     if name not in names:
         source = stood[name]
@@ -68,7 +70,7 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Holder
     above = names[name]
     moved = [move for move in above.moves if move.order < before]
     if moved and moved[-1].output_watermark < moved[-1].input_watermark:
-        return Holder(
+        return WatermarkHolder(
             f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "
             "that no pane has shown",
             f"look at its trigger with explain(..., stage={name!r})",
@@ -87,12 +89,12 @@ def _of_source(
     source: TracedSource | None,
     stood: dict[str, TracedSource | None],
     times: Times,
-) -> Holder:
+) -> WatermarkHolder:
     read = trace.reads.get(name)
     if source is None:
-        return Holder(f"source `{name}` has given nothing yet", "")
+        return WatermarkHolder(f"source `{name}` has given nothing yet", "")
     if read is not None and read.watermark is None:
-        return Holder(
+        return WatermarkHolder(
             f"source `{name}` holds it: it has no watermark until it ends",
             'give it one, as in watermark=BoundedDisorder("10s")',
         )
@@ -102,38 +104,38 @@ def _of_source(
     if silent and (ahead or not others) and source.heard_at is not None:
         since = times.at(source.heard_at)
         if not others:
-            return Holder(
+            return WatermarkHolder(
                 f"source `{name}` holds it: it is silent since {since}",
                 "it goes on with the next element",
             )
         set_to = None if read is None else read.idle_after_us
         if set_to is not None:
-            return Holder(
+            return WatermarkHolder(
                 f"source `{name}` idle since {since} holds it",
                 f"set a shorter `idle_after=` than {format_duration(set_to)}",
             )
-        return Holder(f"source `{name}` idle since {since} holds it", "set `idle_after=`")
+        return WatermarkHolder(f"source `{name}` idle since {since} holds it", "set `idle_after=`")
     return _behind(name, source, None if read is None else read.watermark, times)
 
 
-def _behind(name: str, source: TracedSource, estimator: object, times: Times) -> Holder:
+def _behind(name: str, source: TracedSource, estimator: object, times: Times) -> WatermarkHolder:
     if isinstance(estimator, BoundedDisorder) and source.watermark > START_OF_TIME:
         delay = int(estimator.delay)  # type: ignore[arg-type]  # made so when it was built
-        return Holder(
+        return WatermarkHolder(
             f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
             f"latest element, {times.at(source.watermark + delay)}",
             "wait for later elements, or let it be less behind",
         )
     if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
-        return Holder(
+        return WatermarkHolder(
             f"source `{name}` holds it: its latest element is at {times.at(source.watermark)}",
             "wait for later elements",
         )
     if source.watermark == START_OF_TIME and source.heard_at is None:
-        return Holder(
+        return WatermarkHolder(
             f"source `{name}` holds it: it has given nothing yet", "wait, or set `idle_after=`"
         )
     hint = "wait for later elements"
     if isinstance(estimator, PerPartition) and estimator.idle_after is None:
         hint = "set PerPartition(..., `idle_after=`) if it may be silent"
-    return Holder(f"source `{name}` holds it: {source.holder}", hint)
+    return WatermarkHolder(f"source `{name}` holds it: {source.holder}", hint)

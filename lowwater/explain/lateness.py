@@ -183,7 +183,7 @@ class _Columns:
 
     @classmethod
     def of(cls, stage: StageTrace) -> _Columns:
-        came = [e for e in stage.elements if e.fate != "duplicate" and not e.retract]
+        came = [e for e in stage.elements if e.outcome != "duplicate" and not e.retract]
         times = np.array([e.time for e in came], dtype=np.int64)
         latest = np.full(len(came), START_OF_TIME, dtype=np.int64)
         latest[1:] = np.maximum.accumulate(times)[:-1] if came else ()

@@ -165,7 +165,7 @@ def state_info(path: PathLike) -> StateInfo:
             state_id=record.get("state_id", "-"),
             complete=bool(run.get("ended")),
             description=record.get("description", {}),
-            positions={name: feed["position"] for name, feed in run.get("feeds", {}).items()},
+            positions={name: source["position"] for name, source in run.get("sources", {}).items()},
             watermark=Instant(facts["watermark"]) if facts else None,
             clock=Instant(facts["clock"]) if facts else None,
             open_windows=open_windows,

@@ -7,8 +7,9 @@ from typing import Any, final
 
 from lowwater.errors import StateError
 
-LAYOUT = 1
-CELL_DDL = "layout int, key_groups int, keeper string, stamp binary, latest long, content binary"
+LAYOUT = 2
+"""In layout 1, keys were placed in groups by Spark's own hash."""
+CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest long, content binary"
 
 
 @final
@@ -18,34 +19,34 @@ class Cell:
 
     Args:
         key_groups: How many key groups there are.
-        keeper: The name of the keeper that ``content`` belongs to.
+        backend: The name of the backend that ``content`` belongs to.
         stamp: Differs from that of every other cell ever written.
         latest: The latest event time seen, int microseconds; ``None`` before any.
-        content: What the keeper saved.
+        content: What the backend saved.
     """
 
     key_groups: int
-    keeper: str
+    backend: str
     stamp: bytes
     latest: int | None
     content: bytes
 
     def to_row(self) -> tuple[Any, ...]:
         """Return it as Spark takes it."""
-        return (LAYOUT, self.key_groups, self.keeper, self.stamp, self.latest, self.content)
+        return (LAYOUT, self.key_groups, self.backend, self.stamp, self.latest, self.content)
 
     @classmethod
-    def from_row(cls, row: tuple[Any, ...], *, key_groups: int, keeper: str) -> Cell:
+    def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> Cell:
         """Return the cell of a row, if it goes with the pipeline as it is now.
 
         Raises:
-            StateError: It was written with another layout, number of key groups or keeper.
+            StateError: It was written with another layout, number of key groups or backend.
         """
-        layout, stored_groups, stored_keeper, stamp, latest, content = row
+        layout, stored_groups, stored_backend, stamp, latest, content = row
         if layout != LAYOUT:
             raise StateError(
                 f"the checkpoint's state has layout {layout}, this lowwater writes {LAYOUT}",
-                hint="Use the lowwater that wrote it, or begin with a new checkpoint",
+                hint="Start a new checkpoint, or finish with the lowwater that wrote this one",
             )
         if stored_groups != key_groups:
             raise StateError(
@@ -53,10 +54,10 @@ class Cell:
                 where="to_spark(key_groups=)",
                 hint=f"Use key_groups={stored_groups}, or begin with a new checkpoint",
             )
-        if stored_keeper != keeper:
+        if stored_backend != backend:
             raise StateError(
-                f"the checkpoint's state is kept by {stored_keeper!r}, not {keeper!r}",
+                f"the checkpoint's state is kept by {stored_backend!r}, not {backend!r}",
                 where="to_spark(state=)",
-                hint=f"Use state={stored_keeper!r}, or begin with a new checkpoint",
+                hint=f"Use state={stored_backend!r}, or begin with a new checkpoint",
             )
-        return cls(stored_groups, stored_keeper, bytes(stamp), latest, bytes(content))
+        return cls(stored_groups, stored_backend, bytes(stamp), latest, bytes(content))

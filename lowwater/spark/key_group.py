@@ -24,11 +24,17 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.spark.cell import Cell
 from lowwater.spark.rows import Rows
-from lowwater.spark.shuffle import PARCEL, Elements, from_bytes, to_bytes, unpacked
+from lowwater.spark.shuffle import (
+    SHUFFLE_SCHEMA,
+    ShuffledElements,
+    from_bytes,
+    read_elements,
+    to_bytes,
+)
 from lowwater.spark.signals import CarriedTime
-from lowwater.spark.state_backends import LIVE, LiveOperators, StateKeeper
+from lowwater.spark.state_backends import LIVE, LiveOperators, StateBackend
 from lowwater.time import END_OF_TIME, START_OF_TIME
-from lowwater.watermark import Seen
+from lowwater.watermark import Observed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,21 +44,21 @@ Timers: TypeAlias = Literal["batches", "clock"]
 
 _MS = 1000
 _LONG_MS = 10 * 365 * 86_400_000
-_PARCEL_COLUMNS = PARCEL.names[1:]
+_SHUFFLE_COLUMNS = SHUFFLE_SCHEMA.names[1:]
 
 PARTS = (
     "events", "early", "on_time", "late_panes", "retractions", "expired", "closed", "unwindowed",
     "dead_letters", "open_windows", "watermark", "clock", "state_bytes",
 )  # fmt: skip
 """What is counted of each call, int64 each; instants in microseconds."""
-GIVEN_DDL = "rows binary, " + ", ".join(f"{name} long" for name in PARTS)
-GIVEN = pa.schema([("rows", pa.binary()), *((name, pa.int64()) for name in PARTS)])
+OUTPUT_DDL = "rows binary, " + ", ".join(f"{name} long" for name in PARTS)
+OUTPUT_SCHEMA = pa.schema([("rows", pa.binary()), *((name, pa.int64()) for name in PARTS)])
 """What a call gives: an Arrow stream of rows, and counts."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Parcels:
+class ShuffleRows:
     """All that came for a key group in one micro-batch.
 
     Args:
@@ -69,29 +75,30 @@ class Parcels:
     clock: int | None = None
     watermark: int | None = None
     elements: Sequence[bytes] = ()
-    letters: Sequence[bytes] = ()
+    dead_letters: Sequence[bytes] = ()
 
     @classmethod
-    def of_table(cls, table: pa.Table) -> Parcels:
-        """Return what the parcels of an Arrow table hold."""
-        columns = [table.column(name).to_pylist() for name in _PARCEL_COLUMNS]
+    def of_table(cls, table: pa.Table) -> ShuffleRows:
+        """Return what the shuffle rows of an Arrow table hold."""
+        columns = [table.column(name).to_pylist() for name in _SHUFFLE_COLUMNS]
         return cls.of(_with_ints(zip(*columns, strict=True)))
 
     @classmethod
-    def of(cls, parcels: Iterable[tuple[Any, ...]]) -> Parcels:
-        """Return what some parcels hold, whatever order they came in.
+    def of(cls, shuffle_rows: Iterable[tuple[Any, ...]]) -> ShuffleRows:
+        """Return what some shuffle rows hold, whatever order they came in.
 
         Args:
-            parcels: (partition, sequence, events, latest, clock, watermark, elements, letters).
+            shuffle_rows: (partition, sequence, events, latest, clock, watermark, elements,
+                dead_letters) each.
         """
-        rows = sorted(parcels, key=lambda row: (row[0], row[1]))
+        rows = sorted(shuffle_rows, key=lambda row: (row[0], row[1]))
         return cls(
             events=sum(row[2] for row in rows),
             latest=max((row[3] for row in rows if row[3] is not None), default=None),
             clock=max((row[4] for row in rows if row[4] is not None), default=None),
             watermark=max((row[5] for row in rows if row[5] is not None), default=None),
             elements=[row[6] for row in rows if isinstance(row[6], bytes)],
-            letters=[row[7] for row in rows if isinstance(row[7], bytes)],
+            dead_letters=[row[7] for row in rows if isinstance(row[7], bytes)],
         )
 
 
@@ -108,7 +115,7 @@ class KeyGroup:
         plan: The stage.
         schema: What rows are given.
         key_groups: How many there are.
-        keeper: Where state is kept.
+        backend: Where state is kept.
         timers: Whether the clock alone may wake a group.
         ends: Whether a micro-batch without records is the end of the input.
         carries_clock: Whether records carry the clock: it stands still without them.
@@ -118,7 +125,7 @@ class KeyGroup:
     plan: Plan
     schema: pa.Schema
     key_groups: int
-    keeper: StateKeeper
+    backend: StateBackend
     timers: Timers
     ends: bool
     carries_clock: bool = False
@@ -126,15 +133,15 @@ class KeyGroup:
     def __call__(
         self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Take one micro-batch's parcels for a key group, and yield what comes of them."""
+        """Take one micro-batch's shuffle rows for a key group, and yield what comes of them."""
         timed_out = state.hasTimedOut
-        parcels = Parcels() if timed_out else Parcels.of(_parcels(frames))
+        shuffle_rows = ShuffleRows() if timed_out else ShuffleRows.of(_shuffle_rows(frames))
         held = None
         if state.exists:
-            held = Cell.from_row(state.get, key_groups=self.key_groups, keeper=self.keeper.name)
+            held = Cell.from_row(state.get, key_groups=self.key_groups, backend=self.backend.name)
         now = int(state.getCurrentProcessingTimeMs()) * _MS
         given, cell, deadline = self.step(
-            int(key[0]), held, parcels, now, ended=self.ends and timed_out
+            int(key[0]), held, shuffle_rows, now, ended=self.ends and timed_out
         )
         state.update(cell.to_row())
         if self.ends:
@@ -147,18 +154,18 @@ class KeyGroup:
         self,
         key_group: int,
         held: Cell | None,
-        parcels: Parcels,
+        shuffle_rows: ShuffleRows,
         now: int,
         *,
         ended: bool = False,
         live: LiveOperators = LIVE,
     ) -> tuple[pa.Table, Cell, int]:
-        """Take a micro-batch's parcels; return what comes of them, the cell, the next deadline.
+        """Step one micro-batch; return its output, the new cell and the next deadline.
 
         Args:
             key_group: Its number.
             held: What was stored of it.
-            parcels: What came.
+            shuffle_rows: What came.
             now: The micro-batch's time, int microseconds.
             ended: Whether the input has ended.
             live: The operators that this process still has.
@@ -166,23 +173,23 @@ class KeyGroup:
         kept = None if held is None else live.take(self.stage, key_group, held.stamp)
         if kept is None:
             content = None if held is None else held.content
-            kept = self.keeper.open(self._operator, key_group, content)
-        latest = _later(None if held is None else held.latest, parcels.latest)
-        stepped = self._stepped(kept.operator, parcels, now, latest, ended=ended)
+            kept = self.backend.open(self._operator, key_group, content)
+        latest = _later(None if held is None else held.latest, shuffle_rows.latest)
+        stepped = self._stepped(kept.operator, shuffle_rows, now, latest, ended=ended)
         content = kept.save()
         # A cell is told from all others, those of other attempts at this very batch among them.
         stamp = uuid.uuid4().bytes
         live.put(self.stage, key_group, stamp, kept)
-        cell = Cell(self.key_groups, self.keeper.name, stamp, latest, content)
-        given = stepped.given(kept.operator, parcels.events, kept.stored_bytes)
+        cell = Cell(self.key_groups, self.backend.name, stamp, latest, content)
+        given = stepped.given(kept.operator, shuffle_rows.events, kept.stored_bytes)
         return given, cell, kept.operator.next_deadline
 
-    def once(self, parcels: Parcels, now: int) -> pa.Table:
+    def once(self, shuffle_rows: ShuffleRows, now: int) -> pa.Table:
         """Take everything there is at once, to the end of the input: a batch's answer."""
         operator = self._operator()
-        whole = replace(parcels, watermark=START_OF_TIME)  # it only moves at the end
+        whole = replace(shuffle_rows, watermark=START_OF_TIME)  # it only moves at the end
         stepped = self._stepped(operator, whole, now, None, ended=True)
-        return stepped.given(operator, parcels.events, 0)
+        return stepped.given(operator, shuffle_rows.events, 0)
 
     def _operator(self) -> WindowOperator:
         return WindowOperator(self.plan.windowing, self.plan.aggregates)
@@ -190,7 +197,7 @@ class KeyGroup:
     def _stepped(
         self,
         operator: WindowOperator,
-        parcels: Parcels,
+        shuffle_rows: ShuffleRows,
         now: int,
         latest: int | None,
         *,
@@ -198,29 +205,29 @@ class KeyGroup:
     ) -> _Stepped:
         rows = Rows(self.schema, self.plan.key_names)
         stepped = _Stepped(rows)
-        for letters in parcels.letters:
-            stepped.letters += rows.add_letters(from_bytes(letters))
-        elements = unpacked(parcels.elements, len(self.plan.keys))
+        for dead_letters in shuffle_rows.dead_letters:
+            stepped.dead_letters += rows.add_dead_letters(from_bytes(dead_letters))
+        elements = read_elements(shuffle_rows.elements, len(self.plan.keys))
         inputs: list[StepInput] = []
-        if parcels.clock is not None or not self.carries_clock:
-            inputs.append(ClockAdvance(now if parcels.clock is None else parcels.clock))
+        if shuffle_rows.clock is not None or not self.carries_clock:
+            inputs.append(ClockAdvance(now if shuffle_rows.clock is None else shuffle_rows.clock))
         if elements is not None:
             inputs.append(elements.bundle)
-        inputs.append(WatermarkAdvance(self._watermark(parcels, latest, now)))
+        inputs.append(WatermarkAdvance(self._watermark(shuffle_rows, latest, now)))
         if ended:
             inputs.append(EndOfInput())
         for one in inputs:
             stepped.add(operator.step(one), elements)
         return stepped
 
-    def _watermark(self, parcels: Parcels, latest: int | None, now: int) -> int:
-        if parcels.watermark is not None:
-            return parcels.watermark
+    def _watermark(self, shuffle_rows: ShuffleRows, latest: int | None, now: int) -> int:
+        if shuffle_rows.watermark is not None:
+            return shuffle_rows.watermark
         estimator = self.plan.watermark
         if estimator is None or latest is None or isinstance(estimator, CarriedTime):
             return START_OF_TIME
         guess = estimator.start()
-        guess.observe(Seen(np.array([latest], dtype=np.int64), {}, now))
+        guess.observe(Observed(np.array([latest], dtype=np.int64), {}, now))
         return guess.current(now)
 
 
@@ -231,9 +238,9 @@ class _Stepped:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._metrics = StageMetrics()
-        self.letters = 0
+        self.dead_letters = 0
 
-    def add(self, output: StepOutput, elements: Elements | None) -> None:
+    def add(self, output: StepOutput, elements: ShuffledElements | None) -> None:
         """Add what one step gave."""
         if output.late is not None and elements is not None:
             self._metrics.count_late(output.late)
@@ -250,7 +257,7 @@ class _Stepped:
             *(metrics.panes[timing] for timing in TIMINGS),
             metrics.retractions,
             *(metrics.late[reason] for reason in REASONS),
-            self.letters,
+            self.dead_letters,
             operator.open_windows,
             operator.watermark,
             operator.clock,
@@ -258,13 +265,14 @@ class _Stepped:
         )
         rows = to_bytes(self._rows.table())
         return pa.table(
-            {"rows": [rows], **{n: [v] for n, v in zip(PARTS, parts, strict=True)}}, schema=GIVEN
+            {"rows": [rows], **{n: [v] for n, v in zip(PARTS, parts, strict=True)}},
+            schema=OUTPUT_SCHEMA,
         )
 
 
-def _parcels(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[Any, ...]]:
+def _shuffle_rows(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[Any, ...]]:
     for frame in frames:
-        columns = [frame[name].tolist() for name in _PARCEL_COLUMNS]
+        columns = [frame[name].tolist() for name in _SHUFFLE_COLUMNS]
         yield from _with_ints(zip(*columns, strict=True))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lowwater.engine.records.admission import OnError
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
 from lowwater.spark.key_group import Timers
-from lowwater.spark.state_backends import StateKeeper
+from lowwater.spark.state_backends import StateBackend
 from lowwater.time import DurationLike
 from lowwater.windows._base import positive_duration
 
@@ -44,7 +44,7 @@ class SparkOptions:
     Args:
         key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
             It stays what it was for as long as a checkpoint is used.
-        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a keeper.
+        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a backend.
         state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
             Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
         outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
@@ -60,7 +60,7 @@ class SparkOptions:
     """
 
     key_groups: int = KEY_GROUPS
-    state: str | StateKeeper = "inline"
+    state: str | StateBackend = "inline"
     state_location: str | Path | None = None
     outputs: Outputs = "panes"
     timers: Timers | None = None

@@ -24,14 +24,13 @@ from lowwater.errors import (
     describe,
     nearest,
 )
-from lowwater.spark.batch_clock import signals_of, time_columns
 from lowwater.spark.cell import CELL_DDL
-from lowwater.spark.key_group import GIVEN_DDL, PARTS, KeyGroup, Parcels, Timers
+from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
-from lowwater.spark.shuffle import GROUP, NOW, PARCEL_DDL, Packer, from_bytes
-from lowwater.spark.signals import CarriedTime, Signals
-from lowwater.spark.spark_steps import in_workers, makes, native_steps
+from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
+from lowwater.spark.signals import CarriedTime, Signals, signals_of, time_columns
+from lowwater.spark.spark_steps import native_steps
 from lowwater.spark.types import (
     SIDE_FIELDS,
     arrow_schema,
@@ -41,7 +40,7 @@ from lowwater.spark.types import (
     result_types,
     spark_schema,
 )
-from lowwater.spark.versioned import keeper_of
+from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Ascending, BoundedDisorder
@@ -76,11 +75,7 @@ def panes_on_spark(
     signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
-    before = arrow_schema(frame.schema)
     require_names(sorted(_read(plan, signals)), schema.names, "to_spark")
-    if any(makes(steps, key, before) for key in plan.keys):
-        # Spark hashes the keys, so it has to have them as they come out.
-        frame, steps = in_workers(frame, steps, schema), ()
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
@@ -96,7 +91,7 @@ def panes_on_spark(
         tagged=options.outputs == "all",
     )
     _require_distinct(shown.names, plan.key_names)
-    keeper = keeper_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
+    backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = replace(plan, source=Elsewhere(), steps=steps)
     packed = _packed(frame, shipped, options, signals)
     group = KeyGroup(
@@ -104,7 +99,7 @@ def panes_on_spark(
         plan=shipped,
         schema=shown,
         key_groups=options.key_groups,
-        keeper=keeper,
+        backend=backend,
         timers=_timers(plan, options, carries_clock=carries_clock),
         ends=options.drain,
         carries_clock=carries_clock,
@@ -117,13 +112,10 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
     ahead = plan.max_ahead_us
     if options.max_ahead is not None:
         ahead = duration(options.max_ahead)
-    keys = [quoted(key) for key in plan.keys]
-    group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
     columns = {name: quoted(name) for name in _needed(frame, plan, options, signals)}
-    columns[GROUP] = group
     if ahead is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
-    packer = Packer(
+    packer = ShuffleWriter(
         plan=plan,
         key_groups=options.key_groups,
         on_error=options.on_error,
@@ -133,7 +125,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
         partition=_partition,
         names=tuple(columns),
     )
-    return numbered(frame, columns).mapInArrow(packer.__call__, PARCEL_DDL)
+    return numbered(frame, columns).mapInArrow(packer.__call__, SHUFFLE_DDL)
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
@@ -159,7 +151,7 @@ def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
     return packed.groupBy("key_group").applyInPandasWithState(
-        group.__call__, GIVEN_DDL, CELL_DDL, "append", timeout
+        group.__call__, OUTPUT_DDL, CELL_DDL, "append", timeout
     )
 
 
@@ -167,11 +159,11 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
     stamped = packed.withColumn(_NOW_STAMP, F.unix_micros(F.current_timestamp()))
 
     def whole(table: pa.Table) -> pa.Table:
-        parcels = Parcels.of_table(table)
+        shuffle_rows = ShuffleRows.of_table(table)
         now = table.column(_NOW_STAMP)[0].as_py()
-        return group.once(parcels, now)
+        return group.once(shuffle_rows, now)
 
-    return stamped.groupBy("key_group").applyInArrow(whole, GIVEN_DDL)
+    return stamped.groupBy("key_group").applyInArrow(whole, OUTPUT_DDL)
 
 
 def _counted(given: DataFrame) -> DataFrame:

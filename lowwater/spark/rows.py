@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.pane_table import instants_to_arrow, panes_to_arrow
 from lowwater.engine.records.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch
-from lowwater.spark.dead_letters import record_text
-from lowwater.spark.shuffle import Elements
+from lowwater.spark.shuffle import ShuffledElements, record_text
 from lowwater.spark.types import fitted
 
 PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"
@@ -41,7 +40,7 @@ class Rows:
         batch = panes_to_arrow(panes, self._keys)
         self._add(PANE, dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
 
-    def add_late(self, late: LateBatch, elements: Elements) -> None:
+    def add_late(self, late: LateBatch, elements: ShuffledElements) -> None:
         """Add elements that were dropped from a window, with the records they came in."""
         if not self._tagged or elements.records is None:
             return
@@ -60,12 +59,12 @@ class Rows:
         columns["record"] = pa.array([record_text(r) for r in elements.records.rows(rows)])
         self._add(LATE, columns, len(rows))
 
-    def add_letters(self, letters: pa.Table) -> int:
+    def add_dead_letters(self, dead_letters: pa.Table) -> int:
         """Add dead letters; return how many they are."""
         if self._tagged:
-            columns = {name: letters.column(name) for name in letters.column_names}
-            self._add(DEAD_LETTER, columns, len(letters))
-        return len(letters)
+            columns = {name: dead_letters.column(name) for name in dead_letters.column_names}
+            self._add(DEAD_LETTER, columns, len(dead_letters))
+        return len(dead_letters)
 
     def _add(self, output: str, columns: dict[str, pa.Array], length: int) -> None:
         if self._tagged:

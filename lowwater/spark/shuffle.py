@@ -1,16 +1,17 @@
-"""Parcels: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
+"""ShuffleRows: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
 
 Records are admitted where they are read, sorted by key group, and cross the shuffle as Arrow: one
 row of bytes per partition and key group, so neither Spark nor pandas touches them one by one.
-Every partition sends a parcel to every group, if only to say how far its event times have come:
+Every partition sends a row to every group, if only to report how far its event times have come:
 so all groups are called in each micro-batch that reads anything, and all know the same watermark.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +20,20 @@ from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError
-from lowwater.spark.dead_letters import letters_to_arrow
 from lowwater.spark.signals import Signal, Signals
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
-GROUP = HIDDEN + "group"
-"""The column of key groups, made by Spark: ``pmod(xxhash64(keys), key_groups)``."""
 NOW = HIDDEN + "now"
 """The column of the micro-batch's own time, int64 microseconds, where it is needed."""
 CORRUPT = HIDDEN + "corrupt"
 """The column into which Spark puts lines that it cannot read."""
 
-PARCEL = pa.schema(
+SHUFFLE_SCHEMA = pa.schema(
     [
         ("key_group", pa.int32()),
         ("partition", pa.int32()),
@@ -44,16 +43,16 @@ PARCEL = pa.schema(
         ("clock", pa.string()),
         ("watermark", pa.string()),
         ("elements", pa.binary()),
-        ("letters", pa.binary()),
+        ("dead_letters", pa.binary()),
     ]
 )
-"""The columns of a parcel; ``elements`` and ``letters`` are Arrow streams.
+"""The columns of a shuffle row; ``elements`` and ``dead_letters`` are Arrow streams.
 
 Instants, in microseconds, are text: pandas would make floats of integers among nulls.
 """
-PARCEL_DDL = (
+SHUFFLE_DDL = (
     "key_group int, partition int, sequence long, events long, latest string, clock string, "
-    "watermark string, elements binary, letters binary"
+    "watermark string, elements binary, dead_letters binary"
 )
 
 _ROWS_AT_ONCE = 500_000
@@ -62,8 +61,8 @@ _KEY, _VALUE, _RECORD = "key:", "value:", "record:"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Elements:
-    """The elements of some parcels, and the records they came in if those were kept."""
+class ShuffledElements:
+    """The elements of some shuffle rows, and the records they came in if those were kept."""
 
     bundle: Bundle
     records: Records | None
@@ -71,7 +70,7 @@ class Elements:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Packer:
+class ShuffleWriter:
     """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
 
     Args:
@@ -95,31 +94,31 @@ class Packer:
     names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the parcels of a partition, some for each of its stretches."""
-        ingest = self.plan.ingest(self.on_error, self.max_ahead_us)
+        """Yield the shuffle rows of a partition, some for each of its stretches."""
+        admission = self.plan.admission(self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             named = stretch.rename_columns(self.names) if self.names else stretch
             signal, records = self.signals.split(Records.from_arrow(named))
-            letters: list[ErrorRecord] = []
-            records = self._readable(records, letters)
+            dead_letters: list[ErrorRecord] = []
+            records = self._readable(records, dead_letters)
             for step in self.plan.steps:
                 if records.length:
                     records = step.apply(records)
             if not records.length:
-                yield self._parcels(sequence, signal, len(stretch), None, letters)
+                yield self._shuffle_rows(sequence, signal, len(stretch), None, dead_letters)
             else:
-                admitted = ingest.admit(records, clock=self._came(records, signal))
-                letters.extend(admitted.errors)
+                admitted = admission.admit(records, clock=self._came(records, signal))
+                dead_letters.extend(admitted.errors)
                 elements = self._sorted(records, admitted)
                 if signal.observes and elements is not None and len(elements[0]):
                     signal = signal.observed(elements[0].column("time"))
-                yield self._parcels(sequence, signal, len(stretch), elements, letters)
+                yield self._shuffle_rows(sequence, signal, len(stretch), elements, dead_letters)
             sequence += 1
         if not sequence:
-            yield self._parcels(0, Signal(), 0, None, [])
+            yield self._shuffle_rows(0, Signal(), 0, None, [])
 
-    def _readable(self, records: Records, letters: list[ErrorRecord]) -> Records:
+    def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
         """Set aside the lines that Spark could not read."""
         corrupt = records.columns.get(CORRUPT)
         if corrupt is None:
@@ -132,7 +131,7 @@ class Packer:
                     f"a line cannot be read: {lines[0]!r}",
                     hint='Mend it, or use on_error="dead_letter" to set such lines aside',
                 )
-            letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
+            dead_letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
             records = records.take(np.flatnonzero(~broken))
         return records
 
@@ -146,9 +145,7 @@ class Packer:
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""
         bundle, kept = admitted.bundle, admitted.kept
-        group = records.columns[GROUP].data
-        if kept is not None:
-            group = group[kept]
+        group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
         for at, key in enumerate(bundle.keys):
             columns[f"{_KEY}{at}"] = key.to_arrow()
@@ -159,18 +156,18 @@ class Packer:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
-        order = np.argsort(group.astype(np.uint16), kind="stable")
+        # numpy sorts 16 bits by radix, which wider integers it does not.
+        order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
 
-    def _parcels(
+    def _shuffle_rows(
         self,
         sequence: int,
         signal: Signal,
         events: int,
         elements: tuple[pa.Table, Int64Array] | None,
-        letters: Sequence[ErrorRecord],
+        dead_letters: Sequence[ErrorRecord],
     ) -> pa.RecordBatch:
         groups = self.key_groups
         partition = self.partition()
@@ -195,23 +192,25 @@ class Packer:
                 "clock": pa.array([_text(signal.clock)] * groups, pa.string()),
                 "watermark": pa.array([_text(signal.watermark)] * groups, pa.string()),
                 "elements": pa.array(packed, pa.binary()),
-                "letters": pa.array(
+                "dead_letters": pa.array(
                     [
-                        to_bytes(letters_to_arrow(letters)) if letters and g == carrier else None
+                        to_bytes(dead_letters_to_arrow(dead_letters))
+                        if dead_letters and g == carrier
+                        else None
                         for g in range(groups)
                     ],
                     pa.binary(),
                 ),
             },
-            schema=PARCEL,
+            schema=SHUFFLE_SCHEMA,
         )
 
 
-def unpacked(streams: Sequence[bytes], keys: int) -> Elements | None:
-    """Return the elements of some parcels, one after another; ``None`` if there are none.
+def read_elements(streams: Sequence[bytes], keys: int) -> ShuffledElements | None:
+    """Return the elements of some shuffle rows, one after another; ``None`` if there are none.
 
     Args:
-        streams: The ``elements`` of the parcels, in their order.
+        streams: The ``elements`` of the shuffle rows, in their order.
         keys: How many key columns there are.
     """
     tables = [from_bytes(stream) for stream in streams]
@@ -232,7 +231,7 @@ def unpacked(streams: Sequence[bytes], keys: int) -> Elements | None:
     bundle = Bundle(
         columns["time"].data, tuple(columns[f"{_KEY}{at}"] for at in range(keys)), values
     )
-    return Elements(bundle, Records(whole, len(bundle)) if whole else None)
+    return ShuffledElements(bundle, Records(whole, len(bundle)) if whole else None)
 
 
 def to_bytes(table: pa.Table) -> bytes:
@@ -271,3 +270,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _text(instant: int | None) -> str | None:
     return None if instant is None else str(instant)
+
+
+DEAD_LETTERS = pa.schema(
+    [("reason", pa.string()), ("detail", pa.string()), ("record", pa.string())]
+)
+
+
+def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
+    """Return dead letters as a table; each record is JSON."""
+    return pa.table(
+        {
+            "reason": [letter.reason for letter in dead_letters],
+            "detail": [letter.detail for letter in dead_letters],
+            "record": [record_text(letter.record) for letter in dead_letters],
+        },
+        schema=DEAD_LETTERS,
+    )
+
+
+def record_text(record: Any) -> str:
+    """Return a record as JSON; what JSON has no form for becomes text."""
+    return json.dumps(record, default=str)

@@ -1,6 +1,6 @@
 """Where the state of a key group is kept from one micro-batch to the next.
 
-Spark holds one cell of bytes per key group. A keeper says what these bytes mean: the state itself,
+Spark holds one cell of bytes per key group. A backend says what these bytes mean: the state itself,
 or the name of a version of it elsewhere. The cell that Spark hands over is the truth: whatever else
 a worker remembers is used only if it is stamped as the very thing that the cell speaks of.
 """
@@ -32,11 +32,11 @@ class KeptOperator(Protocol):
         ...
 
     def save(self) -> bytes:
-        """Keep what it has come to; return what :meth:`StateKeeper.open` will find it by."""
+        """Keep what it has come to; return what :meth:`StateBackend.open` will find it by."""
         ...
 
 
-class StateKeeper(Protocol):
+class StateBackend(Protocol):
     """A way to keep the state of key groups: a value that is shipped to the workers."""
 
     @property
@@ -54,7 +54,7 @@ class StateKeeper(Protocol):
 
 
 @final
-class InlineKeeper:
+class InlineBackend:
     """Keeps the whole state in Spark's own state store: a snapshot in the cell."""
 
     name = "inline"

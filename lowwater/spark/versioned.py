@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import InvalidArgument, StateError, UnsupportedByRunner, describe
 from lowwater.spark.state_backends import (
-    InlineKeeper,
+    InlineBackend,
     KeptOperator,
     MakeOperator,
-    StateKeeper,
+    StateBackend,
 )
 from lowwater.state.store import Batch
 from lowwater.state.versions.history import Versions
@@ -40,7 +40,7 @@ _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @final
 @dataclass(frozen=True, slots=True)
-class RocksKeeper:
+class RocksBackend:
     """Keeps state in a versioned store outside Spark's own; the cell names the version.
 
     Whichever attempt at a task Spark takes, its cell names the version which that attempt wrote,
@@ -140,18 +140,18 @@ class _Versioned:
         return version.encode()
 
 
-def keeper_of(
+def backend_of(
     spark: SparkSession,
-    state: str | StateKeeper,
+    state: str | StateBackend,
     location: str | Path | None,
     *,
     streaming: bool,
-) -> StateKeeper:
-    """Return the keeper that options of ``to_spark`` ask for.
+) -> StateBackend:
+    """Return the backend that options of ``to_spark`` ask for.
 
     Args:
         spark: The session, whose checkpoints lie where the location is not given.
-        state: ``"inline"``, ``"rocksdb"``, or a keeper.
+        state: ``"inline"``, ``"rocksdb"``, or a backend.
         location: Where to keep state with ``"rocksdb"``.
         streaming: Whether there is state at all: a batch's answer keeps none.
 
@@ -170,13 +170,13 @@ def keeper_of(
     if state not in {"inline", "rocksdb"}:
         raise InvalidArgument(
             f"{describe('state', state)} is not known",
-            hint='Use "inline", "rocksdb" or a StateKeeper',
+            hint='Use "inline", "rocksdb" or a StateBackend',
         )
     if state == "inline" or not streaming:
-        return InlineKeeper()
+        return InlineBackend()
     retain = int(spark.conf.get(_RETAINED, None) or 100)
     if location is not None:
-        return RocksKeeper(str(location), retain=retain)
+        return RocksBackend(str(location), retain=retain)
     checkpoints = spark.conf.get(CHECKPOINTS, None)
     if not checkpoints:
         raise InvalidArgument(
@@ -185,7 +185,7 @@ def keeper_of(
             where="to_spark(state_location=)",
             hint=f"Name a folder that all tasks reach, beside the checkpoint, or set {CHECKPOINTS}",
         )
-    return RocksKeeper(f"{_qualified(spark, checkpoints)}/{_BELOW}", retain=retain)
+    return RocksBackend(f"{_qualified(spark, checkpoints)}/{_BELOW}", retain=retain)
 
 
 def _qualified(spark: SparkSession, place: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, assert_never, final
 
 from lowwater.errors import InvalidArgument
 from lowwater.time import saturating_add
@@ -43,7 +43,7 @@ from lowwater.windows import Window
 
 @final
 @dataclass(frozen=True, slots=True)
-class Moment:
+class OracleMoment:
     """What a trigger may look at when it is fed, judged, fired or merged."""
 
     window: Window
@@ -60,11 +60,11 @@ class Moment:
 
 @final
 @dataclass(slots=True)
-class Node:
+class OracleNode:
     """One trigger of the tree with its state for one window."""
 
     trigger: Trigger
-    parts: list[Node] = field(default_factory=list)
+    parts: list[OracleNode] = field(default_factory=list)
     count: int = 0
     deadline: int | None = None
     position: int = 0
@@ -73,23 +73,28 @@ class Node:
     wake_watermark: int | None = None
 
 
-def build(trigger: Trigger) -> Node:
+def build(trigger: Trigger) -> OracleNode:
     """Return a fresh tree of nodes."""
     match trigger:
         case Default():
             return build(trigger.expand())
         case AfterWatermark():
-            return Node(trigger, [build(trigger.early or Never()), build(trigger.late or Never())])
+            return OracleNode(
+                trigger, [build(trigger.early or Never()), build(trigger.late or Never())]
+            )
         case AfterAny() | AfterAll() | AfterEach():
-            return Node(trigger, [build(part) for part in trigger.parts])
+            return OracleNode(trigger, [build(part) for part in trigger.parts])
         case Repeatedly():
-            return Node(trigger, [build(trigger.trigger)])
+            return OracleNode(trigger, [build(trigger.trigger)])
         case OrFinally():
-            return Node(trigger, [build(trigger.main), build(trigger.until)])
-    return Node(trigger)
+            return OracleNode(trigger, [build(trigger.main), build(trigger.until)])
+        case AfterCount() | AfterProcessingTime() | Never() | Always() | CustomTrigger():
+            return OracleNode(trigger)
+        case _:
+            assert_never(trigger)
 
 
-def clear(node: Node) -> None:
+def clear(node: OracleNode) -> None:
     """Reset a node and everything below it."""
     node.count, node.deadline, node.position, node.late_phase = 0, None, 0, False
     node.state, node.wake_watermark = None, None
@@ -97,7 +102,7 @@ def clear(node: Node) -> None:
         clear(part)
 
 
-def feed(node: Node, times: Sequence[int], now: Moment) -> None:
+def feed(node: OracleNode, times: Sequence[int], now: OracleMoment) -> None:
     """Take note of a bundle's elements for one window, by their event times (S-R2)."""
     match node.trigger:
         case AfterCount():
@@ -118,12 +123,17 @@ def feed(node: Node, times: Sequence[int], now: Moment) -> None:
                 feed(early, times, now)
             if node.late_phase:
                 feed(late, times, now)
-        case _:
+        case (
+            AfterAny() | AfterAll() | AfterEach() | Repeatedly() | OrFinally()
+            | Never() | Always() | Default()
+        ):  # fmt: skip
             for part in node.parts:
                 feed(part, times, now)
+        case _:
+            assert_never(node.trigger)
 
 
-def ready(node: Node, now: Moment) -> bool:
+def ready(node: OracleNode, now: OracleMoment) -> bool:
     """Return whether the trigger fires now; changes nothing."""
     match node.trigger:
         case AfterCount() as leaf:
@@ -141,10 +151,13 @@ def ready(node: Node, now: Moment) -> bool:
             return ready(node.parts[node.position], now)
         case AfterAll():
             return all(ready(part, now) for part in node.parts)
-    return any(ready(part, now) for part in node.parts)  # AfterAny, OrFinally, Repeatedly, Never
+        case AfterAny() | OrFinally() | Repeatedly() | Never() | Default():
+            return any(ready(part, now) for part in node.parts)
+        case _:
+            assert_never(node.trigger)
 
 
-def fire(node: Node, now: Moment) -> bool:
+def fire(node: OracleNode, now: OracleMoment) -> bool:
     """Fire a trigger that is ready, start its pane-scoped state anew (S-R1); return if finished."""
     finished = _fire(node, now)
     if finished:
@@ -152,10 +165,12 @@ def fire(node: Node, now: Moment) -> bool:
     return finished
 
 
-def _fire(node: Node, now: Moment) -> bool:
+def _fire(node: OracleNode, now: OracleMoment) -> bool:
     match node.trigger:
-        case Always() | Never():
+        case Always() | Never() | Default():
             return False
+        case AfterCount() | AfterProcessingTime() | AfterAny() | AfterAll():
+            return True
         case CustomTrigger() as custom:
             return _fire_custom(node, custom, now)
         case Repeatedly():
@@ -173,10 +188,11 @@ def _fire(node: Node, now: Moment) -> bool:
             return node.position == len(node.parts)
         case AfterWatermark() as watermark:
             return _fire_watermark(node, watermark, now)
-    return True  # AfterCount, AfterProcessingTime, AfterAny, AfterAll
+        case _:
+            assert_never(node.trigger)
 
 
-def _fire_watermark(node: Node, trigger: AfterWatermark, now: Moment) -> bool:
+def _fire_watermark(node: OracleNode, trigger: AfterWatermark, now: OracleMoment) -> bool:
     early, late = node.parts
     if node.late_phase:
         fire(late, now)
@@ -192,7 +208,7 @@ def _fire_watermark(node: Node, trigger: AfterWatermark, now: Moment) -> bool:
     return False
 
 
-def _fire_custom(node: Node, trigger: CustomTrigger, now: Moment) -> bool:
+def _fire_custom(node: OracleNode, trigger: CustomTrigger, now: OracleMoment) -> bool:
     node.deadline = node.wake_watermark = None
     finished = bool(trigger.logic.on_fire(Context(node, now)))
     allowed = trigger.finishes == "anytime" or (
@@ -206,13 +222,13 @@ def _fire_custom(node: Node, trigger: CustomTrigger, now: Moment) -> bool:
     return finished
 
 
-def merge(nodes: Sequence[Node], now: Moment) -> Node:
+def merge(nodes: Sequence[OracleNode], now: OracleMoment) -> OracleNode:
     """Return the trigger of a merged window, from those of the windows that have state (S-R2).
 
     ``now.window`` is the merged window.
     """
     first = nodes[0]
-    merged = Node(first.trigger)
+    merged = OracleNode(first.trigger)
     merged.parts = [merge(parts, now) for parts in zip(*(n.parts for n in nodes), strict=True)]
     match first.trigger:
         case AfterCount():
@@ -234,10 +250,14 @@ def merge(nodes: Sequence[Node], now: Moment) -> Node:
             merged.position = _merged_position(nodes, now)
             for part in merged.parts[merged.position + 1 :]:
                 clear(part)
+        case AfterAny() | AfterAll() | Repeatedly() | OrFinally() | Never() | Always() | Default():
+            pass  # no state but that of their parts
+        case _:
+            assert_never(first.trigger)
     return merged
 
 
-def _merged_position(nodes: Sequence[Node], now: Moment) -> int:
+def _merged_position(nodes: Sequence[OracleNode], now: OracleMoment) -> int:
     """Return the earliest part that is unfinished in some window, or undone by the merge."""
     position = 0
     for part in nodes[0].parts:
@@ -248,7 +268,7 @@ def _merged_position(nodes: Sequence[Node], now: Moment) -> int:
     return position
 
 
-def _requires_completion(node: Node) -> bool:
+def _requires_completion(node: OracleNode) -> bool:
     """Return whether the trigger cannot finish before its window is complete."""
     match node.trigger:
         case AfterWatermark():
@@ -257,10 +277,16 @@ def _requires_completion(node: Node) -> bool:
             return any(map(_requires_completion, node.parts))
         case AfterAny() | OrFinally():
             return all(map(_requires_completion, node.parts))
-    return False
+        case (
+            AfterCount() | AfterProcessingTime() | Repeatedly() | Never() | Always()
+            | Default() | CustomTrigger()
+        ):  # fmt: skip
+            return False
+        case _:
+            assert_never(node.trigger)
 
 
-def clock_deadlines(node: Node) -> Iterator[int]:
+def clock_deadlines(node: OracleNode) -> Iterator[int]:
     """Yield the clock readings at which the trigger wants to be judged."""
     if node.deadline is not None:
         yield node.deadline
@@ -268,7 +294,7 @@ def clock_deadlines(node: Node) -> Iterator[int]:
         yield from clock_deadlines(part)
 
 
-def watermark_wakes(node: Node) -> Iterator[int]:
+def watermark_wakes(node: OracleNode) -> Iterator[int]:
     """Yield the watermarks at which custom triggers want to be judged."""
     if node.wake_watermark is not None:
         yield node.wake_watermark
@@ -280,7 +306,7 @@ def watermark_wakes(node: Node) -> Iterator[int]:
 class Context:
     """A custom trigger's view of one window: :class:`lowwater.triggers.TriggerContext`."""
 
-    def __init__(self, node: Node, now: Moment) -> None:
+    def __init__(self, node: OracleNode, now: OracleMoment) -> None:
         self._node = node
         self.window = now.window
         self.watermark = now.watermark

@@ -16,7 +16,7 @@ import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, collect, count
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
-from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import LateRecord, Pane
@@ -34,7 +34,7 @@ NUMBER = "#"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ProbedElement:
     """An element that a stage took.
 
     Args:
@@ -85,7 +85,7 @@ class Probed:
     late: Sequence[LateRecord]
     late_numbers: Sequence[int]
     late_before: Sequence[LateRecord]
-    taken: Mapping[int, Taken]
+    taken: Mapping[int, ProbedElement]
     unusable: frozenset[int]
     dead_letters: Counter[int]
     duplicates: int
@@ -195,10 +195,10 @@ class _Numbering:
         return numbered
 
 
-def _taken(stage: Stage, tap: _Tap, windowing: Windowing) -> Iterator[Taken]:
-    gates = [gate_of(flow, stage, "dead_letter") for flow in stage.inputs]
+def _taken(stage: Stage, tap: _Tap, windowing: Windowing) -> Iterator[ProbedElement]:
+    admissions = [admission_of(flow, stage, "dead_letter") for flow in stage.inputs]
     for flow, records, watermark in tap.batches:
-        admitted = gates[flow].admit(records)
+        admitted = admissions[flow].admit(records)
         bundle = admitted.bundle
         if not len(bundle):
             continue
@@ -215,7 +215,7 @@ def _taken(stage: Stage, tap: _Tap, windowing: Windowing) -> Iterator[Taken]:
         direct = isinstance(stage.inputs[flow].origin, Read)
         for record, at, found in zip(records.rows(rows), bundle.times.tolist(), of, strict=True):
             known = watermark if direct and len(stage.inputs) == 1 else None
-            yield Taken(record[NUMBER], record, at, tuple(found), known)
+            yield ProbedElement(record[NUMBER], record, at, tuple(found), known)
 
 
 def _without_numbers(pane: Pane) -> Pane:

@@ -9,12 +9,12 @@ from typing import Any, cast, final
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.engine.records.panes import Pane
 from lowwater.time import saturating_add
-from lowwater.viz._moments import Moments
+from lowwater.viz.axes import TraceOrdinates
 from lowwater.viz.scene import (
     Band,
     Box,
     Bracket,
-    Cell,
+    DensityCell,
     Mark,
     Panel,
     Retraction,
@@ -57,7 +57,7 @@ class PanelOf:
         self,
         trace: StageTrace,
         key: Hashable,
-        moments: Moments,
+        ordinates: TraceOrdinates,
         x: Span,
         y: Span,
         watermark: Sequence[WatermarkStep],
@@ -67,19 +67,19 @@ class PanelOf:
         self._windowing = trace.windowing
         self._elements = [
             (element, moment)
-            for element, moment in zip(trace.elements, moments.elements, strict=True)
+            for element, moment in zip(trace.elements, ordinates.elements, strict=True)
             if hashable(element.key) == key
         ]
         self._panes = [
             (pane, moment, order)
             for pane, moment, order in zip(
-                trace.panes, moments.panes, trace.pane_orders, strict=True
+                trace.panes, ordinates.panes, trace.pane_orders, strict=True
             )
             if hashable(pane.key) == key
         ]
         self._merges = [
             (merge, moment)
-            for merge, moment in zip(trace.merges, moments.merges, strict=True)
+            for merge, moment in zip(trace.merges, ordinates.merges, strict=True)
             if hashable(merge.key) == key
         ]
 
@@ -118,11 +118,11 @@ class PanelOf:
 
     # -- elements ----------------------------------------------------------------------------
 
-    def _marks(self, column: str | None, notes: list[str]) -> tuple[list[Mark], list[Cell]]:
+    def _marks(self, column: str | None, notes: list[str]) -> tuple[list[Mark], list[DensityCell]]:
         if len(self._elements) <= MOST_MARKS:
             return [self._mark(e, y, column) for e, y in self._elements], []
-        usual = [(e, y) for e, y in self._elements if e.fate == "kept" and not e.retract]
-        others = [(e, y) for e, y in self._elements if e.fate != "kept" or e.retract]
+        usual = [(e, y) for e, y in self._elements if e.outcome == "kept" and not e.retract]
+        others = [(e, y) for e, y in self._elements if e.outcome != "kept" or e.retract]
         late_first = sorted(range(len(usual)), key=lambda at: self._ahead(usual[at][0]))
         outliers = sorted(late_first[: MOST_MARKS // 15])
         if len(others) > MOST_OUTLIERS:
@@ -150,11 +150,11 @@ class PanelOf:
         if element.retract:
             text = f"{MINUS}{text}"
         return Mark(
-            element.time, y, text, element.fate, element_title(element, column),
+            element.time, y, text, element.outcome, element_title(element, column),
             retract=element.retract, reason=reason_text(element),
         )  # fmt: skip
 
-    def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[Cell]:
+    def _cells(self, elements: Sequence[tuple[TracedElement, int]]) -> list[DensityCell]:
         x, y = self._x, self._y
         wide, high = -(-x.size // _COLUMNS) or 1, -(-y.size // _ROWS) or 1
         first = min((moment for _, moment in elements), default=y.low)
@@ -163,7 +163,7 @@ class PanelOf:
             place = ((moment - y.low) // high, (x.clip(element.time) - x.low) // wide)
             counts[place] = counts.get(place, 0) + 1
         return [
-            Cell(
+            DensityCell(
                 x.low + column * wide,
                 x.low + (column + 1) * wide,
                 max(first, y.low + row * high),

@@ -19,8 +19,8 @@ from lowwater.time import (
     format_instant,
     instant,
 )
-from lowwater.viz._moments import Moments
 from lowwater.viz._panel import PanelOf, hashable
+from lowwater.viz.axes import TraceOrdinates
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window
@@ -59,13 +59,13 @@ def compose(
     shown = _aggregate(trace, column)
     spec = trace.aggregates.get(shown) if shown is not None else None
     chosen, left_out = _keys(trace, keys, whole, stretch)
-    moments = Moments.of(trace)
+    ordinates = TraceOrdinates.of(trace)
     x = _x_span(trace) if stretch is None else _airy(stretch.low, stretch.high)
-    y = _y_span(moments)
-    watermark = tuple(_watermark(trace, moments))
+    y = _y_span(ordinates)
+    watermark = tuple(_watermark(trace, ordinates))
     panels: list[Panel] = []
     for key in chosen:
-        panel = PanelOf(trace, key, moments, x, y, watermark)
+        panel = PanelOf(trace, key, ordinates, x, y, watermark)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
     notes = [f"{left_out:,} more keys are not shown: name some with key="] if left_out else []
     if not (trace.elements or trace.panes):
@@ -74,7 +74,7 @@ def compose(
         title=_title(trace, shown),
         x=x,
         y=y,
-        steps=moments.steps,
+        steps=ordinates.steps,
         watermark=watermark,
         panels=tuple(panels),
         headed=len(_busy(whole)) > 1,
@@ -166,7 +166,7 @@ def _within(trace: StageTrace, stretch: Span) -> StageTrace:
 
 def _x_span(trace: StageTrace) -> Span:
     """Return the event times shown: all of what was kept; dropped elements within reason."""
-    kept = [e.time for e in trace.elements if e.fate != "late" and e.reason != "unwindowed"]
+    kept = [e.time for e in trace.elements if e.outcome != "late" and e.reason != "unwindowed"]
     edges = [edge for pane in trace.panes for edge in (pane.window.start, pane.window.end)]
     edges += [edge for e in trace.elements for w in e.windows for edge in (w.start, w.end)]
     edges = [edge for edge in edges if not endless(edge)]
@@ -183,9 +183,9 @@ def _x_span(trace: StageTrace) -> Span:
     return _airy(low, high)
 
 
-def _y_span(moments: Moments) -> Span:
+def _y_span(ordinates: TraceOrdinates) -> Span:
     """Return the processing times at which something came or fired."""
-    found = [*moments.elements, *moments.panes] or list(moments.moves)
+    found = [*ordinates.elements, *ordinates.panes] or list(ordinates.moves)
     if not found:
         return Span(0, 1)
     return _airy(min(found), max(found))
@@ -196,13 +196,13 @@ def _airy(low: int, high: int) -> Span:
     return Span(max(START_OF_TIME + 1, low - air), min(END_OF_TIME - 1, high + air))
 
 
-def _watermark(trace: StageTrace, moments: Moments) -> Iterator[WatermarkStep]:
+def _watermark(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[WatermarkStep]:
     """Yield the steps of the watermark: moves, and what came or fired between two of them."""
     titles = {move.input_watermark: move_title(move) for move in reversed(trace.moves)}
     reached = [
-        *((int(m.input_watermark), y) for m, y in zip(trace.moves, moments.moves, strict=True)),
-        *((int(p.watermark), y) for p, y in zip(trace.panes, moments.panes, strict=True)),
-        *((int(e.watermark), y) for e, y in zip(trace.elements, moments.elements, strict=True)),
+        *((int(m.input_watermark), y) for m, y in zip(trace.moves, ordinates.moves, strict=True)),
+        *((int(p.watermark), y) for p, y in zip(trace.panes, ordinates.panes, strict=True)),
+        *((int(e.watermark), y) for e, y in zip(trace.elements, ordinates.elements, strict=True)),
     ]
     at = START_OF_TIME
     for watermark, moment in sorted(reached):

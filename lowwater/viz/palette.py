@@ -1,6 +1,6 @@
 """Colours and lines: Okabe and Ito's palette, safe for colour-blind eyes, on light and dark paper.
 
-No meaning hangs on colour alone: timings differ in their outlines and are written, fates differ in
+No meaning hangs on colour alone: timings differ in outline and are written out, outcomes differ in
 shape. A *style* is a name that shapes carry; painters look it up here.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-Fate: TypeAlias = Literal["kept", "late", "duplicate", "partly late"]
+ElementOutcome: TypeAlias = Literal["kept", "late", "duplicate", "partly late"]
 BoxKind: TypeAlias = Literal["EARLY", "ON_TIME", "LATE", "OPEN"]
 
 
@@ -49,7 +49,7 @@ class Mark:
         x: Event time.
         y: Processing time.
         text: Its value, short.
-        fate: What became of it.
+        outcome: What became of it.
         title: All of it in words, and why it was dropped if it was.
         retract: Whether it takes an element back.
         reason: That and why it was dropped, in words; empty if it was not.
@@ -58,7 +58,7 @@ class Mark:
     x: int
     y: int
     text: str
-    fate: Fate
+    outcome: ElementOutcome
     title: str
     retract: bool = False
     reason: str = ""
@@ -140,7 +140,7 @@ class Band:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class DensityCell:
     """A patch of the plane and how many elements fell into it; half-open on both axes."""
 
     left: int
@@ -173,7 +173,7 @@ class Panel:
 
     name: str
     marks: tuple[Mark, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[DensityCell, ...]
     bands: tuple[Band, ...]
     boxes: tuple[Box, ...]
     retractions: tuple[Retraction, ...]

@@ -85,7 +85,7 @@ Shape: TypeAlias = Rect | Path | Label
 
 @final
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Keyframe:
     """A moment at which something comes to a picture.
 
     Args:
@@ -116,7 +116,7 @@ class Picture:
     height: int
     shapes: tuple[Shape, ...]
     name: str
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[Keyframe, ...] = ()
 
 
 BOLD = 1.13

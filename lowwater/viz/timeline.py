@@ -12,12 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import wrap
-from typing import final
+from typing import assert_never, final
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import END_OF_TIME
 from lowwater.viz.axes import day_text, short_text, ticks
-from lowwater.viz.scene import Box, Bracket, Cell, Mark, Panel, Retraction, Scene, WatermarkStep
+from lowwater.viz.scene import (
+    Box,
+    Bracket,
+    DensityCell,
+    Mark,
+    Panel,
+    Retraction,
+    Scene,
+    WatermarkStep,
+)
 from lowwater.viz.words import MINUS, endless
 
 _FILL = {"EARLY": "-", "ON_TIME": "=", "LATE": "~", "OPEN": " "}
@@ -34,7 +43,7 @@ _LEAST_WIDTH, _LEAST_PLOT = 60, 30
 _LEAST_MARGIN = 6
 _DENSE = ".:*#"
 _SPARSE = 3
-_Happening = Mark | Box | Retraction | Bracket | Cell | WatermarkStep
+_Happening = Mark | Box | Retraction | Bracket | DensityCell | WatermarkStep
 
 
 def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
@@ -122,7 +131,7 @@ class _Timeline:
         happenings = self._moments[at]
         for happening in happenings:
             match happening:
-                case Cell():
+                case DensityCell():
                     row[self._column(happening.left)] = self._dense(happening)
                 case Box():
                     self._fill(row, happening)
@@ -137,6 +146,8 @@ class _Timeline:
                 case Mark():
                     if happening.reason:
                         notes.append(f"{happening.text} {happening.reason}".strip())
+                case _:
+                    assert_never(happening)
         if watermark is not None and watermark in self._scene.x:
             row[self._column(watermark)] = "W" if moved else ":"
         elif moved and watermark is not None:
@@ -155,11 +166,11 @@ class _Timeline:
             row[column] = _FILL[box.kind]
 
     def _write(self, row: list[str], mark: Mark) -> None:
-        opening, closing = _SIGNS[mark.fate]
+        opening, closing = _SIGNS[mark.outcome]
         text = mark.text or "*"
         if mark.retract:
             text = f"[{text}]"
-        if not mark.retract or mark.fate != "kept":
+        if not mark.retract or mark.outcome != "kept":
             text = f"{opening}{text}{closing}"
         column = max(0, min(self._column(mark.x) - 1, len(row) - len(text)))
         for sign in text:
@@ -167,7 +178,7 @@ class _Timeline:
                 row[column] = sign
             column += 1
 
-    def _dense(self, cell: Cell) -> str:
+    def _dense(self, cell: DensityCell) -> str:
         most = max(other.count for other in self._panel.cells)
         return _DENSE[min(len(_DENSE) - 1, len(_DENSE) * cell.count // (most + 1))]
 
@@ -214,8 +225,8 @@ def _noted(scene: Scene) -> Iterator[WatermarkStep]:
 
 def _legend(scene: Scene) -> str:
     marks = [mark for panel in scene.panels for mark in panel.marks]
-    fates = {mark.fate for mark in marks if mark.fate != "kept" or not mark.retract}
-    parts = [text for fate, text in _MEANS.items() if fate in fates]
+    outcomes = {mark.outcome for mark in marks if mark.outcome != "kept" or not mark.retract}
+    parts = [text for outcome, text in _MEANS.items() if outcome in outcomes]
     if any(mark.retract for mark in marks):
         parts.append("[-v] takes an element back")
     if any(panel.cells for panel in scene.panels):

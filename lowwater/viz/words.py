@@ -84,20 +84,20 @@ def element_title(element: TracedElement, column: str | None) -> str:
 
 def reason_text(element: TracedElement) -> str:
     """Return that and why an element was dropped; nothing if it was not."""
-    if element.fate == "kept":
+    if element.outcome == "kept":
         return ""
     reason = _REASONS.get(element.reason or "", element.reason or "")
-    return f"{fate_text(element.fate)}{f': {reason}' if reason else ''}"
+    return f"{outcome_text(element.outcome)}{f': {reason}' if reason else ''}"
 
 
-def fate_text(fate: str) -> str:
+def outcome_text(outcome: str) -> str:
     """Return what became of an element, as legends say it."""
     return {
         "kept": "element",
         "late": "late, dropped",
         "duplicate": "duplicate, dropped",
         "partly late": "late for some of its windows",
-    }.get(fate, fate)
+    }.get(outcome, outcome)
 
 
 def pane_title(pane: Pane) -> str:

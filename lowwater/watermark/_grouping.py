@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lowwater.errors import DataError
 from lowwater.time import START_OF_TIME, Int64Array
-from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Seen, TimeColumn
+from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Observed, TimeColumn
 
 _LONG_RUNS = 4
 """Elements per run of one partition from which on it pays to look at runs, not elements."""
@@ -66,9 +66,9 @@ class Grouping:
         np.maximum.at(result, self._codes, times)
         return result
 
-    def parts(self, seen: Seen) -> Iterator[Seen]:
+    def parts(self, observed: Observed) -> Iterator[Observed]:
         """Yield the bundle's elements of each partition, in their order. O(n log n)."""
-        n = len(seen.times)
+        n = len(observed.times)
         codes = self._codes
         if self._starts is not None:
             codes = np.repeat(codes, np.diff(self._starts, append=n))
@@ -76,7 +76,9 @@ class Grouping:
         counts = np.bincount(codes, minlength=len(self.partitions))
         lists: dict[str, list[Any]] = {}
         for rows in np.split(order, np.cumsum(counts)[:-1]):
-            yield Seen(seen.times[rows], _SomeRows(seen.columns, rows, lists), seen.clock)
+            yield Observed(
+                observed.times[rows], _SomeRows(observed.columns, rows, lists), observed.clock
+            )
 
     def _runs(self, data: NDArray[Any]) -> NDArray[Any]:
         """Return a value for each run of equal ones, if runs are long; else the values."""

@@ -13,13 +13,13 @@ from lowwater.time import (
     format_duration,
     saturating_add,
 )
-from lowwater.watermark.observed import Seen
+from lowwater.watermark.observed import Observed
 
 
 class EstimatorState(Protocol):
     """A watermark in the making: it is shown every bundle and never goes back."""
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, observed: Observed) -> None:
         """Take note of a bundle."""
         ...
 
@@ -85,7 +85,7 @@ class BoundedDisorder:
         object.__setattr__(self, "delay", delay)
 
     def start(self) -> EstimatorState:
-        return _Behind(duration(self.delay))
+        return _DisorderState(duration(self.delay))
 
     def __repr__(self) -> str:
         return f"BoundedDisorder({format_duration(duration(self.delay))!r})"
@@ -97,7 +97,7 @@ class Ascending:
     """Elements come in the order of their event times; several may share one."""
 
     def start(self) -> EstimatorState:
-        return _Behind(0)
+        return _DisorderState(0)
 
 
 def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def excuse_silence(state: EstimatorState, clock: int) -> None:
 
 
 @final
-class _Behind:
+class _DisorderState:
     """The latest event time, less a delay."""
 
     __slots__ = ("_delay", "_latest")
@@ -134,9 +134,9 @@ class _Behind:
         self._delay = delay
         self._latest = START_OF_TIME
 
-    def observe(self, seen: Seen) -> None:
-        if seen.times.size:
-            self._latest = max(self._latest, int(seen.times.max()))
+    def observe(self, observed: Observed) -> None:
+        if observed.times.size:
+            self._latest = max(self._latest, int(observed.times.max()))
 
     def current(self, clock: int) -> int:
         if self._latest == START_OF_TIME:

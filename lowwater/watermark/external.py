@@ -7,7 +7,7 @@ from typing import Any, final
 
 from lowwater.time import START_OF_TIME, Instant, InstantLike, format_instant, instant
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.observed import Seen
+from lowwater.watermark.observed import Observed
 
 
 @final
@@ -42,7 +42,7 @@ class External:
     def start(self) -> EstimatorState:
         return self
 
-    def observe(self, seen: Seen) -> None:
+    def observe(self, observed: Observed) -> None:
         """Event times do not move it."""
 
     def current(self, clock: int) -> int:

@@ -13,7 +13,7 @@ from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import START_OF_TIME, InstantLike, instant
 from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.observed import ORIGIN, Seen
+from lowwater.watermark.observed import ORIGIN, Observed
 
 
 @final
@@ -82,11 +82,11 @@ class _Finished:
         self._now = 0
         self._at = START_OF_TIME
 
-    def observe(self, seen: Seen) -> None:
-        n = len(seen.times)
+    def observe(self, observed: Observed) -> None:
+        n = len(observed.times)
         if not n:
             return
-        grouping = Grouping(seen.column(self._by, "watermark=FinishedFiles(...)"), n)
+        grouping = Grouping(observed.column(self._by, "watermark=FinishedFiles(...)"), n)
         places = np.array([self._placed(name) for name in grouping.partitions], dtype=np.int64)
         least = int(places.min())
         if least < self._now:

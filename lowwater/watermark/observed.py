@@ -63,7 +63,7 @@ class EncodableColumn(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observed:
     """A bundle as an estimator sees it: only elements that were admitted.
 
     Args:

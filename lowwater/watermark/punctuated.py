@@ -11,7 +11,7 @@ import numpy as np
 from lowwater.errors import DataError, InvalidArgument, describe, user_code
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.observed import ColumnLike, Seen, TimeColumn
+from lowwater.watermark.observed import ColumnLike, Observed, TimeColumn
 
 Punctuation: TypeAlias = str | Callable[[Any], InstantLike | None]
 
@@ -64,14 +64,14 @@ class _Punctuations:
         self._by = by
         self._at = START_OF_TIME
 
-    def observe(self, seen: Seen) -> None:
-        if not seen.times.size:
+    def observe(self, observed: Observed) -> None:
+        if not observed.times.size:
             return
         if isinstance(self._by, str):
-            found = _largest(seen.column(self._by, "watermark=Punctuated(...)"))
+            found = _largest(observed.column(self._by, "watermark=Punctuated(...)"))
         else:
             with user_code("the function of Punctuated"):
-                found = _largest_made(self._by, seen)
+                found = _largest_made(self._by, observed)
         if found == END_OF_TIME:
             raise DataError(
                 "a record's watermark is the end of time",
@@ -106,9 +106,9 @@ def _largest(column: ColumnLike) -> int:
     return int(times.max()) if times.size else START_OF_TIME
 
 
-def _largest_made(function: Callable[[Any], InstantLike | None], seen: Seen) -> int:
-    names = seen.names()
-    lists = [seen.columns[name].to_list() for name in names]
+def _largest_made(function: Callable[[Any], InstantLike | None], observed: Observed) -> int:
+    names = observed.names()
+    lists = [observed.columns[name].to_list() for name in names]
     records = lists[0] if names == ("value",) else _mappings(names, lists)
     made = (function(record) for record in records)
     return max((instant(at) for at in made if at is not None), default=START_OF_TIME)

@@ -19,7 +19,7 @@ from lowwater.time import (
     saturating_add,
 )
 from lowwater.watermark.estimators import EstimatorState
-from lowwater.watermark.observed import Seen
+from lowwater.watermark.observed import Observed
 
 _PARTS = 8
 """Bins per power of two, so a delay is learned to an eighth above what it is."""
@@ -107,7 +107,7 @@ class Quantile:
 class _Learned:
     """The latest event time, and a histogram of how far behind it elements came."""
 
-    __slots__ = ("_at", "_counted", "_counts", "_latest", "_least", "_most", "_seen", "_value")
+    __slots__ = ("_at", "_counted", "_counts", "_latest", "_least", "_most", "_observed", "_value")
 
     def __init__(self, value: Quantile) -> None:
         self._value = value
@@ -115,17 +115,17 @@ class _Learned:
         self._most = END_OF_TIME if value.most is None else duration(value.most)
         self._counts = np.zeros(_BINS, dtype=np.int64)
         self._counted = 0
-        self._seen = 0
+        self._observed = 0
         self._latest = START_OF_TIME
         self._at = START_OF_TIME
 
-    def observe(self, seen: Seen) -> None:
-        times = seen.times
+    def observe(self, observed: Observed) -> None:
+        times = observed.times
         if not times.size:
             return
         latest = np.maximum.accumulate(np.concatenate(([self._latest], times)))[1:]
         self._latest = int(latest[-1])
-        self._seen += times.size
+        self._observed += times.size
         bins = _bins(latest - times)
         done = 0
         while done < bins.size:  # as a rule once; else the counts are halved on the way
@@ -147,7 +147,7 @@ class _Learned:
     def remember(self) -> Any:
         used = np.flatnonzero(self._counts)
         return {
-            "quantile": [self._latest, self._at, self._seen],
+            "quantile": [self._latest, self._at, self._observed],
             "bins": used.tolist(),
             "counts": self._counts[used].tolist(),
         }
@@ -155,19 +155,21 @@ class _Learned:
     def resume(self, known: Any) -> None:
         if not isinstance(known, dict) or "quantile" not in known:
             return
-        self._latest, self._at, self._seen = known["quantile"]
+        self._latest, self._at, self._observed = known["quantile"]
         self._counts[:] = 0
         self._counts[np.array(known["bins"], dtype=np.int64)] = known["counts"]
         self._counted = int(self._counts.sum())
 
     def holder(self) -> str:
-        if self._seen < self._value.warm_up:
-            return f"it has seen {self._seen} of the {self._value.warm_up} records it learns from"
+        if self._observed < self._value.warm_up:
+            return (
+                f"it has seen {self._observed} of the {self._value.warm_up} records it learns from"
+            )
         return f"it waits {format_duration(self._delay() or 0)} for records that are out of order"
 
     def _delay(self) -> int | None:
         """Return the delay; ``None``: nothing can be said yet."""
-        if self._seen < self._value.warm_up or not self._counted:
+        if self._observed < self._value.warm_up or not self._counted:
             return None if self._value.most is None else self._most
         rank = max(1, ceil(self._value.quantile * self._counted))
         bin = int(np.searchsorted(np.cumsum(self._counts), rank))

@@ -54,7 +54,7 @@ def windowing_of(case: dict[str, Any]) -> lw.Windowing:
 @pytest.mark.parametrize("runner", ["engine", "oracle"])
 @pytest.mark.parametrize("case", CASES)
 def test_scenario(case: dict[str, Any], runner: str) -> None:
-    scenario = from_data(case)
+    scenario = from_data(case, Scenario)
     windowing = windowing_of(case)
     spec, function = FUNCTIONS[case.get("aggregate", "collect")]
     run: Any
@@ -74,6 +74,6 @@ def test_every_rule_is_pinned() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_scenarios_read_back(case: dict[str, Any]) -> None:
-    scenario = from_data(case)
+    scenario = from_data(case, Scenario)
     assert Scenario.from_yaml(scenario.to_yaml()) == scenario
     assert Scenario.from_markdown(scenario.to_markdown()) == scenario

@@ -30,7 +30,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
+from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.window.inspect import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
@@ -252,8 +252,8 @@ def _take_up(store: MemoryStore, which: int) -> None:
     """Go on with a run, up to where it would read on."""
     run = _durable(_pipelines()[which % 2])
     run._take_up(store)
-    for feed in run._run.feeds:
-        next(run._beyond(feed), None)
+    for reader in run._run.readers:
+        next(run._beyond(reader), None)
 
 
 def _look_into(store: MemoryStore, which: int) -> None:

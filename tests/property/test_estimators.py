@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.engine.local.observed import SeenBatch
+from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.state.codec import decode, encode
@@ -22,10 +22,10 @@ from lowwater.watermark import (
     BoundedDisorder,
     EstimatorState,
     FinishedFiles,
+    Observed,
     PerPartition,
     Punctuated,
     Quantile,
-    Seen,
     WatermarkEstimator,
 )
 
@@ -44,7 +44,7 @@ class Arrival:
     elements: list[Element]
     clock: int
 
-    def seen(self) -> Seen:
+    def observed(self) -> Observed:
         times = [time for time, _, _ in self.elements]
         parts = [part for _, part, _ in self.elements]
         marks = [mark for _, _, mark in self.elements]
@@ -55,7 +55,7 @@ class Arrival:
                 "mark": pa.array(marks, pa.int64()),
             }
         )
-        of_batch = SeenBatch(Records.from_arrow(batch), None)
+        of_batch = ObservedBatch(Records.from_arrow(batch), None)
         return of_batch.bundle(np.array(times, dtype=np.int64), 0, self.clock)
 
 
@@ -94,7 +94,7 @@ ESTIMATOR = st.one_of(
 def watermarks(state: EstimatorState, stream: Iterable[Arrival]) -> list[int]:
     found = []
     for arrival in stream:
-        state.observe(arrival.seen())
+        state.observe(arrival.observed())
         found.append(state.current(arrival.clock))
     return found
 
@@ -143,9 +143,9 @@ def test_cuts_into_bundles_make_no_difference_in_the_end(
     """Of what is learned; the watermarks on the way are as many as there are bundles."""
     cut = data.draw(st.integers(0, len(elements)))
     whole, parts = estimator.start(), estimator.start()
-    whole.observe(Arrival(elements, 0).seen())
+    whole.observe(Arrival(elements, 0).observed())
     for part in (elements[:cut], elements[cut:]):
-        parts.observe(Arrival(part, 0).seen())
+        parts.observe(Arrival(part, 0).observed())
     assert parts.remember() == whole.remember()
 
 
@@ -230,10 +230,10 @@ def test_the_form_of_the_partitions_makes_no_difference(
     found = set()
     for form in forms:
         columns: Mapping[str, Column] = {"p": form}
-        whole = SeenBatch(Records(columns, len(times)), None).bundle(times, 0, 0)
-        for seen in (whole, Seen(times, columns, 0)):
+        whole = ObservedBatch(Records(columns, len(times)), None).bundle(times, 0, 0)
+        for observed in (whole, Observed(times, columns, 0)):
             state = PerPartition(BoundedDisorder(1), by="p").start()
-            state.observe(seen)
+            state.observe(observed)
             found.add(state.current(0))
     latest = [max(t for t, p in elements if p == part) for part in {p for _, p in elements}]
     assert found == {max(min(latest) - 1, START_OF_TIME)}
@@ -242,7 +242,7 @@ def test_the_form_of_the_partitions_makes_no_difference(
 @given(st.lists(TIME, min_size=1), st.floats(0.001, 1))
 def test_a_quantile_is_learned_to_an_eighth(times: list[int], quantile: float) -> None:
     state = Quantile(quantile, warm_up=0).start()
-    state.observe(Seen(np.array(times, dtype=np.int64), {}, 0))
+    state.observe(Observed(np.array(times, dtype=np.int64), {}, 0))
     latest = np.maximum.accumulate(np.array(times)).tolist()
     lags = sorted(high - time for high, time in zip(latest, times, strict=True))
     exact = min(lags[max(1, ceil(quantile * len(lags))) - 1], END_OF_TIME)
@@ -260,5 +260,5 @@ def test_no_element_of_finished_files_is_below_the_watermark(
     for place, name in enumerate(order):
         assert state.current(0) <= min(minima[place:])
         column = Column.of_objects([name])
-        state.observe(Seen(np.array([known[name]]), {"file": column}, 0))
+        state.observe(Observed(np.array([known[name]]), {"file": column}, 0))
         assert state.current(0) == max(min(minima[at:]) for at in range(place + 1))

@@ -44,7 +44,7 @@ def moments(case: Drawn) -> Iterator[LocalRun]:
 def test_a_low_watermark_never_goes_back(case: Drawn) -> None:
     before: dict[Any, int] = {}
     for run in moments(case):
-        now = {f"source {at}": feed.watermark() for at, feed in enumerate(run.feeds)}
+        now = {f"source {at}": reader.watermark() for at, reader in enumerate(run.readers)}
         for stage in run._stages:
             now[f"into {stage.number}"] = stage.operator.watermark
             now[f"out of {stage.number}"] = stage.output_watermark
@@ -58,7 +58,7 @@ def test_nothing_waits_between_turns_and_nothing_is_left_at_the_end(case: Drawn)
     """S-O7: so what is in memory is what the stages hold, and that goes."""
 
     def look(_: lw.Metrics) -> None:
-        assert not any(stage._waiting or stage._given for stage in outcomes.local._stages)
+        assert not any(stage._waiting or stage._unread for stage in outcomes.local._stages)
 
     outcomes = outcomes_of(case, progress=look)
     list(outcomes)
@@ -97,7 +97,7 @@ def watched(case: Drawn) -> Iterator[tuple[LocalRun, dict[int, Watched]]]:
 def test_a_low_watermark_is_at_most_the_oldest_work_and_the_inputs(case: Drawn) -> None:
     for run, found in watched(case):
         graph = run.graph
-        feeds = dict(zip(graph.reads, run.feeds, strict=True))
+        readers = dict(zip(graph.reads, run.readers, strict=True))
         for stage in run._stages:
             into, out = stage.operator.watermark, stage.output_watermark
             assert out <= into
@@ -105,7 +105,7 @@ def test_a_low_watermark_is_at_most_the_oldest_work_and_the_inputs(case: Drawn) 
             for flow in stage.stage.inputs:
                 origin = flow.origin
                 if isinstance(origin, Read):
-                    assert into <= feeds[origin].watermark()
+                    assert into <= readers[origin].watermark()
                 else:
                     assert into <= run._stages[graph.stages.index(origin)].output_watermark
 
@@ -138,12 +138,12 @@ def test_a_missing_partition_freezes_the_watermark(case: Drawn) -> None:
     for run in moments(case):
         for stage in run._stages:
             frozen = [
-                feed
-                for feed in run.feeds
-                if isinstance(feed.read.watermark, lw.PerPartition) and not feed.ended
-                if any(stage.number == at for at, _ in run.graph.into(feed.read))
+                reader
+                for reader in run.readers
+                if isinstance(reader.read.watermark, lw.PerPartition) and not reader.ended
+                if any(stage.number == at for at, _ in run.graph.into(reader.read))
             ]
-            assert all(feed.watermark() == START_OF_TIME for feed in frozen)
+            assert all(reader.watermark() == START_OF_TIME for reader in frozen)
             if frozen:
                 assert stage.operator.watermark == START_OF_TIME
                 assert stage.output_watermark == START_OF_TIME

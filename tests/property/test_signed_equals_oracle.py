@@ -24,7 +24,7 @@ def check(case: own.Case, aggregates: Any, plain: Any) -> None:
     windowing, scenario, signs = case
     differing = [name for name in own.SUBTRACTED if name in plain]
     wanted = oracle.run(scenario, windowing, plain, signs=signs, differing=differing)
-    run = _drive.drive(scenario, windowing, aggregates, "dead_letter", signs)
+    run = scenario._run(windowing, aggregates, "dead_letter", signs)
     # Where windows are merged by the user's own function, equal elements may meet anew.
     orders = windowing.windows.merge_scope != "key"
     assert [own.about(pane, orders=orders) for pane in run.panes] == [

@@ -42,8 +42,8 @@ def test_what_was_dropped_is_what_was_late(case: Case) -> None:
     late = [(record.key, record.time, record.window) for record in run.late]
     assert sorted(map(repr, told)) == sorted(map(repr, late))
     for element in elements:
-        assert (element.fate == "kept") == (element.reason is None)
-        assert (element.fate == "late") == (element.reason is not None and not element.windows)
+        assert (element.outcome == "kept") == (element.reason is None)
+        assert (element.outcome == "late") == (element.reason is not None and not element.windows)
 
 
 @given(own.cases())

@@ -32,8 +32,8 @@ def test_everything_that_happened_is_in_the_scene(scenario: Scenario, windowing:
     if len({element.key for element in stage.elements}) <= MOST_KEYS:
         marks = [mark for panel in scene.panels for mark in panel.marks]
         assert len(marks) == len(stage.elements)
-        dropped = [element for element in stage.elements if element.fate == "late"]
-        assert [mark.fate for mark in marks].count("late") == len(dropped)
+        dropped = [element for element in stage.elements if element.outcome == "late"]
+        assert [mark.outcome for mark in marks].count("late") == len(dropped)
         boxes = [box for panel in scene.panels for box in panel.boxes if box.kind != "OPEN"]
         assert len(boxes) == sum(pane.kind == "insert" for pane in run.panes)
         taken = [retraction for panel in scene.panels for retraction in panel.retractions]
@@ -43,7 +43,7 @@ def test_everything_that_happened_is_in_the_scene(scenario: Scenario, windowing:
     for panel in scene.panels:
         for mark in panel.marks:
             assert mark.y in scene.y
-            assert mark.x in scene.x or mark.fate != "kept"
+            assert mark.x in scene.x or mark.outcome != "kept"
         for box in panel.boxes:
             assert scene.y.low <= box.bottom <= box.top <= scene.y.high
         for band in panel.bands:

@@ -18,14 +18,14 @@ from lowwater.engine.records.pane_table import _FIRST, _LAST
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime
-from lowwater.spark.key_group import KeyGroup, Parcels
+from lowwater.spark.key_group import KeyGroup, ShuffleRows
 from lowwater.spark.query import Elsewhere
-from lowwater.spark.shuffle import GROUP, Packer, from_bytes
+from lowwater.spark.shuffle import ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedSignals
-from lowwater.spark.state_backends import InlineKeeper, LiveOperators
+from lowwater.spark.state_backends import InlineBackend, LiveOperators
 from lowwater.spark.types import pane_schema, result_types
 from lowwater.testing import Scenario
-from lowwater.testing.scenario import Add, ClockMove, Element, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, ScenarioElement, WatermarkMove
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
 
@@ -38,7 +38,6 @@ INPUT = pa.schema(
         ("gap", pa.int64()),
         ("at_clock", pa.int64()),
         ("at_watermark", pa.int64()),
-        (GROUP, pa.int32()),
     ]
 )
 
@@ -65,9 +64,9 @@ class Case:
             watermark=CARRIED,
         )
 
-    def packer(self) -> Packer:
+    def packer(self) -> ShuffleWriter:
         plan = self.plan()
-        return Packer(
+        return ShuffleWriter(
             plan=plan,
             key_groups=1,
             on_error="dead_letter",
@@ -82,7 +81,7 @@ class Case:
         shown = pane_schema(
             {"key": pa.string()}, result_types(self.aggregates, types, {}), tagged=True
         )
-        return KeyGroup("stage", self.plan(), shown, 1, InlineKeeper(), "batches", ends=False)
+        return KeyGroup("stage", self.plan(), shown, 1, InlineBackend(), "batches", ends=False)
 
     def micro_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what arrives in each step; the clock and the watermark go with it."""
@@ -91,7 +90,7 @@ class Case:
         for step in self.scenario.steps:
             if step.at is not None:
                 clock = max(clock, int(step.at))
-            elements: tuple[Element, ...] = ()
+            elements: tuple[ScenarioElement, ...] = ()
             match step:
                 case Add(elements):
                     pass
@@ -110,7 +109,7 @@ class Case:
         kind = pa.array(values).type if values else pa.int64()
         return INPUT.set(INPUT.get_field_index("value"), pa.field("value", kind))
 
-    def _batch(self, elements: list[Element], clock: int, watermark: int) -> pa.RecordBatch:
+    def _batch(self, elements: list[ScenarioElement], clock: int, watermark: int) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = [
             {
                 "time": element.time if isinstance(element.time, Instant) else None,
@@ -122,7 +121,7 @@ class Case:
         ]
         rows.append({})
         for row in rows:
-            row |= {"at_clock": clock, GROUP: 0}
+            row["at_clock"] = clock
         if watermark != START_OF_TIME:
             rows[-1]["at_watermark"] = watermark
         return pa.RecordBatch.from_pylist(rows, schema=self.input)
@@ -136,7 +135,7 @@ def run_directly(case: Case) -> pa.Table:
     for batch in case.micro_batches():
         live = LiveOperators()
         table = pa.Table.from_batches(list(packer(iter([batch]))))
-        given, cell, _ = group.step(0, cell, Parcels.of_table(table), 0, live=live)
+        given, cell, _ = group.step(0, cell, ShuffleRows.of_table(table), 0, live=live)
         tables.append(from_bytes(given.column("rows")[0].as_py()))
     return pa.concat_tables(tables)
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lowwater.spark.cell import CELL_DDL
-from lowwater.spark.key_group import GIVEN_DDL
-from lowwater.spark.shuffle import PARCEL_DDL, from_bytes
+from lowwater.spark.key_group import OUTPUT_DDL
+from lowwater.spark.shuffle import SHUFFLE_DDL, from_bytes
 from tests.spark.cases import Case
 
-_GIVEN = f"number int, at int, {GIVEN_DDL}"
+_GIVEN = f"number int, at int, {OUTPUT_DDL}"
 
 
 def write_steps(cases: Sequence[Case], folder: Path) -> int:
@@ -40,7 +40,7 @@ def run_many(spark: Any, cases: Sequence[Case], folder: Path) -> dict[int, pa.Ta
     (folder / "in").mkdir()
     longest = write_steps(cases, folder / "in")
     frame = spark.readStream.schema("number int, batch binary").option("maxFilesPerTrigger", 1)
-    packed = frame.parquet(str(folder / "in")).mapInArrow(_packer(cases), PARCEL_DDL)
+    packed = frame.parquet(str(folder / "in")).mapInArrow(_packer(cases), SHUFFLE_DDL)
     shown = packed.groupBy("key_group").applyInPandasWithState(
         _stepper(cases), _GIVEN, CELL_DDL, "append", "NoTimeout"
     )
@@ -70,9 +70,9 @@ def _packer(cases: Sequence[Case]) -> Any:
             for row in batch.to_pylist():
                 number = row["number"]
                 given = from_bytes(row["batch"]).to_batches()
-                for parcels in cases[number].packer()(iter(given)):
+                for shuffle_rows in cases[number].packer()(iter(given)):
                     numbers = pa.array([number], pa.int32())
-                    yield parcels.set_column(0, "key_group", numbers)
+                    yield shuffle_rows.set_column(0, "key_group", numbers)
 
     return pack
 

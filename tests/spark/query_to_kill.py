@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import lowwater as lw
-from lowwater.spark import InlineKeeper, RocksKeeper, StateKeeper, configure
+from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
 from lowwater.spark.state_backends import KeptOperator, MakeOperator
 
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
@@ -44,9 +44,9 @@ class Counter:
 
 @dataclass(frozen=True)
 class Deadly:
-    """A keeper at whose N-th save the driver dies; the worker is left to write as it likes."""
+    """A backend at whose N-th save the driver dies; the worker is left to write as it likes."""
 
-    inner: StateKeeper
+    inner: StateBackend
     counter: Counter
     when: str
     number: int
@@ -62,7 +62,7 @@ class Deadly:
 
 @dataclass
 class _Deadly:
-    keeper: Deadly
+    backend: Deadly
     kept: KeptOperator
 
     @property
@@ -74,13 +74,13 @@ class _Deadly:
         return self.kept.stored_bytes
 
     def save(self) -> bytes:
-        keeper = self.keeper
-        now = keeper.counter.count() == keeper.number
-        if now and keeper.when == "before":
-            os.killpg(keeper.driver, signal.SIGKILL)
+        backend = self.backend
+        now = backend.counter.count() == backend.number
+        if now and backend.when == "before":
+            os.killpg(backend.driver, signal.SIGKILL)
         saved = self.kept.save()
-        if now and keeper.when == "after":
-            os.killpg(keeper.driver, signal.SIGKILL)
+        if now and backend.when == "after":
+            os.killpg(backend.driver, signal.SIGKILL)
         return saved
 
 
@@ -125,7 +125,7 @@ def _executor() -> int:
 
 
 def start(
-    session: SparkSession, folder: Path, keeper: StateKeeper, tripping: Tripping
+    session: SparkSession, folder: Path, backend: StateBackend, tripping: Tripping
 ) -> StreamingQuery:
     """Start the query over the files in ``folder/in``; its panes go to ``folder/out``."""
     pipeline = (
@@ -153,7 +153,7 @@ def start(
         )
     )
     panes = pipeline.to_spark(
-        session, state=keeper, key_groups=2, files_per_batch=1, drain=True,
+        session, state=backend, key_groups=2, files_per_batch=1, drain=True,
         outputs="all", types={"called": "bigint"},
     )  # fmt: skip
     query: StreamingQuery = (
@@ -166,9 +166,9 @@ def start(
     return query
 
 
-def rocks_keeper(folder: Path) -> RocksKeeper:
-    """Return a keeper with its state in the folder, which collects old versions soon."""
-    return RocksKeeper(
+def rocks_backend(folder: Path) -> RocksBackend:
+    """Return a backend with its state in the folder, which collects old versions soon."""
+    return RocksBackend(
         str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
     )
 
@@ -179,12 +179,12 @@ def main() -> None:
     kind, _, number = how.partition(":")
     count = int(number or 0)
     counter = Counter(folder / f"{kind}-{count}")
-    keeper: StateKeeper = rocks_keeper(folder) if state == "rocksdb" else InlineKeeper()
+    backend: StateBackend = rocks_backend(folder) if state == "rocksdb" else InlineBackend()
     if kind in {"before", "after"}:
-        keeper = Deadly(keeper, counter, kind, count, os.getpgid(0))
+        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
     faults = {count: kind} if kind == "executor" else {}
     master = "local-cluster[2,1,700]" if faults else "local[2,4]"  # a task may fail three times
-    query = start(_session(folder, master), folder, keeper, Tripping(counter, faults))
+    query = start(_session(folder, master), folder, backend, Tripping(counter, faults))
     print("started", flush=True)
     query.awaitTermination()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lowwater.spark import InlineKeeper, StateKeeper
+from lowwater.spark import InlineBackend, StateBackend
 from tests.spark.killed_drivers import output, query_folder, run_driver, write_events
-from tests.spark.query_to_kill import Counter, Tripping, rocks_keeper, start
+from tests.spark.query_to_kill import Counter, Tripping, rocks_backend, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -26,9 +26,9 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_here(spark: Any, folder: Path, keeper: StateKeeper, faults: dict[int, str]) -> list[str]:
+def run_here(spark: Any, folder: Path, backend: StateBackend, faults: dict[int, str]) -> list[str]:
     """Run the query in the tests' session, to its end."""
-    query = start(spark, folder, keeper, Tripping(Counter(folder / "calls"), faults))
+    query = start(spark, folder, backend, Tripping(Counter(folder / "calls"), faults))
     assert query.awaitTermination(120)
     return output(folder)
 
@@ -36,7 +36,7 @@ def run_here(spark: Any, folder: Path, keeper: StateKeeper, faults: dict[int, st
 @pytest.fixture(scope="module")
 def uninterrupted(spark: Any, events: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = query_folder(events, tmp_path_factory.mktemp("whole"))
-    return run_here(spark, folder, InlineKeeper(), {})
+    return run_here(spark, folder, InlineBackend(), {})
 
 
 def test_the_query_has_everything(uninterrupted: list[str]) -> None:
@@ -61,5 +61,5 @@ def test_tasks_that_fail_are_retried(
     """A Python worker dies in a micro-batch; in another, the user's function raises."""
     folder = query_folder(events, tmp_path)
     faults = {100: "worker", 300: "raise"}
-    assert run_here(spark, folder, rocks_keeper(folder), faults) == uninterrupted
+    assert run_here(spark, folder, rocks_backend(folder), faults) == uninterrupted
     assert Counter(folder / "calls").count() > max(faults)

@@ -35,7 +35,7 @@ class StateColumn:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Batch:
+class AggregateInput:
     """What an aggregate is given of a bundle: one row per (element, window) that was admitted.
 
     Args:
@@ -70,7 +70,7 @@ class Aggregate(Protocol):
     @property
     def columns(self) -> tuple[StateColumn, ...]: ...
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         """Add a batch's values to their rows. O(n) or O(n log n)."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.errors import user_code
 from lowwater.time import Int64Array
@@ -50,7 +50,7 @@ class Combine:
     def __init__(self, combiner: Combiner) -> None:
         self._combiner = combiner
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         held: NDArray[Any] = state["accumulator"]
         values = [] if batch.values is None else batch.values.tolist()
         pairs = list(zip(batch.rows.tolist(), values, strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import run_starts
@@ -33,7 +33,7 @@ class Collect:
         self.notes = {"distinct": 0}
         self.columns = (StateColumn("values", dtype, None, bag=True),)
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         bag: Bag = state["values"]
         if batch.values is not None:
             bag.append(batch.rows, batch.values, batch.arrival)

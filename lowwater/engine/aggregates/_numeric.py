@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
@@ -24,7 +24,7 @@ class Count:
 
     columns = (StateColumn("count", np.int64),)
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         np.add.at(state["count"], batch.rows, 1 if batch.signs is None else batch.signs)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
@@ -48,7 +48,7 @@ class Sum:
         self.notes = {"bound": 0}
 
     @_AS_FLOATS_DO
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         values = _values(batch)
         if self._exact:
             values = values.astype(np.int64, copy=False)
@@ -108,7 +108,7 @@ class Mean:
     columns = (StateColumn("sum", np.float64), StateColumn("count", np.int64))
 
     @_AS_FLOATS_DO
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         np.add.at(state["sum"], batch.rows, _values(batch).astype(np.float64, copy=False))
         np.add.at(state["count"], batch.rows, 1)
 
@@ -141,7 +141,7 @@ class Variance:
         self._root = root
 
     @_AS_FLOATS_DO
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         values = _values(batch).astype(np.float64, copy=False)
         rows, place = np.unique(batch.rows, return_inverse=True)
         count = np.bincount(place).astype(np.float64)
@@ -201,7 +201,7 @@ class Extreme:
             fill = -np.inf if largest else np.inf
         self.columns = (StateColumn("value", kind, fill), StateColumn("seen", np.bool_, False))
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         self._take(state, batch.rows, _values(batch))
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
@@ -225,7 +225,7 @@ class Extreme:
         state["seen"][rows] = True
 
 
-def _values(batch: Batch) -> NDArray[Any]:
+def _values(batch: AggregateInput) -> NDArray[Any]:
     return np.empty(0) if batch.values is None else batch.values
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
-from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
@@ -32,7 +32,7 @@ class Endmost:
             StateColumn("seen", np.bool_, False),
         )
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         if batch.values is None or not len(batch.rows):
             return
         order = sort_by_key_and_time(batch.rows, batch.times)
@@ -90,7 +90,7 @@ class Test:
         self._every = every
         self.columns = (StateColumn("holds", np.bool_, every),)
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         if batch.values is None:
             return
         values = batch.values.astype(np.bool_, copy=False)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import _doubles as doubles
-from lowwater.engine.aggregates._base import Batch, State, StateColumn
+from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
 from lowwater.time import Int64Array
 
@@ -34,7 +34,7 @@ class SignedSum:
         self._totals = _Totals(("sum",))
         self.columns = self._totals.columns
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         self._totals.add(state, batch)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
@@ -52,7 +52,7 @@ class SignedMean:
         self._totals = _Totals(("sum",))
         self.columns = (_COUNT, *self._totals.columns)
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         _count(state, batch)
         self._totals.add(state, batch)
 
@@ -80,7 +80,7 @@ class SignedVariance:
         self._totals = _Totals(("sum", "squares"))
         self.columns = (_COUNT, *self._totals.columns)
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         _count(state, batch)
         self._totals.add(state, batch)
 
@@ -112,7 +112,7 @@ class SignedTest:
     def __init__(self, *, every: bool) -> None:
         self._every = every
 
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         if batch.values is None:
             return
         values, signs = batch.values.astype(np.bool_, copy=False), _signs(batch)
@@ -139,7 +139,7 @@ class _Totals:
         )
 
     @_AS_FLOATS_DO
-    def add(self, state: State, batch: Batch) -> None:
+    def add(self, state: State, batch: AggregateInput) -> None:
         if batch.values is None:
             return
         values, signs = batch.values.astype(np.float64, copy=False), _signs(batch)
@@ -192,11 +192,11 @@ class _Totals:
         high[rows], low[rows] = doubles.add((high[rows], low[rows]), sums)
 
 
-def _count(state: State, batch: Batch) -> None:
+def _count(state: State, batch: AggregateInput) -> None:
     np.add.at(state["count"], batch.rows, _signs(batch))
 
 
-def _signs(batch: Batch) -> NDArray[np.int8]:
+def _signs(batch: AggregateInput) -> NDArray[np.int8]:
     return np.ones(len(batch.rows), dtype=np.int8) if batch.signs is None else batch.signs
 
 

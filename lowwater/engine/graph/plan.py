@@ -10,7 +10,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.graph import Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.records.admission import Ingest, OnError
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
@@ -85,15 +85,17 @@ class Plan:
             max_ahead_us=origin.max_ahead_us,
         )
 
-    def ingest(self, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
+    def admission(self, on_error: OnError, max_ahead_us: int | None = None) -> Admission:
         """Return the gate before the window operator."""
-        return _gate(
+        return _admission(
             self.time, self.timezone, self.keys, Windowed(self.windowing, self.aggregates),
             self.deduplication, on_error, max_ahead_us,
         )  # fmt: skip
 
 
-def gate_of(flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None) -> Ingest:
+def admission_of(
+    flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None
+) -> Admission:
     """Return the gate before a stage, which knows what the stage can take.
 
     Args:
@@ -102,7 +104,7 @@ def gate_of(flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | Non
         on_error: What becomes of unusable records.
         max_ahead_us: How far beyond the clock an event time may be, in microseconds.
     """
-    return _gate(
+    return _admission(
         flow.time, flow.timezone, stage.keys, stage.work, stage.deduplication, on_error,
         max_ahead_us, _sound_keys(flow),
     )  # fmt: skip
@@ -116,7 +118,7 @@ def _sound_keys(flow: Flow) -> tuple[str, ...]:
     return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
 
 
-def _gate(
+def _admission(
     time: str,
     timezone: str | None,
     keys: tuple[str, ...],
@@ -125,10 +127,10 @@ def _gate(
     on_error: OnError,
     max_ahead_us: int | None,
     sound_keys: tuple[str, ...] = (),
-) -> Ingest:
+) -> Admission:
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
-    return Ingest(
+    return Admission(
         time=time,
         keys=keys,
         needs={name: need for name, need in needs.items() if name not in durations},

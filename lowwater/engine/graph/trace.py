@@ -18,7 +18,7 @@ from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import Instant
 from lowwater.windows import Window
 
-Fate: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
+ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
 
 
 @final
@@ -32,7 +32,7 @@ class TracedElement:
         clock: The clock when it came.
         watermark: The input watermark of the stage then.
         values: The columns that aggregates read; of a plain element ``{"value": ...}``.
-        fate: ``kept``, ``late`` (dropped from every window), ``partly late`` (from some of them) or
+        outcome: ``kept``, ``late`` (dropped from every window), ``partly late`` (from some) or
             ``duplicate``.
         reason: Why it was dropped, as a :class:`LateRecord` says it; ``None`` for what was not.
         windows: The windows that took it, before any merging.
@@ -52,7 +52,7 @@ class TracedElement:
     clock: Instant
     watermark: Instant
     values: Mapping[str, Any]
-    fate: Fate
+    outcome: ElementOutcome
     reason: str | None
     windows: tuple[Window, ...]
     retract: bool = False

@@ -36,7 +36,7 @@ from lowwater.engine.local.run_record import (
     stored_operators,
 )
 from lowwater.engine.local.runner import LocalRun
-from lowwater.engine.local.source_reader import Feed
+from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
@@ -198,13 +198,13 @@ class DurableRun:
         self._epoch = record["epoch"]
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
-        for feed in self._run.feeds:
-            if feed.ended:
-                self._refuse_more(feed)
+        for reader in self._run.readers:
+            if reader.ended:
+                self._refuse_more(reader)
 
-    def _refuse_more(self, feed: Feed) -> None:
+    def _refuse_more(self, reader: SourceReader) -> None:
         """Raise if a source that was read to its end has more to read by now."""
-        for records, _ in self._beyond(feed):
+        for records, _ in self._beyond(reader):
             if records.length or records.unreadable:
                 raise StateError(
                     "the run over this state is complete, but there is more to read now"
@@ -214,15 +214,15 @@ class DurableRun:
                     "one and run over everything; read with follow= what is to come later",
                 )
 
-    def _beyond(self, feed: Feed) -> Iterator[tuple[Records, Position]]:
+    def _beyond(self, reader: SourceReader) -> Iterator[tuple[Records, Position]]:
         """Return what a source has beyond its position by now; what was read must not differ."""
-        source: Any = feed.read.source
+        source: Any = reader.read.source
         follow = getattr(source, "follow", None)
         if follow and is_dataclass(source):
             ends: Any = source
             source = replace(ends, follow=False if follow is True else None)
         beyond: Iterator[tuple[Records, Position]]
-        beyond = source.batches_from(feed.position, self._bundle_size, feed.keys)
+        beyond = source.batches_from(reader.position, self._bundle_size, reader.keys)
         return beyond
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -247,8 +247,8 @@ class DurableRun:
                 yield from self._commit(store, pending)
                 pending = []
                 last, at = done, time.monotonic()
-        for feed in self._run.feeds:
-            next(self._beyond(feed), None)  # raises if a file grew while it was read
+        for reader in self._run.readers:
+            next(self._beyond(reader), None)  # raises if a file grew while it was read
         yield from self._commit(store, pending)
         yield from self._commit(store, [])  # forgets what was delivered
 

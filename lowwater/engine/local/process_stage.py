@@ -11,13 +11,13 @@ from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.graph.stored_numbers import operator_number
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
-from lowwater.engine.local.source_reader import Part
+from lowwater.engine.local.source_reader import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.emitted import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_records import SIGN
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
 from lowwater.state.store import Batch, StateStore
@@ -48,8 +48,8 @@ class ProcessRun:
         self.operator = ProcessOperator(work.process, windowing=work.windowing)
         self._is_end = is_end
         self._is_read = is_read
-        self._waiting: list[Part] = []
-        self._given: dict[str, list[Emitted]] = {}
+        self._waiting: list[StageBundle] = []
+        self._unread: dict[str, list[Emitted]] = {}
         self._recorder: StageRecorder | None = None
 
     @property
@@ -74,15 +74,15 @@ class ProcessRun:
         if not fresh:
             self.operator.restore(store)
 
-    def hand(self, part: Part) -> None:
+    def enqueue(self, incoming: StageBundle) -> None:
         """Have a bundle wait for the stage's turn."""
-        self._waiting.append(part)
+        self._waiting.append(incoming)
 
-    def given(self) -> Mapping[str, Records]:
+    def take_outputs(self) -> Mapping[str, Records]:
         """Return what was emitted since this was last called, by output, for the next stages."""
-        given, self._given = self._given, {}
+        take_outputs, self._unread = self._unread, {}
         keys = self.stage.key_names
-        return {tag: emitted_records(parts, keys) for tag, parts in given.items()}
+        return {tag: emitted_records(parts, keys) for tag, parts in take_outputs.items()}
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Move the clock."""
@@ -91,19 +91,21 @@ class ProcessRun:
     def take(self) -> Iterator[Outcome]:
         """Take what waits."""
         waiting, self._waiting = self._waiting, []
-        for part in waiting:
+        for incoming in waiting:
             bundle = replace(
-                part.bundle,
-                values={**_columns(part, signed=self.stage.signed), **part.bundle.values},
+                incoming.bundle,
+                values={**_columns(incoming, signed=self.stage.signed), **incoming.bundle.values},
             )
             output = self.operator.step(bundle)
             if self._recorder is not None:
                 operator = self.operator
                 self._recorder.took(
-                    taken_from(part, None, output.late, operator.watermark, operator.clock)
+                    taken_from(incoming, None, output.late, operator.watermark, operator.clock)
                 )
             if output.late is not None:
-                late = late_elements(output.late, output.late.element + part.start, bundle, part)
+                late = late_elements(
+                    output.late, output.late.element + incoming.start, bundle, incoming
+                )
                 self.metrics.count_late(output.late)
                 yield Outcome(late=late, stage=self.number)
             yield from self._emitted(output)
@@ -114,7 +116,7 @@ class ProcessRun:
             step = EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
             yield from self._step(step)
 
-    def note(self) -> None:
+    def update_metrics(self) -> None:
         """Note in the metrics where the stage is."""
         operator, metrics = self.operator, self.metrics
         metrics.watermark = Instant(operator.watermark)
@@ -131,23 +133,23 @@ class ProcessRun:
         for tag, emitted in output.outputs.items():
             self.metrics.emitted[tag] += len(emitted)
             if self._is_read:
-                self._given.setdefault(tag, []).append(emitted)
+                self._unread.setdefault(tag, []).append(emitted)
             if self._is_end:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _columns(part: Part, *, signed: bool) -> dict[str, Column]:
+def _columns(incoming: StageBundle, *, signed: bool) -> dict[str, Column]:
     """Return the columns of a bundle's records, with ``kind`` if any of the stage's is taken back.
 
     Raises:
         InvalidArgument: They have a column of that name already.
     """
-    if signed and "kind" in part.records.columns:
+    if signed and "kind" in incoming.records.columns:
         raise kind_taken()
-    start, stop = part.start, part.start + len(part.bundle)
-    kept = part.admitted.kept
+    start, stop = incoming.start, incoming.start + len(incoming.bundle)
+    kept = incoming.admitted.kept
     found: dict[str, Column] = {}
-    for name, column in part.records.columns.items():
+    for name, column in incoming.records.columns.items():
         if name == SIGN:
             signs = column if kept is None else column.take(kept)
             kinds = ["insert" if sign > 0 else "retract" for sign in signs.data[start:stop]]
@@ -155,7 +157,7 @@ def _columns(part: Part, *, signed: bool) -> dict[str, Column]:
         elif not name.startswith(HIDDEN):
             found[name] = (column if kept is None else column.take(kept)).slice(start, stop)
     if signed and "kind" not in found:  # of a flow in which nothing is taken back
-        found["kind"] = Column.of_objects(["insert"] * len(part.bundle))
+        found["kind"] = Column.of_objects(["insert"] * len(incoming.bundle))
     return found
 
 

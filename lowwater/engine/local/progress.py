@@ -65,7 +65,7 @@ class ProgressLine:
 
 
 @final
-class Callback:
+class MetricsCallback:
     """Hands the metrics to a function of the user's."""
 
     def __init__(self, function: Callable[[Metrics], None]) -> None:
@@ -100,7 +100,7 @@ def observer_for(progress: Progress | None, stream: TextIO | None = None) -> Obs
             f"{describe('progress', progress)} is not a function",
             hint="Give a function of the metrics, True, False or None",
         )
-    return Callback(progress)
+    return MetricsCallback(progress)
 
 
 def progress_text(metrics: Metrics) -> str:

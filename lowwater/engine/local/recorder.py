@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.graph.trace import (
-    Fate,
+    ElementOutcome,
     StageTrace,
     Trace,
     TracedElement,
@@ -20,7 +20,7 @@ from lowwater.engine.graph.trace import (
     TracedMove,
     TracedSource,
 )
-from lowwater.engine.local.source_reader import Feed
+from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.records.batch import HIDDEN, TRACED, ArrowColumns, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, Pane
@@ -40,7 +40,7 @@ from lowwater.windows import Window
 
 @final
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenBundle:
     """A bundle that a stage has taken.
 
     Args:
@@ -91,7 +91,7 @@ class StageRecorder:
         self._sources = sources
         self._origins = (*sources, *stages)
         self._handed = 0
-        self._taken: list[tuple[int, Taken]] = []
+        self._taken: list[tuple[int, TakenBundle]] = []
         self._shown: list[tuple[int, PaneBatch]] = []
         self._elements: list[TracedElement] = []
         self._panes: list[Pane] = []
@@ -99,7 +99,7 @@ class StageRecorder:
         self._merges: list[TracedMerge] = []
         self._moves: list[TracedMove] = []
 
-    def took(self, taken: Taken, merges: MergedWindows | None = None) -> None:
+    def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> None:
         """Record a bundle, and the windows that merged for it."""
         self._taken.append((next(self._order), taken))
         merged = {} if merges is None else _merged(merges)
@@ -149,7 +149,7 @@ class StageRecorder:
             inputs=self._inputs,
         )
 
-    def _traced(self, order: int, taken: Taken) -> list[TracedElement]:
+    def _traced(self, order: int, taken: TakenBundle) -> list[TracedElement]:
         bundle = taken.bundle
         number = len(bundle)
         places = np.arange(number) if taken.kept is None else taken.kept
@@ -170,15 +170,15 @@ class StageRecorder:
             gone = dropped[at]
             went = tuple(window for window in windows[at] if window not in gone)
             of = origins[at]
-            fate: Fate = "kept"
+            outcome: ElementOutcome = "kept"
             if at not in first_ones:
-                fate, went = "duplicate", ()
+                outcome, went = "duplicate", ()
             elif reasons[at] is not None:
-                fate = "partly late" if went else "late"
+                outcome = "partly late" if went else "late"
             found.append(
                 TracedElement(
                     key=key, time=Instant(time), clock=clock, watermark=watermark,
-                    values=values[at], fate=fate, reason=reasons[at], windows=went,
+                    values=values[at], outcome=outcome, reason=reasons[at], windows=went,
                     retract=signs[at] < 0, record=records[at], dropped=gone, order=order,
                     origins=(of,) if of is not None and of[0] in self._sources else (),
                     pane=of if of is not None and of[0] not in self._sources else None,
@@ -186,7 +186,7 @@ class StageRecorder:
             )  # fmt: skip
         return found
 
-    def _origins_of(self, taken: Taken) -> list[tuple[str, int] | None]:
+    def _origins_of(self, taken: TakenBundle) -> list[tuple[str, int] | None]:
         """Return what each element is made of: (source or stage, number of the record or pane)."""
         column = taken.records.columns.get(TRACED)
         if column is None:
@@ -243,19 +243,19 @@ class Recorder:
         """Record dead letters."""
         self._errors.extend(errors)
 
-    def stood(self, feed: Feed, clock: int, *, idle: bool) -> None:
+    def stood(self, reader: SourceReader, clock: int, *, idle: bool) -> None:
         """Record where a source stands, unless it stood there before."""
-        heard = feed.heard_at
+        heard = reader.heard_at
         stands = TracedSource(
             Instant(clock),
-            Instant(feed.watermark()),
+            Instant(reader.watermark()),
             idle,
-            "the input has ended" if feed.ended else feed.holder(clock),
+            "the input has ended" if reader.ended else reader.holder(clock),
             None if heard is None else Instant(heard),
-            feed.ended,
+            reader.ended,
             next(self._order),
         )
-        known = self._stood[self._graph.name_of(feed.read)]
+        known = self._stood[self._graph.name_of(reader.read)]
         if not known or replace(stands, order=known[-1].order) != known[-1]:
             known.append(stands)
 

@@ -42,12 +42,12 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "run": (dict, type(None)),
 }
 _RUN_FIELDS: dict[str, tuple[type, ...]] = {
-    "feeds": (dict,),
+    "sources": (dict,),
     "between": (dict,),
     "metrics": (dict,),
     "ended": (bool,),
 }
-_FEED_FIELDS: dict[str, tuple[type, ...]] = {
+_SOURCE_FIELDS: dict[str, tuple[type, ...]] = {
     "position": (dict, type(None)),
     "bundles": (int,),
     "learned": (dict,),
@@ -77,8 +77,8 @@ def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
             raise damaged(_WHAT, f"its epoch is {record['epoch']}")
         if record["run"] is not None:
             _check(record["run"], _RUN_FIELDS)
-            for feed in record["run"]["feeds"].values():
-                _check(feed, _FEED_FIELDS)
+            for source in record["run"]["sources"].values():
+                _check(source, _SOURCE_FIELDS)
         return record
 
 

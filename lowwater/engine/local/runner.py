@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.graph import Computed, Flow, Graph, Read, Stage, Windowed, is_signed
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.plan import gate_of
+from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
-from lowwater.engine.local.source_reader import Feed, Gate, Piece
+from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
@@ -88,10 +88,10 @@ class LocalRun:
             for number, stage in enumerate(graph.stages)
         ]
         self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
-        self._feeds = [
-            Feed(
+        self._readers = [
+            SourceReader(
                 read,
-                [self._gate(at, nth, on_error) for at, nth in graph.into(read)],
+                [self._entry(at, nth, on_error) for at, nth in graph.into(read)],
                 _dictionaries(graph, read),
                 bundle_size=bundle_size,
                 clock=clock,
@@ -102,7 +102,7 @@ class LocalRun:
         ]
         # The gates between stages, by the stage that shows.
         self._between = [
-            [self._gate(at, nth, on_error) for at, nth in graph.into(stage)]
+            [self._entry(at, nth, on_error) for at, nth in graph.into(stage)]
             for stage in graph.stages
         ]
         self._reading = _reading(graph)
@@ -124,7 +124,7 @@ class LocalRun:
     @property
     def ending(self) -> bool:
         """Whether the input has ended, whatever is left to show."""
-        return all(feed.ended for feed in self._feeds)
+        return all(reader.ended for reader in self._readers)
 
     @property
     def is_over(self) -> bool:
@@ -134,12 +134,12 @@ class LocalRun:
     @property
     def taken(self) -> int:
         """How many elements this run has dealt with, where ``metrics.events`` are read."""
-        return sum(feed.taken for feed in self._feeds)
+        return sum(reader.taken for reader in self._readers)
 
     @property
-    def feeds(self) -> Sequence[Feed]:
+    def readers(self) -> Sequence[SourceReader]:
         """The sources, and where each is."""
-        return self._feeds
+        return self._readers
 
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operators' changes to a batch; return where the run is, as plain values.
@@ -149,10 +149,12 @@ class LocalRun:
         for run in self._stages:
             run.save(batch)
         return {
-            "feeds": {self.graph.name_of(feed.read): feed.remember() for feed in self._feeds},
+            "sources": {
+                self.graph.name_of(reader.read): reader.remember() for reader in self._readers
+            },
             "between": {
-                self.graph.name_of(stage): [gate.ingest.remember() for gate in gates]
-                for stage, gates in zip(self.graph.stages, self._between, strict=True)
+                self.graph.name_of(stage): [entry.admission.remember() for entry in entries]
+                for stage, entries in zip(self.graph.stages, self._between, strict=True)
             },
             "metrics": self.metrics.remember(),
             "ended": self._ended,
@@ -169,12 +171,12 @@ class LocalRun:
             run.resume(store, fresh=known is None)
         if known is None:
             return
-        for feed in self._feeds:
-            feed.resume(known["feeds"][self.graph.name_of(feed.read)])
-        for stage, gates in zip(self.graph.stages, self._between, strict=True):
-            told = known["between"][self.graph.name_of(stage)]
-            for gate, learned in zip(gates, told, strict=True):
-                gate.ingest.resume(learned)
+        for reader in self._readers:
+            reader.resume(known["sources"][self.graph.name_of(reader.read)])
+        for stage, entries in zip(self.graph.stages, self._between, strict=True):
+            stored = known["between"][self.graph.name_of(stage)]
+            for entry, learned in zip(entries, stored, strict=True):
+                entry.admission.resume(learned)
         self.metrics.resume(known["metrics"])
         self._ended = known["ended"]
 
@@ -186,9 +188,9 @@ class LocalRun:
             origins = (graph.name_of(flow.origin) for flow in stage.inputs)
             before[graph.name_of(stage)] = list(dict.fromkeys(origins))
         low = LowWatermarks(before)
-        for feed in self._feeds:
-            name = graph.name_of(feed.read)
-            low.enter(name, [Hold(self._source_watermark(feed), feed.holder(self._clock))])
+        for reader in self._readers:
+            name = graph.name_of(reader.read)
+            low.enter(name, [Hold(self._source_watermark(reader), reader.holder(self._clock))])
             low.leave(name)
         for run in self._stages:
             name, operator = graph.name_of(run.stage), run.operator
@@ -206,8 +208,8 @@ class LocalRun:
             raise InternalError("a run was iterated a second time; its sources are closed")
         self._iterated = True
         with ExitStack() as closing:
-            for feed in self._feeds:
-                closing.callback(feed.close)
+            for reader in self._readers:
+                closing.callback(reader.close)
             yield from self._outcomes()
 
     def _outcomes(self) -> Iterator[Outcome]:
@@ -216,10 +218,10 @@ class LocalRun:
             return
         if self._is_advancing():
             yield from self._turn(began)  # a run before this one was stopped in its midst
-        while (feed := self._next_feed()) is not None:
-            found = feed.next()
+        while (reader := self._next_reader()) is not None:
+            found = reader.next()
             if found is None:
-                feed.ended = True
+                reader.ended = True
                 if self.ending:
                     break
                 yield from self._turn(began)
@@ -227,13 +229,13 @@ class LocalRun:
                     yield Outcome(boundary=True)
                 continue
             records, position = found
-            taken = feed.taken + len(records) + len(records.unreadable)
+            taken = reader.taken + len(records) + len(records.unreadable)
             if self._recorder is not None:
-                records = self._recorder.read(feed.read, records)
-            yield from self._read(feed, records, began)
-            feed.taken = taken
-            feed.position = position
-            feed.bundles_done = 0
+                records = self._recorder.read(reader.read, records)
+            yield from self._read(reader, records, began)
+            reader.taken = taken
+            reader.position = position
+            reader.bundles_done = 0
             if self._durable:
                 yield Outcome(boundary=True)
         yield from self._turn(began)
@@ -243,27 +245,27 @@ class LocalRun:
         if self._observer is not None:
             self._observer(self.metrics)
 
-    def _gate(self, stage: int, nth: int, on_error: OnError) -> Gate:
+    def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]
         flow = at.inputs[nth]
-        ingest = gate_of(flow, at, on_error, self._max_ahead_of(flow))
-        return Gate(stage, flow.steps, ingest, flow.output, is_signed(flow))
+        admission = admission_of(flow, at, on_error, self._max_ahead_of(flow))
+        return StageAdmission(stage, flow.steps, admission, flow.output, is_signed(flow))
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
-        """Return how far ahead the one stage that reads a source lets it be; else the feed does."""
+        """Return how far ahead the one stage that reads a source allows; else the reader checks."""
         origin = flow.origin
         if isinstance(origin, Read) and len(list(self.graph.into(origin))) == 1:
             return origin.max_ahead_us
         return None
 
-    def _next_feed(self) -> Feed | None:
+    def _next_reader(self) -> SourceReader | None:
         """Return the source to read next: of those that may have something, the furthest behind."""
-        left = [feed for feed in self._feeds if not feed.ended]
+        left = [reader for reader in self._readers if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
-        if (begun := next((feed for feed in left if feed.bundles_done), None)) is not None:
+        if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:
             return begun  # a run before this one was stopped in the midst of its batch
-        at = [None if feed.is_idle() else feed.watermark() for feed in left]
+        at = [None if reader.is_idle() else reader.watermark() for reader in left]
         may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
         ready = [place for place in may if left[place].due_at <= now]
@@ -271,15 +273,15 @@ class LocalRun:
             return left[min(may, key=lambda place: left[place].due_at)]
         return left[min(ready, key=lambda place: left[place].watermark())]
 
-    def _read(self, feed: Feed, records: Records, began: float) -> Iterator[Outcome]:
+    def _read(self, reader: SourceReader, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            self._move_clock(feed.idle())
-            feed.rest(records.rest_seconds, self._clock)
+            self._move_clock(reader.idle())
+            reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._look()
-        resumed = feed.bundles_done
-        feed.begin(fresh=not resumed)
+        resumed = reader.bundles_done
+        reader.begin(fresh=not resumed)
         if not resumed:
             self.metrics.events += records.length + len(unread)
             if unread:
@@ -287,22 +289,22 @@ class LocalRun:
         if not records.columns:
             return
         done = 0
-        for piece in feed.pieces(records):
-            if not isinstance(piece, Piece):
+        for cut in reader.cuts(records):
+            if not isinstance(cut, SourceCut):
                 if not resumed:
-                    yield self._dead_letters(piece)
+                    yield self._dead_letters(cut)
                 continue
             done += 1
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._move_clock(feed.now(piece))
-            for part in piece.parts:
-                self._stages[part.stage].hand(part)
-            feed.observe(piece, self._clock)
-            feed.taken += len(piece.times)
+            self._move_clock(reader.now(cut))
+            for bundle in cut.bundles:
+                self._stages[bundle.stage].enqueue(bundle)
+            reader.observe(cut, self._clock)
+            reader.taken += len(cut.times)
             if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
-                feed.bundles_done = done
+                reader.bundles_done = done
             yield from self._turn(began)
             self._look()
             if self._durable:
@@ -335,18 +337,18 @@ class LocalRun:
     def _input_watermark(self, run: StageRun) -> int:
         """Return the lowest of the output watermarks of what a stage reads (S-H3)."""
         return min(
-            self._source_watermark(self._feeds[at])
-            if is_feed
+            self._source_watermark(self._readers[at])
+            if is_source
             else self._stages[at].output_watermark
-            for is_feed, at in self._reading[run.number]
+            for is_source, at in self._reading[run.number]
         )
 
-    def _source_watermark(self, feed: Feed) -> int:
+    def _source_watermark(self, reader: SourceReader) -> int:
         """Return a source's watermark; an idle one keeps up with those that are not."""
-        at = feed.watermark()
-        if not feed.is_idle():
+        at = reader.watermark()
+        if not reader.is_idle():
             return at
-        others = [one for one in self._feeds if not (one.ended or one.is_idle())]
+        others = [one for one in self._readers if not (one.ended or one.is_idle())]
         return max(at, min((one.watermark() for one in others), default=at))
 
     def _move_clock(self, now: int | None) -> None:
@@ -360,22 +362,22 @@ class LocalRun:
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Have what a stage has shown wait for the stages that read it."""
-        given_on = run.given()
+        outputs = run.take_outputs()
         if self._recorder is not None and isinstance(run.stage.work, Windowed):
             recorder = self._recorder.stage(run.number)
-            given_on = {output: recorder.handed(records) for output, records in given_on.items()}
-        for output, records in given_on.items():
-            for gate in self._between[run.number]:
-                given = gate.take(records) if gate.output == output else None
-                if given is None:
+            outputs = {output: recorder.handed(records) for output, records in outputs.items()}
+        for output, records in outputs.items():
+            for entry in self._between[run.number]:
+                admitted = entry.take(records) if entry.output == output else None
+                if admitted is None:
                     continue
-                if given.admitted.errors:
-                    yield self._dead_letters(given.admitted.errors)
+                if admitted.admitted.errors:
+                    yield self._dead_letters(admitted.admitted.errors)
                 # A pane and the one it takes back come together: what is shown in between, the
                 # next stage would show without either (S-C5).
-                size = len(given.admitted.bundle) or 1 if gate.signed else self._bundle_size
-                for part in given.parts(size):
-                    self._stages[gate.stage].hand(part)
+                size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
+                for bundle in admitted.bundles(size):
+                    self._stages[entry.stage].enqueue(bundle)
 
     def _is_advancing(self) -> bool:
         return any(run.is_advancing for run in self._stages)
@@ -401,7 +403,7 @@ class LocalRun:
     def _note(self, began: float) -> None:
         metrics = self.metrics
         for run in self._stages:
-            run.note()
+            run.update_metrics()
         metrics.sum_up(self._ends)
         last = self._stages[-1].operator
         metrics.watermark = Instant(last.watermark)
@@ -413,8 +415,8 @@ class LocalRun:
     def _record(self, recorder: Recorder) -> None:
         """Record where sources and stages stand after a turn."""
         clock = self._clock
-        for feed in self._feeds:
-            recorder.stood(feed, clock, idle=feed.is_idle())
+        for reader in self._readers:
+            recorder.stood(reader, clock, idle=reader.is_idle())
         held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:
             operator = run.operator
@@ -428,9 +430,13 @@ class LocalRun:
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
     work = stage.work
-    if isinstance(work, Windowed):
-        return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-    return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+    match work:
+        case Windowed():
+            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+        case Computed():
+            return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+        case _:
+            assert_never(work)
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import MAIN, Read
 from lowwater.engine.graph.sources import Position, ReplayableSource
-from lowwater.engine.local.observed import SeenBatch
-from lowwater.engine.records.admission import Admitted, Ingest, OnError
+from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.records.admission import Admission, Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_records import SIGN
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import (
     Filter,
@@ -39,7 +39,7 @@ ROW = HIDDEN + "row"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gate:
+class StageAdmission:
     """The way from an origin into a stage: stateless steps, and the check of what comes out.
 
     Args:
@@ -52,11 +52,11 @@ class Gate:
 
     stage: int
     steps: tuple[Step, ...]
-    ingest: Ingest
+    admission: Admission
     output: str = MAIN
     signed: bool = False
 
-    def take(self, records: Records, clock: int | Int64Array | None = None) -> Given | None:
+    def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Return what becomes of a batch of records; ``None`` if nothing does.
 
         Args:
@@ -67,33 +67,33 @@ class Gate:
             records = step.apply(records)
             if not records.length:  # of nothing, Python functions make no columns either
                 return None
-        admitted = self.ingest.admit(records, clock=clock)
-        return Given(self, records, _signed(admitted, records) if self.signed else admitted)
+        admitted = self.admission.admit(records, clock=clock)
+        return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Given:
+class AdmittedBatch:
     """A batch that has come through a gate."""
 
-    gate: Gate
+    entry: StageAdmission
     records: Records
     admitted: Admitted
 
-    def parts(self, size: int) -> Iterator[Part]:
+    def bundles(self, size: int) -> Iterator[StageBundle]:
         """Yield it in bundles of at most ``size`` elements."""
         bundle = self.admitted.bundle
         for start in range(0, len(bundle), size):
-            yield self.part(part_of(bundle, start, start + size), start)
+            yield self.stage_bundle(bundle_slice(bundle, start, start + size), start)
 
-    def part(self, bundle: Bundle, start: int) -> Part:
+    def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
         """Return some of its elements, in a row, as a bundle for the stage."""
-        return Part(self.gate.stage, bundle, start, self.records, self.admitted)
+        return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Part:
+class StageBundle:
     """A bundle for a stage.
 
     Args:
@@ -113,7 +113,7 @@ class Part:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SourceCut:
     """What arrives together from a source: a bundle for each stage that reads it.
 
     Args:
@@ -125,14 +125,14 @@ class Piece:
     """
 
     clock: int | None
-    parts: tuple[Part, ...]
+    bundles: tuple[StageBundle, ...]
     times: Int64Array
-    batch: SeenBatch
+    batch: ObservedBatch
     start: int
 
 
 @final
-class Feed:
+class SourceReader:
     """One source of a run.
 
     The watermark is that of the source's records, whatever becomes of them (S-T3): batches are
@@ -153,7 +153,7 @@ class Feed:
     def __init__(
         self,
         read: Read,
-        gates: Sequence[Gate],
+        entries: Sequence[StageAdmission],
         keys: tuple[str, ...],
         *,
         bundle_size: int,
@@ -162,15 +162,15 @@ class Feed:
         durable: bool,
     ) -> None:
         self.read = read
-        self._gates = tuple(gates)
+        self._entries = tuple(entries)
         self.keys = keys
         self._size = bundle_size
         self._durable = durable
-        self._own: Ingest | None = None
+        self._own: Admission | None = None
         looks = read.watermark is not None and bool(columns_read(read.watermark))
-        self._shared = _shared_steps(self._gates, looks=looks)
-        if len(self._gates) > 1 or _may_change(self._gates[0], len(self._shared), read.time):
-            self._own = Ingest(
+        self._shared = _shared_steps(self._entries, looks=looks)
+        if len(self._entries) > 1 or _may_change(self._entries[0], len(self._shared), read.time):
+            self._own = Admission(
                 time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
                 max_ahead_us=read.max_ahead_us,
             )  # fmt: skip
@@ -248,38 +248,38 @@ class Feed:
         if fresh:
             self._learned = self._learn() if self._durable else {}
 
-    def pieces(self, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
+    def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         """Yield the bundles of a batch, and dead letters.
 
         Args:
             records: The batch, not empty.
         """
         if self._own is None:
-            yield from self._of_one(self._gates[0], records)
+            yield from self._of_one(self._entries[0], records)
             return
         came = self._came(records)
         before = records
         for step in self._shared:
             before = step.apply(before)
-        if len(self._gates) == 1 and self.read.time not in set(before.columns):
-            yield from self._of_one(self._gates[0], records)  # the steps make it
+        if len(self._entries) == 1 and self.read.time not in set(before.columns):
+            yield from self._of_one(self._entries[0], records)  # the steps make it
         else:
             yield from self._of_several(self._own, before, came)
 
-    def observe(self, piece: Piece, clock: int) -> None:
+    def observe(self, cut: SourceCut, clock: int) -> None:
         """Have the watermark's estimator see a bundle."""
         self._heard_at = self._asked_at = clock
         self._silent_at = None
         if self._estimator is not None:
-            self._estimator.observe(piece.batch.bundle(piece.times, piece.start, clock))
+            self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
 
     def idle(self) -> int | None:
         """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
         return self._cutter.idle()
 
-    def now(self, piece: Piece) -> int:
+    def now(self, cut: SourceCut) -> int:
         """Return the clock before a bundle."""
-        return self._cutter.now(Cut(0, 0, piece.clock))
+        return self._cutter.now(Cut(0, 0, cut.clock))
 
     def remember(self) -> dict[str, Any]:
         """Return where it is, as plain values; to be called between bundles.
@@ -301,8 +301,8 @@ class Feed:
         self.position = known["position"]
         self.bundles_done = known["bundles"]
         self._learned = known["learned"]
-        for ingest, learned in zip(self._ingests(), self._learned["ingest"], strict=True):
-            ingest.resume(learned)
+        for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
+            admission.resume(learned)
         self._cutter.resume(self._learned["tick"])
         self._came_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
@@ -313,7 +313,7 @@ class Feed:
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
-        learned = [ingest.remember() for ingest in self._ingests()]
+        learned = [admission.remember() for admission in self._admissions()]
         return {"ingest": learned, "tick": self._cutter.tick, "came": self._came_at}
 
     def _came(self, records: Records) -> int | Int64Array | None:
@@ -332,9 +332,9 @@ class Feed:
                 self._learned["came"] = self._came_at
         return self._came_at
 
-    def _ingests(self) -> list[Ingest]:
+    def _admissions(self) -> list[Admission]:
         own = [] if self._own is None else [self._own]
-        return [*own, *(gate.ingest for gate in self._gates)]
+        return [*own, *(entry.admission for entry in self._entries)]
 
     def _batches(self) -> Iterator[tuple[Records, Position | None]]:
         source = self.read.source
@@ -358,68 +358,72 @@ class Feed:
             if close is not None:
                 close()
 
-    def _of_one(self, gate: Gate, records: Records) -> Iterator[Sequence[ErrorRecord] | Piece]:
-        given = gate.take(records, self._came(records))
-        if given is None:
+    def _of_one(
+        self, entry: StageAdmission, records: Records
+    ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
+        admitted_batch = entry.take(records, self._came(records))
+        if admitted_batch is None:
             return
-        admitted = given.admitted
+        admitted = admitted_batch.admitted
         if admitted.errors:
             yield admitted.errors
         bundle = admitted.bundle
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
-        seen = SeenBatch(given.records, admitted.kept, self.read.timezone)
-        for cut in self._cutter.cuts(given.records, admitted.kept):
-            bundled = part_of(bundle, cut.start, cut.stop)
-            part = given.part(bundled, cut.start)
-            yield Piece(cut.clock, (part,), bundled.times, seen, cut.start)
+        observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.timezone)
+        for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
+            bundled = bundle_slice(bundle, cut.start, cut.stop)
+            stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
+            yield SourceCut(cut.clock, (stage_bundle,), bundled.times, observed, cut.start)
 
     def _of_several(
-        self, own: Ingest, records: Records, came: int | Int64Array | None
-    ) -> Iterator[Sequence[ErrorRecord] | Piece]:
+        self, own: Admission, records: Records, came: int | Int64Array | None
+    ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         checked = own.admit(records, clock=came)
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
         cuts = list(self._cutter.cuts(sound, None))
-        ways = [self._way(gate, sound, cuts) for gate in self._gates]
+        ways = [self._way(entry, sound, cuts) for entry in self._entries]
         for _, errors in ways:
             if errors:
                 yield errors
-        seen = SeenBatch(sound, None, self.read.timezone)
+        observed = ObservedBatch(sound, None, self.read.timezone)
         for at, cut in enumerate(cuts):
-            parts = tuple(part for by_cut, _ in ways if (part := by_cut[at]) is not None)
+            bundles = tuple(
+                stage_bundle for by_cut, _ in ways if (stage_bundle := by_cut[at]) is not None
+            )
             times = checked.bundle.times[cut.start : cut.stop]
-            yield Piece(cut.clock, parts, times, seen, cut.start)
+            yield SourceCut(cut.clock, bundles, times, observed, cut.start)
 
     def _way(
-        self, gate: Gate, sound: Records, cuts: Sequence[Cut]
-    ) -> tuple[list[Part | None], Sequence[ErrorRecord]]:
+        self, entry: StageAdmission, sound: Records, cuts: Sequence[Cut]
+    ) -> tuple[list[StageBundle | None], Sequence[ErrorRecord]]:
         """Return what becomes of each cut of a batch on the way to a stage, and dead letters."""
-        gate = replace(gate, steps=gate.steps[len(self._shared) :])
+        entry = replace(entry, steps=entry.steps[len(self._shared) :])
         errors: list[ErrorRecord] = []
-        parts: list[Part | None] = []
-        if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in gate.steps):
+        bundles: list[StageBundle | None] = []
+        if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in entry.steps):
             # Which rows those of map_batches' function come from, nobody knows.
             for cut in cuts:
-                given = gate.take(sound.slice(cut.start, cut.stop))
-                parts.append(None)
-                if given is not None:
-                    errors.extend(given.admitted.errors)
-                    bundle = given.admitted.bundle
-                    parts[-1] = given.part(bundle, 0) if len(bundle) else None
-            return parts, errors
+                admitted_batch = entry.take(sound.slice(cut.start, cut.stop))
+                bundles.append(None)
+                if admitted_batch is not None:
+                    errors.extend(admitted_batch.admitted.errors)
+                    bundle = admitted_batch.admitted.bundle
+                    bundles[-1] = admitted_batch.stage_bundle(bundle, 0) if len(bundle) else None
+            return bundles, errors
         placed = dict(sound.columns.items())
         placed[ROW] = Column(np.arange(sound.length, dtype=np.int64))
-        given = gate.take(Records(placed, sound.length, sound.origin, sound.first_row))
-        if given is None or not cuts:
+        admitted_batch = entry.take(Records(placed, sound.length, sound.origin, sound.first_row))
+        if admitted_batch is None or not cuts:
             return [None] * len(cuts), errors
-        rows = _rows(given)
+        rows = _rows(admitted_batch)
         for cut in cuts:
             start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
-            bundle = part_of(given.admitted.bundle, start, stop)
-            parts.append(given.part(bundle, start) if start < stop else None)
-        return parts, given.admitted.errors
+            bundle = bundle_slice(admitted_batch.admitted.bundle, start, stop)
+            bundles.append(admitted_batch.stage_bundle(bundle, start) if start < stop else None)
+        return bundles, admitted_batch.admitted.errors
 
     def rest(self, seconds: float, clock: int) -> None:
         """Note that there was nothing, and when the source will look again.
@@ -434,26 +438,26 @@ class Feed:
         self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 
-def _shared_steps(gates: Sequence[Gate], *, looks: bool) -> tuple[Step, ...]:
+def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[Step, ...]:
     """Return the first steps of all ways from a source, as long as they keep every record.
 
     And every column, where the watermark's estimator ``looks`` at columns.
     """
     ending = (*_CHANGING, Map, Select) if looks else _CHANGING
     shared: list[Step] = []
-    for steps in zip(*(gate.steps for gate in gates), strict=False):
+    for steps in zip(*(entry.steps for entry in entries), strict=False):
         if any(step is not steps[0] for step in steps) or isinstance(steps[0], ending):
             break
         shared.append(steps[0])
     return tuple(shared)
 
 
-def _may_change(gate: Gate, shared: int, time: str) -> bool:
+def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
     """Whether steps behind the shared ones may change which records there are, or their columns.
 
     Not if they make the event time: then there is none before.
     """
-    steps = gate.steps[shared:]
+    steps = entry.steps[shared:]
     makes = (step for step in steps if isinstance(step, (WithColumns, Select)))
     return bool(steps) and not any(time in step.expressions.named for step in makes)
 
@@ -462,7 +466,7 @@ _CHANGING = (Filter, FlatMap, MapBatches)
 """Steps of whose records there may be fewer or more than before."""
 
 
-def part_of(bundle: Bundle, start: int, stop: int) -> Bundle:
+def bundle_slice(bundle: Bundle, start: int, stop: int) -> Bundle:
     """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
     if start == 0 and stop >= len(bundle):
         return bundle
@@ -476,11 +480,11 @@ def _signed(admitted: Admitted, records: Records) -> Admitted:
     return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
 
 
-def _rows(given: Given) -> Int64Array:
+def _rows(admitted_batch: AdmittedBatch) -> Int64Array:
     """Return which row of the source's batch each admitted element came from, rising."""
-    rows = given.records.columns[ROW].data
-    if given.admitted.kept is not None:
-        rows = rows[given.admitted.kept]
+    rows = admitted_batch.records.columns[ROW].data
+    if admitted_batch.admitted.kept is not None:
+        rows = rows[admitted_batch.admitted.kept]
     return rows
 
 

@@ -11,12 +11,12 @@ from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.local.recorder import StageRecorder, Taken
-from lowwater.engine.local.source_reader import Part
+from lowwater.engine.local.recorder import StageRecorder, TakenBundle
+from lowwater.engine.local.source_reader import StageBundle
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import Deduplicator
-from lowwater.engine.records.pane_records import records_of
+from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
@@ -59,8 +59,8 @@ class WindowRun:
         self._is_end = is_end
         self._is_read = is_read
         self._store: StateStore | None = None
-        self._waiting: list[Part] = []
-        self._given: list[PaneBatch] = []
+        self._waiting: list[StageBundle] = []
+        self._unread: list[PaneBatch] = []
         self._recorder: StageRecorder | None = None
 
     @property
@@ -104,30 +104,30 @@ class WindowRun:
         if not fresh:
             self.operator.restore(store)
 
-    def hand(self, part: Part) -> None:
+    def enqueue(self, incoming: StageBundle) -> None:
         """Have a bundle wait for the stage's turn."""
-        self._waiting.append(part)
+        self._waiting.append(incoming)
 
-    def given(self) -> Mapping[str, Records]:
+    def take_outputs(self) -> Mapping[str, Records]:
         """Return what the stage has shown since this was last called, by output, for the next."""
-        if not self._given:
+        if not self._unread:
             return {}
-        given, self._given = self._given, []
+        take_outputs, self._unread = self._unread, []
         stage = self.stage
-        panes = PaneBatch.concat(given)
+        panes = PaneBatch.concat(take_outputs)
         return {MAIN: records_of(panes, stage.key_names, signed=stage.retracts)}
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Move the clock."""
-        yield from self._shown(self.operator.step(ClockAdvance(now)))
+        yield from self._emit(self.operator.step(ClockAdvance(now)))
 
     def take(self) -> Iterator[Outcome]:
         """Take what waits."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        for part in waiting:
-            yield from self._take(part)
+        for incoming in waiting:
+            yield from self._take(incoming)
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Move the watermark, or a portion of the way where much comes back from the store for it.
@@ -136,9 +136,9 @@ class WindowRun:
         """
         operator = self.operator
         bound = None if self._store is None else operator.thaw_due(self._store, to)
-        yield from self._shown(operator.step(WatermarkAdvance(to, due=bound)))
+        yield from self._emit(operator.step(WatermarkAdvance(to, due=bound)))
 
-    def note(self) -> None:
+    def update_metrics(self) -> None:
         """Note in the metrics where the stage is."""
         operator, metrics = self.operator, self.metrics
         metrics.watermark = Instant(operator.watermark)
@@ -150,32 +150,32 @@ class WindowRun:
         if self._deduplicator is not None:
             self._deduplicator.advance(watermark)
 
-    def _take(self, part: Part) -> Iterator[Outcome]:
+    def _take(self, incoming: StageBundle) -> Iterator[Outcome]:
         operator, metrics = self.operator, self.metrics
-        kept = self._first_ones(part)
-        given = part.bundle if kept is None else part.bundle.take(kept)
+        kept = self._without_duplicates(incoming)
+        take_outputs = incoming.bundle if kept is None else incoming.bundle.take(kept)
         if self._store is not None:
-            operator.thaw(self._store, given)
-        output = operator.step(given)
+            operator.thaw(self._store, take_outputs)
+        output = operator.step(take_outputs)
         if self._recorder is not None:
-            taken = taken_from(part, kept, output.late, operator.watermark, operator.clock)
+            taken = taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
             self._recorder.took(taken, output.merges)
         late = None
         if output.late is not None:
             rows = output.late.element if kept is None else kept[output.late.element]
-            late = late_elements(output.late, rows + part.start, given, part)
+            late = late_elements(output.late, rows + incoming.start, take_outputs, incoming)
             metrics.count_late(output.late)
-        panes = self._leaving(output.panes)
+        panes = self._route(output.panes)
         if panes is not None or late is not None:
             yield Outcome(panes, late, stage=self.number)
 
-    def _first_ones(self, part: Part) -> Int64Array | None:
+    def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
         """Return which elements of a bundle are no duplicates; ``None`` if none is one."""
         if self._deduplicator is None:
             return None
-        bundle = part.bundle
-        start, stop = part.start, part.start + len(bundle)
-        ids: tuple[Column, ...] = tuple(id.slice(start, stop) for id in part.admitted.ids)
+        bundle = incoming.bundle
+        start, stop = incoming.start, incoming.start + len(bundle)
+        ids: tuple[Column, ...] = tuple(id.slice(start, stop) for id in incoming.admitted.ids)
         self._deduplicator.advance(self.operator.watermark)
         first = self._deduplicator.step(ids, bundle.times)
         if first.all():
@@ -184,12 +184,12 @@ class WindowRun:
         self.metrics.duplicates += len(first) - len(kept)
         return kept
 
-    def _shown(self, output: StepOutput) -> Iterator[Outcome]:
-        panes = self._leaving(output.panes)
+    def _emit(self, output: StepOutput) -> Iterator[Outcome]:
+        panes = self._route(output.panes)
         if panes is not None:
             yield Outcome(panes=panes, stage=self.number)
 
-    def _leaving(self, panes: PaneBatch | None) -> PaneBatch | None:
+    def _route(self, panes: PaneBatch | None) -> PaneBatch | None:
         """Count panes and keep them for the stages that read them; return what is to leave."""
         if panes is None:
             return None
@@ -197,31 +197,37 @@ class WindowRun:
         if self._recorder is not None:
             self._recorder.showed(panes)
         if self._is_read:
-            self._given.append(panes)
+            self._unread.append(panes)
         return panes if self._is_end else None
 
 
-def late_elements(late: LateBatch, rows: Int64Array, bundle: Bundle, part: Part) -> LateElements:
+def late_elements(
+    late: LateBatch, rows: Int64Array, bundle: Bundle, incoming: StageBundle
+) -> LateElements:
     """Return elements that were dropped, with the records they came in.
 
     Args:
         late: The elements, by their place in ``bundle``.
         rows: The place of each among the admitted elements of its batch, int64.
         bundle: What the operator was given.
-        part: What came.
+        incoming: The bundle they came in.
     """
     element = late.element
-    if part.admitted.kept is not None:
-        rows = part.admitted.kept[rows]
+    if incoming.admitted.kept is not None:
+        rows = incoming.admitted.kept[rows]
     keys = tuple(key.take(element) for key in bundle.keys)
-    return LateElements(late, part.records, rows, bundle.times[element], keys)
+    return LateElements(late, incoming.records, rows, bundle.times[element], keys)
 
 
 def taken_from(
-    part: Part, kept: Int64Array | None, late: LateBatch | None, watermark: int, clock: int
-) -> Taken:
-    """Return what came as a recorder takes it; see :class:`Taken`."""
-    rows = np.arange(part.start, part.start + len(part.bundle), dtype=np.int64)
-    if part.admitted.kept is not None:
-        rows = part.admitted.kept[rows]
-    return Taken(part.bundle, kept, late, part.records, rows, watermark, clock)
+    incoming: StageBundle,
+    kept: Int64Array | None,
+    late: LateBatch | None,
+    watermark: int,
+    clock: int,
+) -> TakenBundle:
+    """Return what came as a recorder takes it; see :class:`TakenBundle`."""
+    rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
+    if incoming.admitted.kept is not None:
+        rows = incoming.admitted.kept[rows]
+    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock)

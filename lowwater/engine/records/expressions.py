@@ -32,7 +32,7 @@ class Expressions:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ExpressionFrame:
     """The columns that expressions may read.
 
     Args:
@@ -44,7 +44,7 @@ class Frame:
     mixed: tuple[str, ...]
 
 
-def frame_of(records: Records) -> Frame:
+def frame_of(records: Records) -> ExpressionFrame:
     """Return the columns of a batch of records for expressions to read."""
     arrays: dict[str, pa.Array] = {}
     mixed: list[str] = []
@@ -57,11 +57,11 @@ def frame_of(records: Records) -> Frame:
         decode = pa.types.is_dictionary(array.type)
         arrays[name] = array.dictionary_decode() if decode else array
     if not arrays and isinstance(records.columns, ArrowColumns):
-        return Frame(records.columns.batch, ())
-    return Frame(pa.RecordBatch.from_pydict(arrays), tuple(mixed))
+        return ExpressionFrame(records.columns.batch, ())
+    return ExpressionFrame(pa.RecordBatch.from_pydict(arrays), tuple(mixed))
 
 
-def evaluate(step: str, frame: Frame, expressions: Expressions) -> dict[str, pa.Array]:
+def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dict[str, pa.Array]:
     """Return the columns that expressions give, each as long as the batch, by name.
 
     Raises:
@@ -94,7 +94,7 @@ def evaluate(step: str, frame: Frame, expressions: Expressions) -> dict[str, pa.
     return {name: made[name].to_native().combine_chunks() for name in names}
 
 
-def _no_column(step: str, error: Exception, frame: Frame) -> InvalidArgument | DataError:
+def _no_column(step: str, error: Exception, frame: ExpressionFrame) -> InvalidArgument | DataError:
     known = frame.batch.schema.names
     listed = re.search(r"not found: \[(.*?)\]", str(error))
     missing = re.findall(r"'([^']*)'", listed.group(1)) if listed else []

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.aggregates import Aggregate, AggregateSpec, Batch
+from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InternalError
@@ -45,7 +45,7 @@ class Aggregation:
         times = bundle.times if element is None else bundle.times[element]
         arrival = arrival if element is None else arrival[element]
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
-        plain = Batch(rows, None, times, arrival, signs)
+        plain = AggregateInput(rows, None, times, arrival, signs)
         for part in self._parts:
             column = None if part.column is None else bundle.values[part.column]
             part.add(plain, column, element)
@@ -115,7 +115,7 @@ class _Part:
         bag = self._bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
-    def add(self, batch: Batch, column: Column | None, element: Int64Array | None) -> None:
+    def add(self, batch: AggregateInput, column: Column | None, element: Int64Array | None) -> None:
         if column is None:
             self.bound.add(self, batch)
             return
@@ -135,7 +135,7 @@ class _Part:
             values = None if values is None else values[valid]
             rows, times, arrival = rows[valid], times[valid], arrival[valid]
             signs = None if signs is None else signs[valid]
-        self.bound.add(self, Batch(rows, values, times, arrival, signs))
+        self.bound.add(self, AggregateInput(rows, values, times, arrival, signs))
 
     def reset(self, rows: Int64Array) -> None:
         self._table.reset(rows, self._fields)

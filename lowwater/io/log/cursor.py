@@ -18,7 +18,7 @@ from lowwater.io.log.frames import (
     decode_schema,
 )
 from lowwater.io.log.index import SparseIndex
-from lowwater.io.log.segments import Frame, Gap, Segment, SegmentReader, damaged, segments_in
+from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, damaged, segments_in
 from lowwater.io.log.values import LogBatch
 from lowwater.time import Instant
 
@@ -75,7 +75,7 @@ class PartitionView:
 
 
 @final
-class Cursor:
+class PartitionCursor:
     """Reads a partition. A last frame that is not whole is not there yet.
 
     Args:

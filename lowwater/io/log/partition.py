@@ -20,7 +20,7 @@ from lowwater.io.log.frames import (
 )
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.recovery import recover
-from lowwater.io.log.segments import Segment, segment_path, segments_in
+from lowwater.io.log.segment_files import Segment, segment_path, segments_in
 from lowwater.io.log.values import Recovered
 from lowwater.time import START_OF_TIME
 
@@ -30,7 +30,7 @@ _FRAME_BYTES = 1 << 24
 
 @final
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RollbackPoint:
     """Where a partition ends, to go back to when an append fails."""
 
     base: int | None
@@ -105,11 +105,11 @@ class PartitionWriter:
                 raise self._failed("made durable", error) from None
             self._dirty = False
 
-    def mark(self) -> Mark:
+    def mark(self) -> RollbackPoint:
         """Return where the partition ends."""
-        return Mark(self._base, self._size, self.next_offset, self.last_time, self.schema)
+        return RollbackPoint(self._base, self._size, self.next_offset, self.last_time, self.schema)
 
-    def undo(self, mark: Mark) -> None:
+    def undo(self, mark: RollbackPoint) -> None:
         """Go back to where the partition ended.
 
         Raises:

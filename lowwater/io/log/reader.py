@@ -8,7 +8,7 @@ from typing import Self, final
 
 from lowwater.engine.graph.sources import READ_ROWS
 from lowwater.errors import DataError, InvalidArgument, StateError
-from lowwater.io.log.cursor import Cursor, PartitionView
+from lowwater.io.log.cursor import PartitionCursor, PartitionView
 from lowwater.io.log.frames import LAST_OFFSET
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.values import (
@@ -49,7 +49,9 @@ class LogReader:
         self._views = {number: layout.view(number) for number in partitions}
         committed = (None if name is None else layout.committed(name)) or {}
         begin = _resolve(self._views, start, layout.partitions, committed)
-        self._cursors = {number: Cursor(self._views[number], begin[number]) for number in begin}
+        self._cursors = {
+            number: PartitionCursor(self._views[number], begin[number]) for number in begin
+        }
 
     def __enter__(self) -> Self:
         return self

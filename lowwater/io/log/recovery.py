@@ -13,14 +13,14 @@ import pyarrow as pa
 from lowwater.io.log._files import sync_folder
 from lowwater.io.log.frames import Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
-from lowwater.io.log.segments import Frame, Gap, Segment, SegmentReader, schema_of
+from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, schema_of
 from lowwater.io.log.values import Recovered
 from lowwater.time import START_OF_TIME
 
 
 @final
 @dataclass(slots=True)
-class End:
+class PartitionEnd:
     """Where a partition ends.
 
     Args:
@@ -38,7 +38,7 @@ class End:
     recovered: Recovered | None = None
 
 
-def recover(number: int, segments: list[Segment], descriptor: int) -> End:
+def recover(number: int, segments: list[Segment], descriptor: int) -> PartitionEnd:
     """Find where a partition ends; what its last segment holds from there on is cut off.
 
     The end is the first frame that is not whole, has a wrong checksum or stands in the wrong
@@ -55,7 +55,7 @@ def recover(number: int, segments: list[Segment], descriptor: int) -> End:
         OSError: The file cannot be read or cut.
     """
     last = segments[-1]
-    end = End(last.base)
+    end = PartitionEnd(last.base)
     with closing(SegmentReader(last.path)) as reader:
         gap = _scan(reader, end)
         cut = reader.size() - gap.position
@@ -80,7 +80,7 @@ def recover(number: int, segments: list[Segment], descriptor: int) -> End:
     return end
 
 
-def _scan(reader: SegmentReader, end: End) -> Gap:
+def _scan(reader: SegmentReader, end: PartitionEnd) -> Gap:
     """Step through the sound frames, up to where they end."""
     while True:
         frame = reader.next()
@@ -92,7 +92,7 @@ def _scan(reader: SegmentReader, end: End) -> Gap:
             return Gap(frame.position, reason, cut=False, skip=frame.header.size)
 
 
-def _take_in(frame: Frame, end: End) -> str | None:
+def _take_in(frame: Frame, end: PartitionEnd) -> str | None:
     """Move the end behind a frame; return what is wrong with it, if anything is."""
     header = frame.header
     if header.offset != end.next_offset:

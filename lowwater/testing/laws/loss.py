@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from lowwater.errors import InvalidArgument
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import Broken, window_text
-from lowwater.testing._probe import Probed, Taken, probe, windowed_stages
+from lowwater.testing._probe import Probed, ProbedElement, probe, windowed_stages
 from lowwater.testing._settled import standing
 from lowwater.testing.orders import ended
 from lowwater.testing.replay import Testable, as_pipeline
@@ -111,7 +111,7 @@ def _held(run: Probed) -> Iterator[str]:
     shown = {number for number, _ in by_window}
     if merging and run.windowing.mode == "accumulating":  # a window merged away may still stand
         shown = {number for numbers in run.numbers for number in numbers}
-    lacking: list[Taken] = []
+    lacking: list[ProbedElement] = []
     for taken in run.taken.values():
         for window in taken.windows:
             if (taken.number, window) in dropped:

@@ -12,7 +12,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.explain import why
-from lowwater.explain.alike import Alike
+from lowwater.explain.equality import EqualityIndex
 from lowwater.testing import Scenario
 
 ROWS: list[dict[str, Any]] = [
@@ -248,7 +248,7 @@ class Value:
 
 
 def test_dead_letters_are_not_compared_with_every_record() -> None:
-    alike = Alike(({"v": [Value(at)]}, at) for at in range(500))
+    alike = EqualityIndex(({"v": [Value(at)]}, at) for at in range(500))
     assert [alike.of({"v": [Value(at)]}) for at in range(500)] == [[at] for at in range(500)]
     assert Value.compared < 5_000
 
@@ -256,7 +256,7 @@ def test_dead_letters_are_not_compared_with_every_record() -> None:
 def test_values_that_cannot_be_hashed_are_found() -> None:
     array = np.arange(3)
     values = [{"v": [1]}, [array], {1, 2}, bytearray(b"x"), (1, 2), [1, 2], array, {"v": array}]
-    alike = Alike((value, at) for at, value in enumerate(values))
+    alike = EqualityIndex((value, at) for at, value in enumerate(values))
     for at in (0, 2, 3, 4, 5, 6, 7):
         assert alike.of(values[at]) == [at]
     assert alike.of({"v": [2]}) == []
@@ -268,7 +268,7 @@ def test_values_that_cannot_be_hashed_are_found() -> None:
 
 def test_what_is_not_a_number_is_found() -> None:
     nan = float("nan")
-    alike = Alike([(nan, 0), ({"v": nan, "w": [float("nan")]}, 1), ((1, nan), 2)])
+    alike = EqualityIndex([(nan, 0), ({"v": nan, "w": [float("nan")]}, 1), ((1, nan), 2)])
     assert alike.of(float("nan")) == [0]
     assert alike.of({"w": [float("nan")], "v": float("nan")}) == [1]
     assert alike.of((1, float("nan"))) == [2]

@@ -123,7 +123,7 @@ def test_the_same_pipeline_runs_again() -> None:
     assert shown(pipeline) == shown(pipeline)
 
 
-# Seen without types: what is refused here, a type checker refuses too.
+# Observed without types: what is refused here, a type checker refuses too.
 STREAM: Any = FLIGHTS
 SOURCE: Any = lw.from_arrow
 WINDOWED: Any = FLIGHTS.key_by("origin").window(lw.GlobalWindow())

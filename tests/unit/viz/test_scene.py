@@ -66,7 +66,7 @@ def test_each_pane_of_the_book_is_a_box(case: dict[str, Any]) -> None:
 def test_each_element_is_a_mark_where_and_when_it_came(case: dict[str, Any]) -> None:
     (panel,) = case_diagram(case).scene.panels
     dropped = {value for value, _, _ in case["late"]}
-    assert [(mark.x, mark.y, mark.text, mark.fate) for mark in panel.marks] == [
+    assert [(mark.x, mark.y, mark.text, mark.outcome) for mark in panel.marks] == [
         (at(time), at(came), str(value), "late" if value in dropped else "kept")
         for value, time, came in DATA["events"]
     ]
@@ -84,7 +84,7 @@ def test_the_watermark_moves_as_it_did(case: dict[str, Any]) -> None:
 
 def test_a_dropped_element_says_why() -> None:
     (panel,) = case_diagram(CASES[next(iter(CASES))]).scene.panels
-    (nine,) = [mark for mark in panel.marks if mark.fate == "late"]
+    (nine,) = [mark for mark in panel.marks if mark.outcome == "late"]
     assert nine.reason == "late, dropped: its window had expired"
     assert nine.reason in nine.title
     assert "event time 2000-01-01T12:01:26Z" in nine.title

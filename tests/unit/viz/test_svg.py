@@ -213,7 +213,7 @@ def test_many_elements_are_density_with_outliers() -> None:
     diagram = scenario.run_windowing(windowing, aggregate=lw.sum(), trace=True).diagram()
     (panel,) = diagram.scene.panels
     assert sum(cell.count for cell in panel.cells) == 800
-    assert [mark.fate for mark in panel.marks].count("late") == 1
+    assert [mark.outcome for mark in panel.marks].count("late") == 1
     assert len(panel.marks) == 21
     assert panel.notes == ("800 elements as density; the 20 latest are marked",)
     text = diagram.to_svg()

@@ -9,24 +9,24 @@ import pytest
 
 import lowwater as lw
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME
-from lowwater.watermark import Seen
+from lowwater.watermark import Observed
 from tests.unit.engine.local.durable_runs import output, pipeline, run, stopped, write_files
 
 
-def seen(*times: int) -> Seen:
-    return Seen(np.array(times, dtype=np.int64), {}, 0)
+def observed(*times: int) -> Observed:
+    return Observed(np.array(times, dtype=np.int64), {}, 0)
 
 
 def test_nothing_seen_is_the_start_of_time() -> None:
     state = lw.BoundedDisorder("5s").start()
-    state.observe(seen())
+    state.observe(observed())
     assert state.current(0) == START_OF_TIME
 
 
 def test_bounded_disorder_is_behind_the_latest_and_never_goes_back() -> None:
     """S-T3: the watermark never goes back."""
     state = lw.BoundedDisorder("1us").start()
-    for bundle, expected in ((seen(10, 3), 9), (seen(5), 9), (seen(11), 10)):
+    for bundle, expected in ((observed(10, 3), 9), (observed(5), 9), (observed(11), 10)):
         state.observe(bundle)
         assert state.current(0) == expected
 
@@ -34,29 +34,29 @@ def test_bounded_disorder_is_behind_the_latest_and_never_goes_back() -> None:
 def test_ascending_allows_equal_times() -> None:
     """S-T3: an element at the watermark is not late."""
     state = lw.Ascending().start()
-    state.observe(seen(7))
+    state.observe(observed(7))
     assert state.current(0) == 7
 
 
 def test_the_ends_of_time_saturate() -> None:
     """S-T1."""
     state = lw.BoundedDisorder(END_OF_TIME).start()
-    state.observe(seen(START_OF_TIME + 1))
+    state.observe(observed(START_OF_TIME + 1))
     assert state.current(0) == START_OF_TIME
-    state.observe(seen(LAST_EVENT_TIME))
+    state.observe(observed(LAST_EVENT_TIME))
     assert state.current(0) == LAST_EVENT_TIME - END_OF_TIME
 
 
 def test_each_run_starts_anew() -> None:
     estimator = lw.BoundedDisorder("0s")
-    estimator.start().observe(seen(5))
+    estimator.start().observe(observed(5))
     assert estimator.start().current(0) == START_OF_TIME
 
 
 def test_manual_watermark_only_moves_forward() -> None:
     watermark = lw.ManualWatermark()
     state = watermark.start()
-    state.observe(seen(100))
+    state.observe(observed(100))
     assert state.current(0) == START_OF_TIME
     watermark.advance_to("1970-01-01T00:00:00.000009Z")
     watermark.advance_to(3)

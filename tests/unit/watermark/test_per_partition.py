@@ -14,14 +14,14 @@ import lowwater as lw
 from lowwater.engine.records.columns import Column
 from lowwater.io import Log
 from lowwater.time import START_OF_TIME
-from lowwater.watermark import EstimatorState, Seen, holder_of
+from lowwater.watermark import EstimatorState, Observed, holder_of
 
 SECOND = 1_000_000
 
 
-def seen(elements: Sequence[tuple[int, Any]], clock: int = 0) -> Seen:
+def observed(elements: Sequence[tuple[int, Any]], clock: int = 0) -> Observed:
     times = np.array([time for time, _ in elements], dtype=np.int64)
-    return Seen(times, {"part": Column.of_objects([part for _, part in elements])}, clock)
+    return Observed(times, {"part": Column.of_objects([part for _, part in elements])}, clock)
 
 
 def started(**options: Any) -> Any:
@@ -33,18 +33,18 @@ def test_it_is_the_minimum_of_those_seen_and_never_goes_back() -> None:
     assert holder_of(state) == "no partition has been seen"
     steps = [([(10, "a"), (20, "b")], 10), ([(30, "a")], 20), ([(5, "c")], 20), ([(40, "b")], 20)]
     for elements, wanted in steps:
-        state.observe(seen(elements))
+        state.observe(observed(elements))
         assert state.current(0) == wanted
     assert holder_of(state) == "partition 'c' is behind the others"
 
 
 def test_an_expected_partition_that_is_missing_freezes_it() -> None:
     state = started(expected=["a", "b", "c"], idle_after=5)
-    state.observe(seen([(10, "a"), (3, "zzz")]))
+    state.observe(observed([(10, "a"), (3, "zzz")]))
     assert state.current(1_000) == START_OF_TIME
     assert holder_of(state) == "partition 'b' has not been seen, nor have 1 others"
     assert state.left_out() == []
-    state.observe(seen([(12, "b"), (11, "c")], 1_000))
+    state.observe(observed([(12, "b"), (11, "c")], 1_000))
     assert state.current(1_000) == 11
     assert state.left_out() == ["a"]
 
@@ -57,17 +57,17 @@ def test_a_partition_is_idle_from_the_very_moment_and_comes_back() -> None:
     mark     1    1   60   60   60
     """
     state = started(idle_after=5)
-    state.observe(seen([(1, "a"), (50, "b")], 0))
+    state.observe(observed([(1, "a"), (50, "b")], 0))
     assert state.current(0) == 1
-    state.observe(seen([(60, "b")], 4))
+    state.observe(observed([(60, "b")], 4))
     assert state.current(4) == 1
     assert holder_of(state) == "partition 'a' silent since 1970-01-01T00:00:00Z"
     assert state.current(5) == 60
     assert state.left_out() == ["a"]
     assert state.current(9) == 60
-    state.observe(seen([(2, "a")], 10))
+    state.observe(observed([(2, "a")], 10))
     assert state.current(10) == 60
-    state.observe(seen([(70, "a")], 10))
+    state.observe(observed([(70, "a")], 10))
     assert (state.current(10), state.left_out()) == (70, ["b"])
 
 
@@ -75,9 +75,9 @@ def test_a_partition_is_idle_from_the_very_moment_and_comes_back() -> None:
 def test_looks_in_between_make_no_difference_where_all_become_idle(looks: list[int]) -> None:
     """The one that spoke last is not left out."""
     state = started(idle_after=5)
-    state.observe(seen([(9, "a")], 1))
-    state.observe(seen([(2, "b")], 2))
-    state.observe(seen([(4, "c")], 2))
+    state.observe(observed([(9, "a")], 1))
+    state.observe(observed([(2, "b")], 2))
+    state.observe(observed([(4, "c")], 2))
     assert [state.current(clock) for clock in looks][-1] == 2
     assert holder_of(state) == (
         "partition 'b' idle since 1970-01-01T00:00:00.000002Z, the last of all"
@@ -86,15 +86,15 @@ def test_looks_in_between_make_no_difference_where_all_become_idle(looks: list[i
 
 def test_a_clock_that_was_never_told_makes_nobody_idle() -> None:
     state = started(idle_after=5)
-    state.observe(seen([(9, "a")], START_OF_TIME))
-    state.observe(seen([(2, "b")], START_OF_TIME))
+    state.observe(observed([(9, "a")], START_OF_TIME))
+    state.observe(observed([(2, "b")], START_OF_TIME))
     assert state.current(START_OF_TIME) == 2
 
 
 def test_after_a_restart_silence_can_be_excused() -> None:
     first = started(idle_after=5)
-    first.observe(seen([(1, "a")], 0))
-    first.observe(seen([(50, "b")], 1))
+    first.observe(observed([(1, "a")], 0))
+    first.observe(observed([(50, "b")], 1))
     strict, kind = started(idle_after=5), started(idle_after=5)
     for state in (strict, kind):
         state.resume(first.remember())
@@ -105,13 +105,13 @@ def test_after_a_restart_silence_can_be_excused() -> None:
 
 def test_what_is_expected_may_change_between_runs() -> None:
     first = started(expected=["a", "b"])
-    first.observe(seen([(7, "a"), (5, "b")]))
+    first.observe(observed([(7, "a"), (5, "b")]))
     assert first.current(0) == 5
     more = started(expected=["b", "c"])
     more.resume(first.remember())
     assert more.current(0) == 5
     assert holder_of(more) == "partition 'c' has not been seen"
-    more.observe(seen([(6, "c"), (8, "b")]))
+    more.observe(observed([(6, "c"), (8, "b")]))
     assert more.current(0) == 6
 
 
@@ -123,13 +123,13 @@ def test_any_estimator_can_be_inside() -> None:
         "part": Column.of_objects(["a", "b", "a"]),
         "mark": Column(np.array([5, 0, 3]), np.array([True, False, True])),
     }
-    state.observe(Seen(np.array([9, 9, 9]), columns, 0))
+    state.observe(Observed(np.array([9, 9, 9]), columns, 0))
     assert state.current(0) == START_OF_TIME
     assert holder_of(state) == (
         "partition 'b' is behind the others: no record has said a watermark yet"
     )
     columns["mark"] = Column(np.array([1, 4, 2]))
-    state.observe(Seen(np.array([9, 9, 9]), columns, 0))
+    state.observe(Observed(np.array([9, 9, 9]), columns, 0))
     assert state.current(0) == 4
 
 
@@ -153,12 +153,14 @@ def test_what_cannot_be_is_refused(build: Any, match: str) -> None:
 def test_a_column_that_is_not_there_is_told() -> None:
     state: EstimatorState = lw.PerPartition(lw.Ascending()).start()
     with pytest.raises(lw.InvalidArgument, match="which partition a record is from"):
-        state.observe(seen([(1, "a")]))
+        state.observe(observed([(1, "a")]))
     with pytest.raises(lw.InvalidArgument, match="Did you mean 'part'"):
-        lw.PerPartition(lw.Ascending(), by="prt").start().observe(seen([(1, "a")]))
+        lw.PerPartition(lw.Ascending(), by="prt").start().observe(observed([(1, "a")]))
     lists = {"part": Column.of_objects([[1]])}
     with pytest.raises(lw.DataError, match="plain values"):
-        lw.PerPartition(lw.Ascending(), by="part").start().observe(Seen(np.array([1]), lists, 0))
+        lw.PerPartition(lw.Ascending(), by="part").start().observe(
+            Observed(np.array([1]), lists, 0)
+        )
 
 
 def log_of(path: Path) -> Path:

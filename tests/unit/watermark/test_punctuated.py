@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.local.observed import SeenBatch
+from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.time import END_OF_TIME, START_OF_TIME
-from lowwater.watermark import Seen, holder_of
+from lowwater.watermark import Observed, holder_of
 from lowwater.watermark import observed as seen_module
 
 NOON = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
 
-def shown(column: pa.Array, timezone: str | None = None) -> Seen:
-    batch = SeenBatch(Records.from_arrow(pa.record_batch({"at": column})), None, timezone)
+def shown(column: pa.Array, timezone: str | None = None) -> Observed:
+    batch = ObservedBatch(Records.from_arrow(pa.record_batch({"at": column})), None, timezone)
     return batch.bundle(np.zeros(len(column), dtype=np.int64), 0, 0)
 
 
@@ -47,7 +47,7 @@ def test_a_column_of_any_form_is_a_watermark(column: pa.Array) -> None:
     state.observe(shown(column))
     assert lw.Instant(state.current(0)) == lw.instant(NOON)
     plain = lw.Punctuated("at").start()
-    plain.observe(Seen(np.zeros(len(column), np.int64), {"at": Column.from_arrow(column)}, 0))
+    plain.observe(Observed(np.zeros(len(column), np.int64), {"at": Column.from_arrow(column)}, 0))
     assert plain.current(0) == state.current(0)
 
 
@@ -165,8 +165,8 @@ def test_finished_files_make_nothing_late_and_wait_for_nothing_else(tmp_path: Pa
 
 
 def test_finished_files_are_told_in_their_order() -> None:
-    def file(name: str) -> Seen:
-        return Seen(np.array([5]), {"file": Column.of_objects([name])}, 0)
+    def file(name: str) -> Observed:
+        return Observed(np.array([5]), {"file": Column.of_objects([name])}, 0)
 
     state = lw.FinishedFiles({"a": 1, "b": 2}, by="file").start()
     assert (state.current(0), holder_of(state)) == (1, "the file 'a' or one after it")
@@ -185,7 +185,7 @@ def test_finished_files_are_told_in_their_order() -> None:
 def test_nothing_seen_says_nothing() -> None:
     for estimator in (lw.Punctuated("no such column"), lw.Quantile(0.5, warm_up=0)):
         state = estimator.start()
-        state.observe(Seen(np.zeros(0, np.int64), {}, 0))
+        state.observe(Observed(np.zeros(0, np.int64), {}, 0))
         assert state.current(0) == START_OF_TIME
 
 
@@ -193,5 +193,5 @@ def test_zones_of_objects() -> None:
     """Python values in a column without a type."""
     other = NOON.astimezone(timezone(timedelta(hours=5)))
     state = lw.Punctuated("at").start()
-    state.observe(Seen(np.zeros(2, np.int64), {"at": Column.of_objects([other, None])}, 0))
+    state.observe(Observed(np.zeros(2, np.int64), {"at": Column.of_objects([other, None])}, 0))
     assert state.current(0) == lw.instant(NOON)

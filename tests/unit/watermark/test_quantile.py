@@ -9,11 +9,11 @@ import pytest
 
 import lowwater as lw
 from lowwater.time import START_OF_TIME, Int64Array
-from lowwater.watermark import Seen, holder_of
+from lowwater.watermark import Observed, holder_of
 
 
-def seen(times: Int64Array | list[int]) -> Seen:
-    return Seen(np.array(times, dtype=np.int64), {}, 0)
+def observed(times: Int64Array | list[int]) -> Observed:
+    return Observed(np.array(times, dtype=np.int64), {}, 0)
 
 
 def stream(n: int, mean_lag: float, seed: int = 1, start: int = 0) -> Int64Array:
@@ -28,7 +28,7 @@ def test_about_the_rest_is_late(quantile: float) -> None:
     late = 0
     for part in np.split(stream(60_000, 50_000.0), 20_000):  # short, so the watermark is up to date
         late += int((part < state.current(0)).sum())
-        state.observe(seen(part))
+        state.observe(observed(part))
     share = late / 60_000
     assert share <= (1 - quantile) * 1.1
     assert share >= (1 - quantile) * 0.5
@@ -38,10 +38,10 @@ def test_what_was_learned_fades() -> None:
     """After much disorder comes little: the delay shrinks, but only once that is forgotten."""
     state = lw.Quantile(0.99, memory=1_000).start()
     for some in (stream(5_000, 1e6), stream(1_000, 10.0, start=10**10)):
-        state.observe(seen(some))
+        state.observe(observed(some))
     high = 10**10 + 1_000 * 999
     assert high - state.current(0) > 10**5
-    state.observe(seen(stream(20_000, 10.0, start=10**10 + 10**7)))
+    state.observe(observed(stream(20_000, 10.0, start=10**10 + 10**7)))
     assert 10**10 + 10**7 + 1_000 * 19_999 - state.current(0) < 200
 
 
@@ -49,9 +49,9 @@ def test_the_counts_are_halved_at_exact_elements() -> None:
     """Whatever the bundles are."""
     whole, single = (lw.Quantile(0.9, memory=3).start() for _ in range(2))
     times = stream(50, 5_000.0)
-    whole.observe(seen(times))
+    whole.observe(observed(times))
     for at in times.tolist():
-        single.observe(seen([at]))
+        single.observe(observed([at]))
     assert whole.remember() == single.remember()
     assert sum(whole.remember()["counts"]) < 6
 
@@ -59,21 +59,21 @@ def test_the_counts_are_halved_at_exact_elements() -> None:
 def test_before_it_has_learned_it_waits() -> None:
     patient, bold = lw.Quantile(0.5).start(), lw.Quantile(0.5, most="1s").start()
     for state in (patient, bold):
-        state.observe(seen([10_000_000] * 999))
+        state.observe(observed([10_000_000] * 999))
     assert (patient.current(0), bold.current(0)) == (START_OF_TIME, 9_000_000)
     assert holder_of(patient) == "it has seen 999 of the 1000 records it learns from"
-    patient.observe(seen([10_000_000]))
+    patient.observe(observed([10_000_000]))
     assert patient.current(0) == 10_000_000
     assert holder_of(patient) == "it waits 0s for records that are out of order"
 
 
 def test_the_delay_has_bounds() -> None:
     state = lw.Quantile(1, least=5, most=20, warm_up=0).start()
-    state.observe(seen([100]))
+    state.observe(observed([100]))
     assert state.current(0) == 95
-    state.observe(seen([0, 100]))
+    state.observe(observed([0, 100]))
     assert state.current(0) == 95
-    state.observe(seen([200]))
+    state.observe(observed([200]))
     assert state.current(0) == 180
 
 

@@ -14,7 +14,7 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.pipeline import Pipeline, Stream
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 
 SECOND = 1_000_000
 EARLY = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))

@@ -20,8 +20,8 @@ import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
 from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.process_stage import Processed
 from tests.unit.engine.local.back_pressure_runs import (
     Watch,
     WatchedSource,

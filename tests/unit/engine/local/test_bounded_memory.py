@@ -24,7 +24,7 @@ from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.tagged import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import Outcomes
 from tests.unit.engine.local.back_pressure_runs import (
     SECOND,
@@ -155,7 +155,7 @@ def test_rows_are_those_of_open_windows_and_nothing_waits_between_turns(name: st
 
         def look(outcomes: Outcomes) -> None:
             stages = outcomes.local._stages
-            assert not any(stage._waiting or stage._given for stage in stages)
+            assert not any(stage._waiting or stage._unread for stage in stages)
             rows.append(sum(stage.operator.state_rows for stage in stages))
 
         done = run(name, batches, look)

@@ -35,7 +35,7 @@ from tests.unit.engine.local.durable_runs import (
     write_files,
 )
 
-ROOT = Path(durable.__file__).parents[2]
+ROOT = Path(durable.__file__).parents[3]
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.graph.clocks import Clock
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.local import runner
-from lowwater.engine.local import source_reader as feed
+from lowwater.engine.local import runner, source_reader
 from lowwater.engine.records.batch import Records
 from lowwater.io import follow
 from lowwater.watermark import StageWatermark
@@ -153,7 +152,7 @@ def test_a_source_that_waits_does_not_keep_others_waiting(
     monkeypatch.setattr(follow, "wait", waited.append)
     monkeypatch.setattr(follow, "stopwatch", lambda: 0.0)
     still = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=time.perf_counter)
-    for module in (feed, runner):
+    for module in (source_reader, runner):
         monkeypatch.setattr(module, "time", still)
     write_jsonl(tmp_path / "a.jsonl", [{"t": 1, "k": "a"}])
     live = lw.read_jsonl(

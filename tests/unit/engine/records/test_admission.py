@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.aggregates import Needs
-from lowwater.engine.records.admission import Admitted, Ingest, Records
+from lowwater.engine.records.admission import Admission, Admitted, Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import LAST_EVENT_TIME, START_OF_TIME
@@ -35,8 +35,8 @@ def arrow(**columns: Any) -> Records:
     return Records.from_arrow(pa.RecordBatch.from_pydict(columns))
 
 
-def ingest(needs: Mapping[str, Needs] | None = None, **options: Any) -> Ingest:
-    return Ingest(time="t", keys=("k",), needs=needs or {}, **options)
+def admission_for(needs: Mapping[str, Needs] | None = None, **options: Any) -> Admission:
+    return Admission(time="t", keys=("k",), needs=needs or {}, **options)
 
 
 def reasons(admitted: Admitted) -> list[str]:
@@ -66,7 +66,7 @@ def reasons(admitted: Admitted) -> list[str]:
 )
 def test_an_unusable_event_time_is_a_dead_letter(value: Any, reason: str) -> None:
     """S-B1."""
-    admitted = ingest().admit(records(t=[NOON, value, NOON], k=["a", "b", "c"]))
+    admitted = admission_for().admit(records(t=[NOON, value, NOON], k=["a", "b", "c"]))
     assert reasons(admitted) == [reason]
     assert admitted.kept is not None
     assert admitted.kept.tolist() == [0, 2]
@@ -89,13 +89,13 @@ def test_an_unusable_event_time_is_a_dead_letter(value: Any, reason: str) -> Non
 )
 def test_every_form_of_instant_is_taken(value: Any) -> None:
     """S-T1."""
-    admitted = ingest().admit(records(t=[value], k=["a"]))
+    admitted = admission_for().admit(records(t=[value], k=["a"]))
     assert admitted.bundle.times.tolist() == [NOON_US]
 
 
 def test_a_naive_time_is_refused_with_a_hint() -> None:
     """S-T1."""
-    admitted = ingest().admit(records(t=["2000-01-01T12:00:00"], k=["a"]))
+    admitted = admission_for().admit(records(t=["2000-01-01T12:00:00"], k=["a"]))
     assert "has no time zone" in admitted.errors[0].detail
 
 
@@ -104,17 +104,17 @@ def test_arrow_timestamps_of_every_unit(unit: str) -> None:
     column = pa.array([NOON_US], pa.timestamp("us", "Europe/Berlin")).cast(
         pa.timestamp(unit, "Europe/Berlin")
     )
-    assert ingest().admit(arrow(t=column, k=["a"])).bundle.times.tolist() == [NOON_US]
+    assert admission_for().admit(arrow(t=column, k=["a"])).bundle.times.tolist() == [NOON_US]
 
 
 def test_nanoseconds_are_floored() -> None:
     column = pa.array([-1, 999, 1000], pa.timestamp("ns", "UTC"))
-    assert ingest().admit(arrow(t=column, k=["a"] * 3)).bundle.times.tolist() == [-1, 0, 1]
+    assert admission_for().admit(arrow(t=column, k=["a"] * 3)).bundle.times.tolist() == [-1, 0, 1]
 
 
 def test_seconds_that_do_not_fit_are_out_of_range() -> None:
     column = pa.array([2**62, 1, -(2**62), None], pa.timestamp("s", "UTC"))
-    admitted = ingest().admit(arrow(t=column, k=["a"] * 4))
+    admitted = admission_for().admit(arrow(t=column, k=["a"] * 4))
     assert reasons(admitted) == ["time_out_of_range", "time_out_of_range", "null_time"]
     assert admitted.bundle.times.tolist() == [1_000_000]
 
@@ -133,25 +133,25 @@ def test_seconds_that_do_not_fit_are_out_of_range() -> None:
 )
 def test_a_column_that_names_no_instants_is_refused(column: pa.Array) -> None:
     with pytest.raises(InvalidArgument, match="names no instants"):
-        ingest().admit(arrow(t=column, k=["a"]))
+        admission_for().admit(arrow(t=column, k=["a"]))
 
 
 def test_a_time_zone_gives_local_times_a_meaning() -> None:
     local = pa.array([dt.datetime(2000, 1, 1, 13)], pa.timestamp("us"))  # noqa: DTZ001
-    gate = ingest(timezone="Europe/Berlin")
-    assert gate.admit(arrow(t=local, k=["a"])).bundle.times.tolist() == [NOON_US]
-    assert gate.admit(records(t=["2000-01-01T13:00:00"], k=["a"])).bundle.times[0] == NOON_US
+    admission = admission_for(timezone="Europe/Berlin")
+    assert admission.admit(arrow(t=local, k=["a"])).bundle.times.tolist() == [NOON_US]
+    assert admission.admit(records(t=["2000-01-01T13:00:00"], k=["a"])).bundle.times[0] == NOON_US
     text = arrow(t=["2000-01-01T13:00:00", NOON], k=["a", "b"])
-    assert gate.admit(text).bundle.times.tolist() == [NOON_US, NOON_US]
+    assert admission.admit(text).bundle.times.tolist() == [NOON_US, NOON_US]
 
 
 def test_hours_that_a_zone_skips_or_shows_twice_are_dead_letters() -> None:
     texts = ["2024-10-27T02:30:00", "2024-03-31T02:30:00", "2024-06-01T00:00:00"]
-    gate = ingest(timezone="Europe/Berlin")
-    as_objects = gate.admit(records(t=texts, k=["a"] * 3))
-    as_text = gate.admit(arrow(t=texts, k=["a"] * 3))
+    admission = admission_for(timezone="Europe/Berlin")
+    as_objects = admission.admit(records(t=texts, k=["a"] * 3))
+    as_text = admission.admit(arrow(t=texts, k=["a"] * 3))
     typed = pa.array(texts).cast(pa.timestamp("us"))
-    as_times = gate.admit(arrow(t=typed, k=["a"] * 3))
+    as_times = admission.admit(arrow(t=typed, k=["a"] * 3))
     for admitted in (as_objects, as_text, as_times):
         assert reasons(admitted) == ["bad_time", "bad_time"]
         assert admitted.bundle.times.tolist() == as_times.bundle.times.tolist()
@@ -159,7 +159,7 @@ def test_hours_that_a_zone_skips_or_shows_twice_are_dead_letters() -> None:
 
 def test_text_times_of_a_column_fail_one_by_one() -> None:
     texts = [NOON, "soon", None, NOON, "2000-01-01T12:00:00", NOON]
-    admitted = ingest().admit(arrow(t=texts, k=list("abcdef")))
+    admitted = admission_for().admit(arrow(t=texts, k=list("abcdef")))
     assert reasons(admitted) == ["bad_time", "null_time", "bad_time"]
     assert admitted.bundle.times.tolist() == [NOON_US] * 3
 
@@ -176,7 +176,7 @@ def test_text_times_of_a_column_fail_one_by_one() -> None:
 )
 def test_an_unusable_key_is_a_dead_letter(key: Any, reason: str) -> None:
     """S-B1."""
-    assert reasons(ingest().admit(records(t=[1, 2], k=["a", key]))) == [reason]
+    assert reasons(admission_for().admit(records(t=[1, 2], k=["a", key]))) == [reason]
 
 
 @pytest.mark.parametrize(
@@ -191,17 +191,17 @@ def test_an_unusable_key_is_a_dead_letter(key: Any, reason: str) -> None:
     ids=lambda column: str(column.type),
 )
 def test_null_and_nan_keys_of_typed_columns(column: pa.Array) -> None:
-    assert reasons(ingest().admit(arrow(t=[1, 2], k=column))) == ["null_key"]
+    assert reasons(admission_for().admit(arrow(t=[1, 2], k=column))) == ["null_key"]
 
 
 def test_text_keys_stay_in_arrow() -> None:
     batch = arrow(t=[1, 2], k=pa.array(["a", "b"]).dictionary_encode())
-    assert ingest().admit(batch).bundle.keys[0] is batch.columns["k"]
+    assert admission_for().admit(batch).bundle.keys[0] is batch.columns["k"]
 
 
 def test_a_nested_key_column_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="cannot be a key"):
-        ingest().admit(arrow(t=[1], k=[[1]]))
+        admission_for().admit(arrow(t=[1], k=[[1]]))
 
 
 @pytest.mark.parametrize(
@@ -219,53 +219,55 @@ def test_a_nested_key_column_is_refused() -> None:
 )
 def test_an_unusable_number_is_a_dead_letter(value: Any, reason: str) -> None:
     """S-B1."""
-    admitted = ingest({"v": "numbers"}).admit(records(t=[1, 2, 3], k=["a"] * 3, v=[1, value, 3]))
+    admitted = admission_for({"v": "numbers"}).admit(
+        records(t=[1, 2, 3], k=["a"] * 3, v=[1, value, 3])
+    )
     assert reasons(admitted) == [reason]
     assert admitted.bundle.values["v"].to_list() == [1, 3]
 
 
 def test_null_values_are_fine() -> None:
     batch = records(t=[1, 2], k=["a", "a"], v=[1, None])
-    assert ingest({"v": "numbers"}).admit(batch).bundle.values["v"].to_list() == [1, None]
+    assert admission_for({"v": "numbers"}).admit(batch).bundle.values["v"].to_list() == [1, None]
 
 
 def test_ints_and_floats_become_floats_for_good() -> None:
-    gate = ingest({"v": "numbers"})
+    admission = admission_for({"v": "numbers"})
     dtypes = [
-        gate.admit(records(t=[1], k=["a"], v=[value])).bundle.values["v"].data.dtype
+        admission.admit(records(t=[1], k=["a"], v=[value])).bundle.values["v"].data.dtype
         for value in (1, 2.5, 3)
     ]
     assert dtypes == [np.int64, np.float64, np.float64]
 
 
 def test_values_must_have_one_order() -> None:
-    gate = ingest({"v": "ordered"})
-    admitted = gate.admit(records(t=[1, 2, 3], k=["a"] * 3, v=["x", 1, "y"]))
+    admission = admission_for({"v": "ordered"})
+    admitted = admission.admit(records(t=[1, 2, 3], k=["a"] * 3, v=["x", 1, "y"]))
     assert reasons(admitted) == ["wrong_type"]
-    assert reasons(gate.admit(records(t=[1], k=["a"], v=[{}]))) == ["wrong_type"]
+    assert reasons(admission.admit(records(t=[1], k=["a"], v=[{}]))) == ["wrong_type"]
 
 
 def test_booleans_must_be_booleans() -> None:
-    admitted = ingest({"v": "booleans"}).admit(records(t=[1, 2], k=["a"] * 2, v=[True, 1]))
+    admitted = admission_for({"v": "booleans"}).admit(records(t=[1, 2], k=["a"] * 2, v=[True, 1]))
     assert reasons(admitted) == ["wrong_type"]
     assert admitted.bundle.values["v"].data.dtype == np.bool_
 
 
 def test_anything_takes_anything() -> None:
     batch = records(t=[1, 2], k=["a"] * 2, v=[[1], float("nan")])
-    assert not ingest({"v": "anything"}).admit(batch).errors
+    assert not admission_for({"v": "anything"}).admit(batch).errors
 
 
 def test_nan_in_a_float_column_is_a_dead_letter_but_null_is_not() -> None:
     column = pa.array([1.0, float("nan"), None])
-    admitted = ingest({"v": "numbers"}).admit(arrow(t=[1, 2, 3], k=["a"] * 3, v=column))
+    admitted = admission_for({"v": "numbers"}).admit(arrow(t=[1, 2, 3], k=["a"] * 3, v=column))
     assert reasons(admitted) == ["nan"]
     assert admitted.bundle.values["v"].to_list() == [1.0, None]
 
 
 def test_unsigned_numbers_beyond_64_bits_are_dead_letters() -> None:
     column = pa.array([1, 2**63], pa.uint64())
-    admitted = ingest({"v": "numbers"}).admit(arrow(t=[1, 2], k=["a"] * 2, v=column))
+    admitted = admission_for({"v": "numbers"}).admit(arrow(t=[1, 2], k=["a"] * 2, v=column))
     assert reasons(admitted) == ["wrong_type"]
 
 
@@ -280,13 +282,13 @@ def test_unsigned_numbers_beyond_64_bits_are_dead_letters() -> None:
 )
 def test_a_column_that_can_never_do_is_refused(column: pa.Array, need: Needs) -> None:
     with pytest.raises(InvalidArgument, match="aggregate needs"):
-        ingest({"v": need}).admit(arrow(t=[1], k=["a"], v=column))
+        admission_for({"v": need}).admit(arrow(t=[1], k=["a"], v=column))
 
 
 def test_a_column_that_changes_its_type_gives_dead_letters() -> None:
-    gate = ingest({"v": "numbers"})
-    gate.admit(arrow(t=[1], k=["a"], v=[1]))
-    admitted = gate.admit(arrow(t=[1, 2], k=["a", "b"], v=["x", None]))
+    admission = admission_for({"v": "numbers"})
+    admission.admit(arrow(t=[1], k=["a"], v=[1]))
+    admitted = admission.admit(arrow(t=[1, 2], k=["a", "b"], v=["x", None]))
     assert reasons(admitted) == ["wrong_type"]
     assert admitted.bundle.values["v"].to_list() == [None]
 
@@ -303,14 +305,14 @@ def test_a_column_that_changes_its_type_gives_dead_letters() -> None:
 )
 def test_a_gap_that_is_missing_or_not_above_zero_is_a_dead_letter(column: pa.Array) -> None:
     """S-W3, S-B1."""
-    admitted = ingest(durations=("gap",)).admit(arrow(t=[1] * 4, k=["a"] * 4, gap=column))
+    admitted = admission_for(durations=("gap",)).admit(arrow(t=[1] * 4, k=["a"] * 4, gap=column))
     assert reasons(admitted) == ["bad_gap"] * 3
     assert admitted.bundle.values["gap"].data.tolist() == [1_000_000]
 
 
 def test_gaps_of_any_form() -> None:
     batch = records(t=[1] * 4, k=["a"] * 4, gap=["1s", dt.timedelta(seconds=1), "soon", None])
-    assert reasons(ingest(durations=("gap",)).admit(batch)) == ["bad_gap", "bad_gap"]
+    assert reasons(admission_for(durations=("gap",)).admit(batch)) == ["bad_gap", "bad_gap"]
 
 
 @pytest.mark.parametrize("name", ["t", "k", "v"])
@@ -318,25 +320,25 @@ def test_a_missing_column_names_the_nearest(name: str) -> None:
     columns = {"t": [1], "k": ["a"], "v": [1]}
     columns[name + "x"] = columns.pop(name)
     with pytest.raises(InvalidArgument, match=f"no column '{name}'.*'{name}x'"):
-        ingest({"v": "numbers"}).admit(arrow(**columns))
+        admission_for({"v": "numbers"}).admit(arrow(**columns))
 
 
 def test_raise_names_the_record_its_position_and_the_reason() -> None:
     """S-B1."""
-    gate = ingest(on_error="raise")
-    gate.admit(records(t=[1, 2], k=["a", "b"]))
+    admission = admission_for(on_error="raise")
+    admission.admit(records(t=[1, 2], k=["a", "b"]))
     with pytest.raises(DataError, match=r"record 3 .*null_key.*'t': 7"):
-        gate.admit(records(t=[5, 7], k=["a", None]))
+        admission.admit(records(t=[5, 7], k=["a", None]))
 
 
 def test_the_place_is_named() -> None:
     batch = pa.RecordBatch.from_pydict({"t": [1, None], "k": ["a", "b"]})
-    admitted = ingest().admit(Records.from_arrow(batch, "flights.parquet", 100))
+    admitted = admission_for().admit(Records.from_arrow(batch, "flights.parquet", 100))
     assert admitted.errors[0].where == "flights.parquet, row 101"
 
 
 def test_the_first_thing_wrong_with_a_record_is_its_reason() -> None:
-    admitted = ingest({"v": "numbers"}).admit(records(t=[None], k=[None], v=["x"]))
+    admitted = admission_for({"v": "numbers"}).admit(records(t=[None], k=[None], v=["x"]))
     assert reasons(admitted) == ["null_time"]
 
 
@@ -355,18 +357,18 @@ def test_what_becomes_of_a_record_does_not_depend_on_how_the_stream_is_cut(
 ) -> None:
     """S-B1, S-T4."""
 
-    def fates(size: int) -> tuple[list[str], list[Any]]:
-        gate = ingest({"v": need})
+    def outcomes(size: int) -> tuple[list[str], list[Any]]:
+        admission = admission_for({"v": need})
         wrong: list[str] = []
         values: list[Any] = []
         for at in range(0, len(rows), size):
             t, k, v = (list(part) for part in zip(*rows[at : at + size], strict=True))
-            admitted = gate.admit(records(t=t, k=k, v=v))
+            admitted = admission.admit(records(t=t, k=k, v=v))
             wrong += [f"{error.record}: {error.reason}" for error in admitted.errors]
             values += map(str, map(_as_float, admitted.bundle.values["v"].to_list()))
         return wrong, values
 
-    assert fates(len(rows)) == fates(cut)
+    assert outcomes(len(rows)) == outcomes(cut)
 
 
 def _as_float(value: Any) -> Any:
@@ -378,9 +380,9 @@ def _as_float(value: Any) -> Any:
 
 def test_an_event_time_too_far_ahead_of_the_clock_is_a_dead_letter() -> None:
     """S-B1: it would take the watermark along; exactly as far ahead as may be is not too far."""
-    gate = ingest(max_ahead_us=10)
+    admission = admission_for(max_ahead_us=10)
     given = records(t=[110, 111, 0, None], k=[1, 1, 1, 1])
-    admitted = gate.admit(given, clock=100)
+    admitted = admission.admit(given, clock=100)
     assert admitted.bundle.times.tolist() == [110, 0]
     assert reasons(admitted) == ["too_far_ahead", "null_time"]
     assert admitted.errors[0].detail == (
@@ -392,7 +394,9 @@ def test_an_event_time_too_far_ahead_of_the_clock_is_a_dead_letter() -> None:
 
 def test_each_element_is_held_against_its_own_clock() -> None:
     clocks = np.array([100, 200, START_OF_TIME])
-    admitted = ingest(max_ahead_us=10).admit(records(t=[150, 150, 150], k=[1, 1, 1]), clock=clocks)
+    admitted = admission_for(max_ahead_us=10).admit(
+        records(t=[150, 150, 150], k=[1, 1, 1]), clock=clocks
+    )
     assert admitted.kept is not None
     assert admitted.kept.tolist() == [1, 2]
     assert admitted.errors[0].detail.endswith("ahead of 1970-01-01T00:00:00.000100Z")
@@ -400,17 +404,19 @@ def test_each_element_is_held_against_its_own_clock() -> None:
 
 @pytest.mark.parametrize("clock", [None, START_OF_TIME])
 def test_a_clock_that_says_nothing_is_no_reason(clock: int | None) -> None:
-    admitted = ingest(max_ahead_us=0).admit(records(t=[LAST_EVENT_TIME], k=[1]), clock=clock)
+    admitted = admission_for(max_ahead_us=0).admit(records(t=[LAST_EVENT_TIME], k=[1]), clock=clock)
     assert not admitted.errors
 
 
 def test_near_the_end_of_time_nothing_is_too_far() -> None:
     """S-T1: sums saturate."""
-    admitted = ingest(max_ahead_us=2**62).admit(records(t=[LAST_EVENT_TIME], k=[1]), clock=2**62)
+    admitted = admission_for(max_ahead_us=2**62).admit(
+        records(t=[LAST_EVENT_TIME], k=[1]), clock=2**62
+    )
     assert not admitted.errors
 
 
 def test_too_far_ahead_stops_where_errors_do() -> None:
-    gate = ingest(max_ahead_us=1, on_error="raise")
+    admission = admission_for(max_ahead_us=1, on_error="raise")
     with pytest.raises(DataError, match=r"too_far_ahead.*more than 1us ahead"):
-        gate.admit(records(t=[5], k=[1]), clock=3)
+        admission.admit(records(t=[5], k=[1]), clock=3)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
+from lowwater.engine.aggregates import AggregateInput as Inputs
 from lowwater.engine.aggregates import AggregateSpec, Needs, StateColumn
-from lowwater.engine.aggregates import Batch as Inputs
 from lowwater.engine.aggregates._retractable import uncancelled
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import Pane

@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 @final
-class Alike(Generic[_T]):
+class EqualityIndex(Generic[_T]):
     """What belongs to each of some values. Built in O(values), but for those of odd types.
 
     Plain values, and lists, tuples, sets and mappings of such, are looked up; any other that cannot
@@ -18,7 +18,7 @@ class Alike(Generic[_T]):
     Args:
         pairs: The values, each with what belongs to it.
 
-    >>> found = Alike([({"id": 1, "tags": ["a"]}, "first"), ([2], "second")])
+    >>> found = EqualityIndex([({"id": 1, "tags": ["a"]}, "first"), ([2], "second")])
     >>> found.of({"tags": ["a"], "id": 1.0}), found.of([3])
     (['first'], [])
     """

@@ -8,12 +8,12 @@ from typing import final
 
 from lowwater.viz._draw_panel import PanelDrawing
 from lowwater.viz.axes import count_ticks, day_text, short_text, ticks
-from lowwater.viz.legend import legend
+from lowwater.viz.marks import legend
 from lowwater.viz.scene import Panel, Scene, Span
 from lowwater.viz.shapes import (
     BOLD,
     Area,
-    Frame,
+    Keyframe,
     Label,
     Path,
     Picture,
@@ -151,7 +151,7 @@ def _notes(scene: Scene) -> Iterator[str]:
         yield "The watermark never moved in this run."
 
 
-def _frames(scene: Scene) -> Iterator[Frame]:
+def _frames(scene: Scene) -> Iterator[Keyframe]:
     for moment in scene.frames:
         text = f"step {moment}" if scene.steps else short_text(moment, scene.y)
-        yield Frame(moment, text, (moment - scene.y.low) / scene.y.size)
+        yield Keyframe(moment, text, (moment - scene.y.low) / scene.y.size)

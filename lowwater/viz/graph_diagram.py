@@ -15,7 +15,7 @@ from lowwater.io.paths import PathLike, as_paths
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.viz.layers import Layers
 from lowwater.viz.palette import Theme
-from lowwater.viz.saving import save_picture
+from lowwater.viz.raster import save_picture
 from lowwater.viz.shapes import (
     BOLD,
     Area,
@@ -36,7 +36,7 @@ _WIDEST = 330.0
 
 @final
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A source or a stage as it is shown: its name, what it does, its watermarks; a line each."""
 
     name: str
@@ -56,7 +56,7 @@ class GraphDiagram:
         theme: For light or dark paper; ``auto`` follows the reader's system.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[tuple[int, int, str], ...]
     theme: Theme = "auto"
 
@@ -125,7 +125,9 @@ def watermark_text(watermark: int) -> str:
     return ends.get(watermark) or format_instant(watermark)
 
 
-def _node(name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool) -> Node:
+def _node(
+    name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool
+) -> GraphNode:
     marks: list[str] = []
     for known in () if metrics is None else metrics.watermarks():
         if known.stage != name:
@@ -139,7 +141,7 @@ def _node(name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_sour
     stage = None if metrics is None else metrics.stages.get(name)
     if stage is not None and stage.open_windows:
         marks.append(f"open windows: {stage.open_windows:,}")
-    return Node(name, lines, tuple(marks), is_source)
+    return GraphNode(name, lines, tuple(marks), is_source)
 
 
 def _lay_out(diagram: GraphDiagram) -> Picture:
@@ -161,7 +163,7 @@ def _lay_out(diagram: GraphDiagram) -> Picture:
 
 
 def _row(
-    row: tuple[int, ...], nodes: tuple[Node, ...], top: float, high: float
+    row: tuple[int, ...], nodes: tuple[GraphNode, ...], top: float, high: float
 ) -> Iterator[tuple[int, Area]]:
     """Yield the places of a layer, in the middle of the paper; wide ones give way."""
     room = _WIDTH - 2 * _MARGIN - _GAP * (len(row) - 1)
@@ -174,19 +176,19 @@ def _row(
         left += wide * share + _GAP
 
 
-def _texts(node: Node) -> tuple[str, ...]:
+def _texts(node: GraphNode) -> tuple[str, ...]:
     return (node.name, *node.lines, *node.watermarks)
 
 
-def _width(node: Node) -> float:
+def _width(node: GraphNode) -> float:
     return min(_WIDEST, max(text_width(text, _TEXT) * BOLD for text in _texts(node)) + 24)
 
 
-def _height(node: Node) -> float:
+def _height(node: GraphNode) -> float:
     return _LINE_HEIGHT * len(_texts(node)) + 14
 
 
-def _box(node: Node, area: Area) -> Iterator[Shape]:
+def _box(node: GraphNode, area: Area) -> Iterator[Shape]:
     title = "\n".join(_texts(node))
     style = "source" if node.is_source else "stage"
     yield Rect(area, "paper", 7)

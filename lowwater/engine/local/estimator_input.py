@@ -14,12 +14,12 @@ from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.problems import Problems
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
-from lowwater.watermark import Seen
+from lowwater.watermark import Observed
 from lowwater.watermark.observed import ORIGIN
 
 
 @final
-class SeenBatch:
+class ObservedBatch:
     """A batch of admitted records, of which an estimator is shown one bundle after another.
 
     A column is made when an estimator first asks for it, once per batch: an estimator that reads
@@ -41,7 +41,7 @@ class SeenBatch:
         self._timezone = timezone
         self._made: dict[str, Column] = {}
 
-    def bundle(self, times: Int64Array, start: int, clock: int) -> Seen:
+    def bundle(self, times: Int64Array, start: int, clock: int) -> Observed:
         """Return a bundle of the batch. O(1).
 
         Args:
@@ -49,7 +49,7 @@ class SeenBatch:
             start: Index of its first element among the admitted ones.
             clock: The clock when it came, int microseconds.
         """
-        return Seen(times, _Columns(self, start, start + len(times)), clock)
+        return Observed(times, _Columns(self, start, start + len(times)), clock)
 
     def names(self) -> list[str]:
         """Return the names of the columns, the hidden ones too."""
@@ -58,14 +58,14 @@ class SeenBatch:
             names.append(ORIGIN)
         return names
 
-    def part(self, name: str, start: int, stop: int) -> SeenColumn | None:
+    def part(self, name: str, start: int, stop: int) -> ObservedColumn | None:
         """Return some rows of a column; ``None`` if there is none of that name."""
         if name == ORIGIN:
             origin = self._records.origin
             if origin is None:
                 return None
             codes = pa.array(np.zeros(stop - start, dtype=np.int32))
-            return SeenColumn(
+            return ObservedColumn(
                 Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin]))), name, None
             )
         column = self._made.get(name)
@@ -76,11 +76,11 @@ class SeenBatch:
             if self._kept is not None:
                 column = column.take(self._kept)
             self._made[name] = column = _with_codes(column)
-        return SeenColumn(column.slice(start, stop), name, self._timezone)
+        return ObservedColumn(column.slice(start, stop), name, self._timezone)
 
 
 @final
-class SeenColumn:
+class ObservedColumn:
     """A column that can say its values as instants, and as codes of a few distinct ones.
 
     Args:
@@ -150,17 +150,17 @@ class SeenColumn:
 
 
 @final
-class _Columns(Mapping[str, SeenColumn]):
+class _Columns(Mapping[str, ObservedColumn]):
     """The columns of one bundle, each cut out when it is asked for."""
 
     __slots__ = ("_batch", "_start", "_stop")
 
-    def __init__(self, batch: SeenBatch, start: int, stop: int) -> None:
+    def __init__(self, batch: ObservedBatch, start: int, stop: int) -> None:
         self._batch = batch
         self._start = start
         self._stop = stop
 
-    def __getitem__(self, name: str) -> SeenColumn:
+    def __getitem__(self, name: str) -> ObservedColumn:
         part = self._batch.part(name, self._start, self._stop)
         if part is None:
             raise KeyError(name)

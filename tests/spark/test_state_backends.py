@@ -11,9 +11,9 @@ import lowwater as lw
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import StateError
 from lowwater.spark.cell import Cell
-from lowwater.spark.key_group import Parcels
+from lowwater.spark.key_group import ShuffleRows
 from lowwater.spark.shuffle import from_bytes
-from lowwater.spark.state_backends import InlineKeeper, LiveOperators
+from lowwater.spark.state_backends import InlineBackend, LiveOperators
 from lowwater.testing import Scenario
 from tests.spark.cases import Case
 
@@ -32,9 +32,9 @@ CASE = Case(
 )
 
 
-def parcels(at: int) -> Parcels:
+def shuffle_rows(at: int) -> ShuffleRows:
     batch = list(CASE.micro_batches())[at]
-    return Parcels.of_table(pa.Table.from_batches(list(CASE.packer()(iter([batch])))))
+    return ShuffleRows.of_table(pa.Table.from_batches(list(CASE.packer()(iter([batch])))))
 
 
 def shown(given: pa.Table) -> list[dict[str, object]]:
@@ -45,19 +45,19 @@ def shown(given: pa.Table) -> list[dict[str, object]]:
 def test_a_retried_task_begins_where_the_cell_says() -> None:
     """The first attempt left its operator behind, a step further: it must not be used."""
     group, live = CASE.key_group(), LiveOperators()
-    _, cell, _ = group.step(0, None, parcels(1), 0, live=live)
-    first, _, _ = group.step(0, cell, parcels(2), 0, live=live)
-    again, after, _ = group.step(0, cell, parcels(2), 0, live=live)
+    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=live)
+    first, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
+    again, after, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
     assert shown(again) == shown(first) != []
-    with_live, _, _ = group.step(0, after, parcels(3), 0, live=live)
-    without, _, _ = group.step(0, after, parcels(3), 0, live=LiveOperators())
+    with_live, _, _ = group.step(0, after, shuffle_rows(3), 0, live=live)
+    without, _, _ = group.step(0, after, shuffle_rows(3), 0, live=LiveOperators())
     assert shown(with_live) == shown(without) != []
 
 
 def test_live_operators_are_few() -> None:
     live = LiveOperators(at_most=2)
     for number in range(5):
-        kept = InlineKeeper().open(CASE.key_group()._operator, number, None)
+        kept = InlineBackend().open(CASE.key_group()._operator, number, None)
         live.put("stage", number, b"stamp", kept)
     assert len(live) == 2
     assert live.take("stage", 4, b"another stamp") is None
@@ -65,19 +65,19 @@ def test_live_operators_are_few() -> None:
     assert len(live) == 0
 
 
-def test_a_cell_of_another_layout_group_count_or_keeper_is_refused() -> None:
+def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
     row = Cell(4, "inline", b"stamp", None, b"").to_row()
-    assert Cell.from_row(row, key_groups=4, keeper="inline").stamp == b"stamp"
+    assert Cell.from_row(row, key_groups=4, backend="inline").stamp == b"stamp"
     with pytest.raises(StateError, match="in 4 key groups, not 8"):
-        Cell.from_row(row, key_groups=8, keeper="inline")
+        Cell.from_row(row, key_groups=8, backend="inline")
     with pytest.raises(StateError, match="kept by 'inline', not 'rocksdb'"):
-        Cell.from_row(row, key_groups=4, keeper="rocksdb")
+        Cell.from_row(row, key_groups=4, backend="rocksdb")
     with pytest.raises(StateError, match="layout 99"):
-        Cell.from_row((99, *row[1:]), key_groups=4, keeper="inline")
+        Cell.from_row((99, *row[1:]), key_groups=4, backend="inline")
 
 
 def test_a_snapshot_of_another_pipeline_is_refused() -> None:
-    _, cell, _ = CASE.key_group().step(0, None, parcels(1), 0, live=LiveOperators())
+    _, cell, _ = CASE.key_group().step(0, None, shuffle_rows(1), 0, live=LiveOperators())
     other = WindowOperator(CASE.windowing, {"most": lw.max()})
     with pytest.raises(StateError):
         other.restore_snapshot(cell.content)
@@ -85,7 +85,7 @@ def test_a_snapshot_of_another_pipeline_is_refused() -> None:
 
 def test_damaged_snapshots_raise_state_errors_and_nothing_else() -> None:
     group = CASE.key_group()
-    _, cell, _ = group.step(0, None, parcels(1), 0, live=LiveOperators())
+    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
     pick = random.Random(7)
     refused = 0
     for _ in range(300):

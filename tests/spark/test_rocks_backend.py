@@ -13,111 +13,113 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.spark import InlineKeeper, RocksKeeper, StateKeeper
+from lowwater.spark import InlineBackend, RocksBackend, StateBackend
 from lowwater.spark.cell import Cell
 from lowwater.spark.key_group import KeyGroup
 from lowwater.spark.state_backends import LiveOperators
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.shelf import close_shelves
-from tests.spark.test_state_cells import CASE, parcels, shown
+from tests.spark.test_state_backends import CASE, shown, shuffle_rows
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
 STEPS = len(list(CASE.micro_batches()))
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[RocksKeeper]:
-    yield RocksKeeper(str(tmp_path / "state"), cache=str(tmp_path / "cache"))
+def backend(tmp_path: Path) -> Iterator[RocksBackend]:
+    yield RocksBackend(str(tmp_path / "state"), cache=str(tmp_path / "cache"))
     close_shelves()
 
 
-def group_with(keeper: StateKeeper) -> KeyGroup:
-    return replace(CASE.key_group(), keeper=keeper)
+def group_with(backend: StateBackend) -> KeyGroup:
+    return replace(CASE.key_group(), backend=backend)
 
 
 def through(group: KeyGroup, *, live: bool) -> list[Any]:
     """Take all micro-batches, with the operators of the process or each time from the cell."""
     held, cell, rows = LiveOperators(), None, []
     for at in range(STEPS):
-        given, cell, _ = group.step(0, cell, parcels(at), 0, live=held if live else LiveOperators())
+        given, cell, _ = group.step(
+            0, cell, shuffle_rows(at), 0, live=held if live else LiveOperators()
+        )
         rows.append(shown(given))
     return rows
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_both_keepers_give_the_same(keeper: RocksKeeper, live: bool) -> None:
-    rows = through(group_with(keeper), live=live)
-    assert rows == through(group_with(InlineKeeper()), live=live)
+def test_both_backends_give_the_same(backend: RocksBackend, live: bool) -> None:
+    rows = through(group_with(backend), live=live)
+    assert rows == through(group_with(InlineBackend()), live=live)
     assert any(rows)
 
 
-def test_a_retried_task_begins_where_the_cell_says(keeper: RocksKeeper) -> None:
+def test_a_retried_task_begins_where_the_cell_says(backend: RocksBackend) -> None:
     """Attempts leave an operator and a version of their own behind: neither is gone on from."""
-    group, live = group_with(keeper), LiveOperators()
-    _, cell, _ = group.step(0, None, parcels(1), 0, live=live)
-    first, zombie, _ = group.step(0, cell, parcels(2), 0, live=live)
-    group.step(0, zombie, parcels(3), 0, live=live)
-    again, after, _ = group.step(0, cell, parcels(2), 0, live=live)
+    group, live = group_with(backend), LiveOperators()
+    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=live)
+    first, zombie, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
+    group.step(0, zombie, shuffle_rows(3), 0, live=live)
+    again, after, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
     assert zombie.content != after.content
     assert shown(again) == shown(first) != []
     close_shelves()  # as another executor begins
-    elsewhere, _, _ = group.step(0, after, parcels(3), 0, live=LiveOperators())
-    here, _, _ = group.step(0, after, parcels(3), 0, live=live)
+    elsewhere, _, _ = group.step(0, after, shuffle_rows(3), 0, live=LiveOperators())
+    here, _, _ = group.step(0, after, shuffle_rows(3), 0, live=live)
     assert shown(elsewhere) == shown(here) != []
 
 
-def test_a_lost_cache_is_rebuilt(keeper: RocksKeeper, tmp_path: Path) -> None:
-    group = group_with(keeper)
-    _, cell, _ = group.step(0, None, parcels(1), 0, live=LiveOperators())
-    wanted, _, _ = group.step(0, cell, parcels(2), 0, live=LiveOperators())
+def test_a_lost_cache_is_rebuilt(backend: RocksBackend, tmp_path: Path) -> None:
+    group = group_with(backend)
+    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
+    wanted, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
     close_shelves()
     shutil.rmtree(tmp_path / "cache")
-    given, _, _ = group.step(0, cell, parcels(2), 0, live=LiveOperators())
+    given, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
     assert shown(given) == shown(wanted) != []
     assert given.column("state_bytes")[0].as_py() > 1_000  # all of it, not the version's name
 
 
-def test_old_versions_are_collected(keeper: RocksKeeper, tmp_path: Path) -> None:
-    group = group_with(replace(keeper, retain=3, collect_every=4))
+def test_old_versions_are_collected(backend: RocksBackend, tmp_path: Path) -> None:
+    group = group_with(replace(backend, retain=3, collect_every=4))
     kept, cells = LiveOperators(), [None]
     for _ in range(40):
         cell: Cell | None = cells[-1]
-        _, cell, _ = group.step(0, cell, parcels(1), 0, live=kept)
+        _, cell, _ = group.step(0, cell, shuffle_rows(1), 0, live=kept)
         cells.append(cell)  # type: ignore[arg-type]
     folder = tmp_path / "state" / "group-00000"
     manifests = list(folder.glob("*.version"))
     assert 4 <= len(manifests) <= 3 + 4 + 1
     for cell in cells[-4:]:  # what may be run again can be
-        group.step(0, cell, parcels(1), 0, live=LiveOperators())
+        group.step(0, cell, shuffle_rows(1), 0, live=LiveOperators())
     with pytest.raises(StateError, match="is missing"):
-        group.step(0, cells[1], parcels(1), 0, live=LiveOperators())
+        group.step(0, cells[1], shuffle_rows(1), 0, live=LiveOperators())
 
 
 def test_a_lost_or_foreign_version_is_an_error_that_says_so(
-    keeper: RocksKeeper, tmp_path: Path
+    backend: RocksBackend, tmp_path: Path
 ) -> None:
-    group = group_with(keeper)
-    _, cell, _ = group.step(0, None, parcels(1), 0, live=LiveOperators())
+    group = group_with(backend)
+    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
     with pytest.raises(StateError, match="names no version"):
-        group.step(0, replace(cell, content=b"\xff"), parcels(2), 0, live=LiveOperators())
+        group.step(0, replace(cell, content=b"\xff"), shuffle_rows(2), 0, live=LiveOperators())
     close_shelves()
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(StateError, match="missing") as caught:
-        group.step(0, cell, parcels(2), 0, live=LiveOperators())
+        group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
     assert caught.value.hint
 
 
-def test_it_is_a_value_that_can_be_shipped(keeper: RocksKeeper) -> None:
-    assert pickle.loads(pickle.dumps(keeper)) == keeper
-    assert Path(RocksKeeper("relative").location).is_absolute()
-    assert RocksKeeper("s3://bucket/state").location == "s3://bucket/state"
+def test_it_is_a_value_that_can_be_shipped(backend: RocksBackend) -> None:
+    assert pickle.loads(pickle.dumps(backend)) == backend
+    assert Path(RocksBackend("relative").location).is_absolute()
+    assert RocksBackend("s3://bucket/state").location == "s3://bucket/state"
     with pytest.raises(InvalidArgument, match="collect_every"):
-        RocksKeeper("state", collect_every=0)
+        RocksBackend("state", collect_every=0)
 
 
-def test_a_stream_with_either_keeper_gives_the_same(spark: Any, tmp_path: Path) -> None:
-    """Stopped and started again half-way; and a checkpoint goes on with its own keeper alone."""
+def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path) -> None:
+    """Stopped and started again half-way; and a checkpoint goes on with its own backend alone."""
     parts = cut(table(800), 100)
 
     def both(where: str, **options: Any) -> list[str]:
