@@ -130,7 +130,7 @@ def _embedded(probe: Probe, folder: Path) -> str:
 
 
 def _on_spark(session: Any) -> Outcomes:
-    from tests.spark.many import run_many
+    from tests.spark.cases_in_one_query import run_many
     from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
 
     found: Outcomes = {}

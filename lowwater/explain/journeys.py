@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.origins import Origins
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
 from lowwater.time import format_duration, saturating_add
+
+
+@final
+class Origins:
+    """The elements of some stages by what they are made of. Built in O(elements).
+
+    Args:
+        stages: The traces of the stages.
+    """
+
+    def __init__(self, stages: Iterable[StageTrace]) -> None:
+        self._of: defaultdict[tuple[str, int], list[tuple[str, TracedElement]]] = defaultdict(list)
+        for stage in stages:
+            for element in stage.elements:
+                for origin in element.origins:
+                    self._of[origin].append((stage.name, element))
+                if element.pane is not None:
+                    self._of[element.pane].append((stage.name, element))
+
+    def made_of(self, origin: str, number: int) -> list[tuple[str, TracedElement]]:
+        """Return the elements, each with the name of its stage, in the order of the stages. O(1).
+
+        Args:
+            origin: The name of the source, or of the stage.
+            number: Which of its records, or of its panes.
+        """
+        return self._of.get((origin, number), [])
+
 
 MOST = 10
 """So many elements are told of at most: of those asked for, and in each stage behind them."""

@@ -16,9 +16,9 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
+from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.io.replay import read_once, replay
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")

@@ -14,9 +14,9 @@ from lowwater.engine.graph.sources import Position, read_rows
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError
+from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.io.replay import read_once, replay
 
 _SUFFIXES = (".parquet", ".pq")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)

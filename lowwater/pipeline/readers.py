@@ -16,8 +16,8 @@ from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.csv import CsvSource
 from lowwater.io.follow import Follow
+from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
-from lowwater.io.memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths, require_places
 from lowwater.pipeline.fluent import Key, KeyedStream, Stream

@@ -2,8 +2,8 @@
 
 from lowwater.spark.options import SparkOptions as SparkOptions
 from lowwater.spark.query import METRICS as METRICS
-from lowwater.spark.settings import configure as configure
-from lowwater.spark.settings import recommended as recommended
+from lowwater.spark.session import configure as configure
+from lowwater.spark.session import recommended as recommended
 from lowwater.spark.signals import CarriedTime as CarriedTime
 from lowwater.spark.state_backends import InlineBackend as InlineBackend
 from lowwater.spark.state_backends import KeptOperator as KeptOperator

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.pane_table import instants_to_arrow, panes_to_arrow
 from lowwater.engine.records.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch
-from lowwater.spark.dead_letters import record_text
-from lowwater.spark.shuffle import ShuffledElements
+from lowwater.spark.shuffle import ShuffledElements, record_text
 from lowwater.spark.types import fitted
 
 PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"

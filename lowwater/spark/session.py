@@ -10,7 +10,62 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession as SparkSession
 
-from lowwater.spark.settings import configure
+from lowwater.errors import InvalidArgument, describe
+
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STORE = "spark.sql.streaming.stateStore"
+_ARROW = "spark.sql.execution.arrow"
+
+
+def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[str, str]:
+    """Return the settings of :func:`configure`, by name.
+
+    Args:
+        partitions: How many tasks share the key groups: not more than there are of these, and best
+            as many as cores. A checkpoint keeps the number it began with.
+        rows_per_batch: How many rows Spark hands to Python at a time: all that bounds what it holds
+            of them in memory, so less where rows are many kilobytes wide.
+    """
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+        raise InvalidArgument(
+            f"{describe('partitions', partitions)} must be an int of at least 1",
+            hint="Use the number of cores",
+        )
+    return {
+        "spark.sql.shuffle.partitions": str(partitions),
+        f"{_STORE}.providerClass": _STATE_STORE,
+        f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+        # Files of some megabytes would otherwise be read in one task, whatever the cores.
+        "spark.sql.files.openCostInBytes": "65536",
+        f"{_ARROW}.pyspark.enabled": "true",
+        f"{_ARROW}.maxRecordsPerBatch": str(rows_per_batch),
+        # Any lower limit has Spark measure a batch's columns anew after each row.
+        f"{_ARROW}.maxBytesPerBatch": str(2**31 - 1),
+    }
+
+
+def configure(
+    spark: SparkSession | SparkSession.Builder,
+    *,
+    partitions: int = 8,
+    rows_per_batch: int = 100_000,
+) -> SparkSession | SparkSession.Builder:
+    """Tell a session, or its builder, all that makes streams of panes run well; return it.
+
+    Args:
+        spark: ``SparkSession.builder``, or a session that no query has been started in.
+        partitions: See :func:`recommended`.
+        rows_per_batch: See :func:`recommended`.
+    """
+    settings = recommended(partitions=partitions, rows_per_batch=rows_per_batch)
+    if isinstance(spark, SparkSession.Builder):
+        for name, value in settings.items():
+            spark = spark.config(name, value)
+        return spark
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    return spark
 
 
 @contextmanager

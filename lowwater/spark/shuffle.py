@@ -8,9 +8,10 @@ so all groups are called in each micro-batch that reads anything, and all know t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,14 @@ from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError
-from lowwater.spark.dead_letters import dead_letters_to_arrow
 from lowwater.spark.signals import Signal, Signals
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
-GROUP = HIDDEN + "group"
-"""The column of key groups, made by Spark: ``pmod(xxhash64(keys), key_groups)``."""
 NOW = HIDDEN + "now"
 """The column of the micro-batch's own time, int64 microseconds, where it is needed."""
 CORRUPT = HIDDEN + "corrupt"
@@ -146,9 +145,7 @@ class ShuffleWriter:
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""
         bundle, kept = admitted.bundle, admitted.kept
-        group = records.columns[GROUP].data
-        if kept is not None:
-            group = group[kept]
+        group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
         for at, key in enumerate(bundle.keys):
             columns[f"{_KEY}{at}"] = key.to_arrow()
@@ -159,8 +156,8 @@ class ShuffleWriter:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
-        order = np.argsort(group.astype(np.uint16), kind="stable")
+        # numpy sorts 16 bits by radix, which wider integers it does not.
+        order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
 
@@ -273,3 +270,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _text(instant: int | None) -> str | None:
     return None if instant is None else str(instant)
+
+
+DEAD_LETTERS = pa.schema(
+    [("reason", pa.string()), ("detail", pa.string()), ("record", pa.string())]
+)
+
+
+def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
+    """Return dead letters as a table; each record is JSON."""
+    return pa.table(
+        {
+            "reason": [letter.reason for letter in dead_letters],
+            "detail": [letter.detail for letter in dead_letters],
+            "record": [record_text(letter.record) for letter in dead_letters],
+        },
+        schema=DEAD_LETTERS,
+    )
+
+
+def record_text(record: Any) -> str:
+    """Return a record as JSON; what JSON has no form for becomes text."""
+    return json.dumps(record, default=str)

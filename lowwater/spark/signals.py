@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, WallClock, arrivals
+from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.admit_times import event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems
-from lowwater.errors import InvalidArgument, nearest
-from lowwater.time import LAST_EVENT_TIME, Int64Array
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, nearest
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array
 
 
 @final
@@ -143,3 +145,69 @@ def _column(records: Records, name: str) -> Column:
     if column is None:
         raise InvalidArgument(f"there is no column {name!r}", hint=nearest(name, records.names))
     return column
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArrivalSignals:
+    """Event times as the elements tell them, and the clock as an :class:`ArrivalClock` reads it.
+
+    The clock of a micro-batch is the end of the tick in which its last record arrived: all of it is
+    one bundle, so ticks within it do not show.
+
+    Args:
+        clock: The clock.
+        timezone: What arrival times without a time zone mean.
+    """
+
+    clock: ArrivalClock
+    timezone: str | None = None
+
+    def split(self, records: Records) -> tuple[Signal, Records]:
+        arrived, tick = largest(records, self.clock.column, self.timezone), self.clock.tick_us
+        now = None if arrived is None else min((arrived // tick + 1) * tick, END_OF_TIME)
+        return Signal(clock=now, observes=True), records
+
+    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
+        return arrivals(elements, self.clock, self.timezone)
+
+
+def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
+    """Return what reads time from the records of a stage, and whether these carry the clock.
+
+    Args:
+        plan: The stage.
+        clock: What its source was given as ``clock=``.
+
+    Raises:
+        UnsupportedByRunner: Spark cannot go by that clock.
+    """
+    if clock is not None and not isinstance(clock, (ArrivalClock, WallClock)):
+        raise UnsupportedByRunner(
+            f"the clock {clock!r} is an object of this process, which the tasks of a cluster "
+            "cannot ask",
+            where="clock=",
+            hint="Leave it out for the time of micro-batches, or carry the time in a column: "
+            'ArrivalClock("column")',
+        )
+    carried = plan.watermark
+    if isinstance(carried, CarriedTime):
+        if isinstance(clock, ArrivalClock):
+            raise UnsupportedByRunner(
+                f"{clock!r} does not go with a watermark that is carried in the records",
+                where="clock=",
+                hint=f"Say it there: {CarriedTime(carried.watermark, clock=clock.column)!r}",
+            )
+        return CarriedSignals(carried, plan.time, plan.timezone), carried.clock is not None
+    if isinstance(clock, ArrivalClock):
+        return ArrivalSignals(clock, plan.timezone), True
+    return EventTimes(), False
+
+
+def time_columns(signals: Signals) -> set[str]:
+    """Return the columns that are read for the watermark and the clock."""
+    if isinstance(signals, ArrivalSignals):
+        return {signals.clock.column}
+    if isinstance(signals, CarriedSignals):
+        return {name for name in (signals.carried.watermark, signals.carried.clock) if name}
+    return set()

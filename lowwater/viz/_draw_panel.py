@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import final
 
-from lowwater.viz.labels import Room
-from lowwater.viz.legend import has_ideal
-from lowwater.viz.marks import dot_shapes, mark_area, mark_shapes
+from lowwater.viz.label_placement import Room
+from lowwater.viz.marks import dot_shapes, has_ideal, mark_area, mark_shapes
 from lowwater.viz.scene import Box, Mark, Panel, Retraction, Scene
 from lowwater.viz.shapes import BOLD, Area, Label, Path, Rect, Shape, text_width
 

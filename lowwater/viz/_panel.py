@@ -9,7 +9,7 @@ from typing import Any, cast, final
 from lowwater.engine.graph.trace import StageTrace, TracedElement, TracedMerge
 from lowwater.engine.records.panes import Pane
 from lowwater.time import saturating_add
-from lowwater.viz._moments import TraceOrdinates
+from lowwater.viz.axes import TraceOrdinates
 from lowwater.viz.scene import (
     Band,
     Box,

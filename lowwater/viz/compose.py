@@ -19,8 +19,8 @@ from lowwater.time import (
     format_instant,
     instant,
 )
-from lowwater.viz._moments import TraceOrdinates
 from lowwater.viz._panel import PanelOf, hashable
+from lowwater.viz.axes import TraceOrdinates
 from lowwater.viz.scene import Panel, Scene, Span, WatermarkStep
 from lowwater.viz.words import endless, move_title, watermark_text
 from lowwater.windows import Window

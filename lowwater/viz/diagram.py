@@ -10,13 +10,12 @@ from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
-from lowwater.viz.layout import lay_out
 from lowwater.viz.palette import Theme
-from lowwater.viz.saving import save_picture
+from lowwater.viz.picture import lay_out
+from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene
 from lowwater.viz.shapes import Picture
-from lowwater.viz.stepper import to_html
-from lowwater.viz.svg import to_svg
+from lowwater.viz.svg import to_html, to_svg
 from lowwater.viz.timeline import to_text
 
 _THEMES = ("auto", "light", "dark")

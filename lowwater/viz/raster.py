@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.viz.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.viz.shapes import Label, Path, Picture, Rect
+
+
+def save_picture(
+    target: pathlib.Path, picture: Picture, theme: Theme, texts: Mapping[str, Callable[[], str]]
+) -> None:
+    """Write a picture.
+
+    Args:
+        target: The file.
+        picture: What to write as ``.png``, and as ``.gif`` if it has moments to move through.
+        theme: For light or dark paper.
+        texts: What to write for kinds of files that are text.
+
+    Raises:
+        InvalidArgument: The file's name ends otherwise, or it cannot be written.
+        UnsupportedByRunner: matplotlib is not there.
+    """
+    kind = target.suffix.lower()
+    pixels = (".png", ".gif") if picture.frames else (".png",)
+    if kind not in texts and kind not in pixels:
+        raise InvalidArgument(
+            f"{str(target)!r} is no kind of picture known",
+            where="save",
+            hint=f"End it with one of {', '.join(sorted((*texts, *pixels)))}",
+        )
+    content = texts[kind]().encode() if kind in texts else _drawn(kind, picture, theme)
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{str(target)!r} cannot be written: {error.strerror or error}",
+            where="save",
+            hint="Name another file",
+        ) from None
+
+
+def _drawn(kind: str, picture: Picture, theme: Theme) -> bytes:
+    return (to_png if kind == ".png" else to_gif)(picture, theme=theme)
+
 
 _DOTS_PER_INCH = 100
 _SHARPER = 2

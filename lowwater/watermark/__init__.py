@@ -1,6 +1,5 @@
 """Watermarks: how far event time is known to be complete."""
 
-from lowwater.watermark.ahead import too_far_ahead as too_far_ahead
 from lowwater.watermark.estimators import Ascending as Ascending
 from lowwater.watermark.estimators import BoundedDisorder as BoundedDisorder
 from lowwater.watermark.estimators import EstimatorState as EstimatorState
@@ -12,6 +11,8 @@ from lowwater.watermark.estimators import holder_of as holder_of
 from lowwater.watermark.external import External as External
 from lowwater.watermark.external import ManualWatermark as ManualWatermark
 from lowwater.watermark.finished import FinishedFiles as FinishedFiles
+from lowwater.watermark.limits import too_far_ahead as too_far_ahead
+from lowwater.watermark.limits import which_may_read as which_may_read
 from lowwater.watermark.low import Hold as Hold
 from lowwater.watermark.low import LowWatermarks as LowWatermarks
 from lowwater.watermark.low import StageWatermark as StageWatermark
@@ -20,4 +21,3 @@ from lowwater.watermark.observed import Observed as Observed
 from lowwater.watermark.partitions import PerPartition as PerPartition
 from lowwater.watermark.punctuated import Punctuated as Punctuated
 from lowwater.watermark.quantile import Quantile as Quantile
-from lowwater.watermark.skew import which_may_read as which_may_read

@@ -2,28 +2,270 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
+
+import numpy as np
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.time import DurationLike, duration, format_duration
-from lowwater.watermark._per_partition import (
-    DisorderEstimates,
-    Estimates,
-    PartitionsState,
-    SeparateEstimates,
+from lowwater.time import (
+    START_OF_TIME,
+    DurationLike,
+    Int64Array,
+    duration,
+    format_duration,
+    format_instant,
+    saturating_add,
+    saturating_add_array,
 )
+from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import (
     Ascending,
     BoundedDisorder,
     EstimatorState,
     WatermarkEstimator,
     columns_read,
+    holder_of,
 )
 from lowwater.watermark.external import External
-from lowwater.watermark.observed import PARTITION
+from lowwater.watermark.observed import PARTITION, Observed
 from lowwater.windows._base import positive_duration
+
+
+class Estimates(Protocol):
+    """An estimate for each of several partitions, by slot."""
+
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
+        """Take note of a bundle, whose i-th partition has the slot ``slots[i]``; -1: pass it."""
+        ...
+
+    def current(self, clock: int) -> Int64Array:
+        """Return each slot's estimate, int64 microseconds."""
+        ...
+
+    def grow(self, slots: int) -> None:
+        """Make room for more slots."""
+        ...
+
+    def slot(self, slot: int) -> EstimatorState:
+        """Return a slot as an estimator by itself."""
+        ...
+
+
+@final
+class PartitionsState:
+    """The minimum over partitions that are expected, or else have been seen.
+
+    Args:
+        estimates: SeparateEstimates partition's own.
+        by: The column of partitions.
+        expected: The partitions that count; ``None`` for those seen so far.
+        idle_after: After how long without elements, in microseconds of the clock, a partition
+            is left out; ``None``: never.
+    """
+
+    def __init__(
+        self, estimates: Estimates, by: str, expected: Sequence[Any] | None, idle_after: int | None
+    ) -> None:
+        self._estimates = estimates
+        self._by = by
+        self._idle_after = idle_after
+        self._fixed = expected is not None
+        self._partitions: list[Any] = []
+        self._slots: dict[Any, int] = {}
+        self._heard = np.zeros(0, dtype=np.bool_)
+        self._heard_at = np.zeros(0, dtype=np.int64)
+        self._clock = START_OF_TIME
+        self._at = START_OF_TIME
+        self._add(expected or ())
+
+    def observe(self, observed: Observed) -> None:
+        """Take note of a bundle. O(n + partitions in it) where the estimates are vectorised."""
+        self._clock = max(self._clock, observed.clock)
+        n = len(observed.times)
+        if not n:
+            return
+        grouping = Grouping(observed.column(self._by, "watermark=PerPartition(...)"), n)
+        if not self._fixed:
+            self._add(p for p in grouping.partitions if p not in self._slots)
+        found = [self._slots.get(partition, -1) for partition in grouping.partitions]
+        slots = np.array(found, dtype=np.int64)
+        self._estimates.observe(slots, grouping, observed)
+        slots = slots[slots >= 0]
+        self._heard[slots] = True
+        self._heard_at[slots] = self._clock
+
+    def current(self, clock: int) -> int:
+        """Return the watermark. O(partitions)."""
+        self._clock = max(self._clock, clock)
+        if self._heard.size and self._heard.all():
+            estimates = self._estimates.current(self._clock)
+            self._at = max(self._at, int(estimates[self._active()].min()))
+        return self._at
+
+    def remember(self) -> Any:
+        slots = np.flatnonzero(self._heard).tolist()
+        return {
+            "at": self._at,
+            "clock": self._clock,
+            "partitions": [self._partitions[slot] for slot in slots],
+            "heard_at": self._heard_at[slots].tolist(),
+            "estimates": [self._estimates.slot(slot).remember() for slot in slots],
+        }
+
+    def resume(self, known: Any) -> None:
+        if not isinstance(known, dict) or "partitions" not in known:
+            return
+        self._at = max(self._at, known["at"])
+        self._clock = max(self._clock, known["clock"])
+        partitions = known["partitions"]
+        if not self._fixed:
+            self._add(p for p in partitions if p not in self._slots)
+        told = zip(partitions, known["heard_at"], known["estimates"], strict=True)
+        for partition, heard_at, estimate in told:
+            slot = self._slots.get(partition)
+            if slot is not None:
+                self._heard[slot] = True
+                self._heard_at[slot] = heard_at
+                self._estimates.slot(slot).resume(estimate)
+
+    def excuse(self, clock: int) -> None:
+        """Count silence from this instant on: before, nobody listened.
+
+        For a run by the machine's clock that begins where another one stopped. Else every partition
+        would look idle at once, and the first one that is read would leave the others behind.
+        """
+        self._clock = max(self._clock, clock)
+        self._heard_at[self._heard] = self._clock
+
+    def holder(self) -> str:
+        """Return which partition holds the watermark, and why."""
+        if not self._heard.size:
+            return "no partition has been seen"
+        missing = np.flatnonzero(~self._heard)
+        if missing.size:
+            others = f", nor have {missing.size - 1} others" if missing.size > 1 else ""
+            return f"partition {self._partitions[missing[0]]!r} has not been seen{others}"
+        active = self._active()
+        slots = np.flatnonzero(active)
+        slot = int(slots[np.argmin(self._estimates.current(self._clock)[slots])])
+        text = f"partition {self._partitions[slot]!r}"
+        since = int(self._heard_at[slot])
+        if self._idle(since):
+            text += f" idle since {format_instant(since)}, the last of all"
+        elif since < self._clock:
+            text += f" silent since {format_instant(since)}"
+        else:
+            text += " is behind the others" if self._heard.size > 1 else " alone"
+        inner = holder_of(self._estimates.slot(slot))
+        return text if inner is None else f"{text}: {inner}"
+
+    def left_out(self) -> list[Any]:
+        """Return the partitions that are left out for being idle, in the order they were seen."""
+        if not self._heard.all():
+            return []
+        return [self._partitions[slot] for slot in np.flatnonzero(~self._active()).tolist()]
+
+    def _active(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Return which partitions count, bool, one at least.
+
+        Those that spoke last count always. So it makes no difference whether somebody looked at
+        the watermark between the moments when one partition and then the next became idle.
+        """
+        heard_at = self._heard_at
+        if self._idle_after is None:
+            return np.ones(heard_at.size, dtype=np.bool_)
+        due = self._clock - self._idle_after
+        if due < START_OF_TIME:
+            return np.ones(heard_at.size, dtype=np.bool_)
+        active: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = heard_at > due
+        return active | (heard_at == heard_at.max())
+
+    def _idle(self, since: int) -> bool:
+        return self._idle_after is not None and self._clock - since >= self._idle_after
+
+    def _add(self, partitions: Any) -> None:
+        for partition in partitions:
+            self._slots[partition] = len(self._partitions)
+            self._partitions.append(partition)
+        more = len(self._partitions) - self._heard.size
+        if more:
+            self._heard = np.concatenate((self._heard, np.zeros(more, dtype=np.bool_)))
+            start = np.full(more, START_OF_TIME, dtype=np.int64)
+            self._heard_at = np.concatenate((self._heard_at, start))
+            self._estimates.grow(len(self._partitions))
+
+
+@final
+class DisorderEstimates:
+    """``BoundedDisorder`` of each partition, as one column."""
+
+    def __init__(self, delay: int) -> None:
+        self._delay = delay
+        self._latest = np.zeros(0, dtype=np.int64)
+
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
+        latest = grouping.latest(observed.times)
+        known = slots >= 0
+        # A dictionary may hold a partition twice, and then so do the slots.
+        np.maximum.at(self._latest, slots[known], latest[known])
+
+    def current(self, clock: int) -> Int64Array:
+        return saturating_add_array(self._latest, -self._delay)
+
+    def grow(self, slots: int) -> None:
+        more = np.full(slots - self._latest.size, START_OF_TIME, dtype=np.int64)
+        self._latest = np.concatenate((self._latest, more))
+
+    def slot(self, slot: int) -> EstimatorState:
+        return _DisorderSlot(self._latest, slot, self._delay)
+
+
+@final
+class _DisorderSlot:
+    def __init__(self, latest: Int64Array, slot: int, delay: int) -> None:
+        self._latest = latest
+        self._slot = slot
+        self._delay = delay
+
+    def observe(self, observed: Observed) -> None:
+        if observed.times.size:
+            self._latest[self._slot] = max(self._latest[self._slot], observed.times.max())
+
+    def current(self, clock: int) -> int:
+        return saturating_add(int(self._latest[self._slot]), -self._delay)
+
+    def remember(self) -> Any:
+        return int(self._latest[self._slot])
+
+    def resume(self, known: Any) -> None:
+        if isinstance(known, int):
+            self._latest[self._slot] = known
+
+
+@final
+class SeparateEstimates:
+    """Any estimator, one for each partition: a call per partition, not per element."""
+
+    def __init__(self, estimator: WatermarkEstimator) -> None:
+        self._estimator = estimator
+        self._states: list[EstimatorState] = []
+
+    def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
+        for slot, part in zip(slots.tolist(), grouping.parts(observed), strict=True):
+            if slot >= 0:
+                self._states[slot].observe(part)
+
+    def current(self, clock: int) -> Int64Array:
+        found = (state.current(clock) for state in self._states)
+        return np.fromiter(found, dtype=np.int64, count=len(self._states))
+
+    def grow(self, slots: int) -> None:
+        self._states += [self._estimator.start() for _ in range(slots - len(self._states))]
+
+    def slot(self, slot: int) -> EstimatorState:
+        return self._states[slot]
 
 
 @final

@@ -19,7 +19,7 @@ import lowwater as lw
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from lowwater.testing._text import from_data
 from lowwater.testing.assertions import PANE_FIELDS
-from tests.property import custom
+from tests.property import custom_windows as custom
 
 HERE = Path(__file__).parent
 RULES = {f"S-O{n}" for n in range(1, 9)} | {f"S-P{n}" for n in range(1, 6)}

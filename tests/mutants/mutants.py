@@ -14,10 +14,10 @@ from lowwater.engine.window import emission as _emission
 from lowwater.engine.window import merging as _merging
 from lowwater.engine.window import operator
 from lowwater.engine.window.aggregation import Aggregation
-from lowwater.engine.window.holds import Holds
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
+from lowwater.engine.window.schedule import WatermarkHolds
 from lowwater.time import END_OF_TIME
 
 SECOND = 1_000_000
@@ -106,7 +106,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a hold is let go early", "check_order_insensitive")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holds, "lowest", lambda self, low: low)
+    patch.setattr(WatermarkHolds, "lowest", lambda self, low: low)
 
 
 @mutant("the accumulator is not reset in discarding mode", "check_no_loss")

@@ -30,7 +30,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
+from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.window.inspect import StoredView
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.engine.local.observed import ObservedBatch
+from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.state.codec import decode, encode

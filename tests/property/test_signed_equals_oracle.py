@@ -13,7 +13,7 @@ from lowwater.engine.aggregates import _retractable
 from lowwater.engine.window import spilling as _cold
 from lowwater.errors import InvalidArgument
 from lowwater.testing import _drive, assert_late, oracle
-from tests.property import signed as own
+from tests.property import retracted_elements as own
 from tests.property import strategies, test_cold_windows, test_restore
 
 EXAMPLES = settings(max_examples=max(300, settings().max_examples))

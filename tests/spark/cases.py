@@ -20,7 +20,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime
 from lowwater.spark.key_group import KeyGroup, ShuffleRows
 from lowwater.spark.query import Elsewhere
-from lowwater.spark.shuffle import GROUP, ShuffleWriter, from_bytes
+from lowwater.spark.shuffle import ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.state_backends import InlineBackend, LiveOperators
 from lowwater.spark.types import pane_schema, result_types
@@ -38,7 +38,6 @@ INPUT = pa.schema(
         ("gap", pa.int64()),
         ("at_clock", pa.int64()),
         ("at_watermark", pa.int64()),
-        (GROUP, pa.int32()),
     ]
 )
 
@@ -122,7 +121,7 @@ class Case:
         ]
         rows.append({})
         for row in rows:
-            row |= {"at_clock": clock, GROUP: 0}
+            row["at_clock"] = clock
         if watermark != START_OF_TIME:
             rows[-1]["at_watermark"] = watermark
         return pa.RecordBatch.from_pylist(rows, schema=self.input)

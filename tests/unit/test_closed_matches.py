@@ -1,4 +1,4 @@
-"""Each ``match`` ends in ``assert_never``: what a new trigger still owes is a type error."""
+"""Every ``match`` ends in ``assert_never``: what a new trigger still owes is a type error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import lowwater
 
 ROOT = Path(lowwater.__file__).parent
 OPEN = {
-    "engine/graph/outline.py": "stateless steps are a protocol; those of users have text",
+    "engine/graph/outline.py": "stateless steps are a protocol: those of the engine have no text",
     "pipeline/checks.py": "stateless steps are a protocol: the columns after others are not known",
     "testing/_oracle_windows.py": "window functions are a protocol",
 }

@@ -17,7 +17,7 @@ from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.emitted import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_records import SIGN
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
 from lowwater.state.store import Batch, StateStore

@@ -13,11 +13,11 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import MAIN, Read
 from lowwater.engine.graph.sources import Position, ReplayableSource
-from lowwater.engine.local.observed import ObservedBatch
+from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.records.admission import Admission, Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_records import SIGN
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import (
     Filter,

@@ -16,7 +16,7 @@ from lowwater.engine.local.source_reader import StageBundle
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import Deduplicator
-from lowwater.engine.records.pane_records import records_of
+from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,

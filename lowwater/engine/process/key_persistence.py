@@ -8,8 +8,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.records.arrow_types import type_to_bytes
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, type_to_bytes
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.window.persistence import read_keys
 from lowwater.state.codec import encode

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
+from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.items import columns_of
 from lowwater.engine.records.steps import LateBatch
 from lowwater.time import Int64Array
 

@@ -23,7 +23,7 @@ from lowwater.time import (
     format_instant,
     instant,
 )
-from lowwater.watermark.ahead import TOO_FAR_AHEAD, too_far_ahead
+from lowwater.watermark.limits import TOO_FAR_AHEAD, too_far_ahead
 
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UTC_MICROS = pa.timestamp("us", "UTC")

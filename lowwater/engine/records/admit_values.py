@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
-from lowwater.engine.records.columns import Column, Mask
+from lowwater.engine.records.columns import Column, Mask, type_from_bytes, type_to_bytes
 from lowwater.engine.records.problems import Problems, is_nan
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.arrays import object_array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
@@ -180,3 +181,30 @@ def _one_shown(value: pa.Scalar) -> Any:
         return value.as_py()
     except (OverflowError, ValueError):
         return value.value if hasattr(value, "value") else repr(value)
+
+
+def columns_of(items: Sequence[Any]) -> dict[str, Column]:
+    """Return the columns of some elements; a field that one lacks is null there.
+
+    Anything but a mapping, a dataclass or a named tuple is a column ``value``.
+    """
+    rows = [item if type(item) is dict else fields_of(item) for item in items]
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        if not isinstance(name, str) or name.startswith(HIDDEN):
+            raise DataError(
+                f"{name!r} cannot be the name of a column",
+                hint="Use plain text as the names of fields",
+            )
+    return {name: Column.of_objects([row.get(name) for row in rows]) for name in names}
+
+
+def fields_of(item: Any) -> Mapping[str, Any]:
+    """Return an element's fields by name."""
+    if isinstance(item, Mapping):
+        return item
+    if is_dataclass(item) and not isinstance(item, type):
+        return {field.name: getattr(item, field.name) for field in fields(item)}
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return dict(zip(item._fields, item, strict=True))
+    return {"value": item}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.errors import InternalError
+from lowwater.errors import InternalError, StateError
 from lowwater.state.arrays import object_array
 
 Mask = NDArray[np.bool_]
@@ -179,3 +179,24 @@ def _from_uint64(array: pa.Array) -> NDArray[Any]:
     if values.size == 0 or int(values.max()) < 2**63:
         return values.astype(np.int64)
     return values.astype(object)
+
+
+def type_to_bytes(kind: pa.DataType) -> bytes:
+    """Return a type in Arrow's own encoding of schemas."""
+    data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
+    return data
+
+
+def type_from_bytes(data: bytes) -> pa.DataType:
+    """Return the type that :func:`type_to_bytes` was given.
+
+    Raises:
+        StateError: The bytes are something else.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
+    except (pa.ArrowException, OSError, IndexError, KeyError) as error:
+        raise StateError(
+            f"a stored column type cannot be read: {error}",
+            hint="The state is damaged: restore a copy, or reset it",
+        ) from None

@@ -9,10 +9,9 @@ from typing import Any, Protocol, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.batch import HIDDEN, TRACED, Records
+from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
-from lowwater.engine.records.items import columns_of
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION

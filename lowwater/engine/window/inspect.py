@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.arrow_types import type_from_bytes
+from lowwater.engine.records.columns import type_from_bytes
 from lowwater.engine.records.pane_table import instants_to_arrow
 from lowwater.engine.window.persistence import (
     COLD,

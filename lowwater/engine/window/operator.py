@@ -27,13 +27,11 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.window.emission import Firing, emit
-from lowwater.engine.window.holds import Holds
+from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
-from lowwater.engine.window.pane_order import PaneOrder
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import Dropped
-from lowwater.engine.window.row_queue import RowQueue
+from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import ColdWindows
 from lowwater.engine.window.window_state import WindowState
@@ -86,9 +84,7 @@ class WindowOperator:
         self._arrived = 0
         self._stored: StoredState | None = None
         self._reports_merges = False
-        self._dues = RowQueue(self._state, "due", ends=True)  # an expiry then is still an expiry
-        self._clock_dues = RowQueue(self._state, "clock_due")
-        self._holds = Holds(self._state)
+        self._schedule = Schedule(self._state)
         # With timestamps="end" only complete windows hold, and they are judged as they become so,
         # unless the trigger does not watch for that and their expiry is yet to come.
         self._holds_at_once = windowing.timestamps != "end" or (
@@ -117,7 +113,7 @@ class WindowOperator:
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer may be due next; the end of time for none."""
-        return self._clock_dues.first
+        return self._schedule.by_clock.first
 
     @property
     def open_windows(self) -> int:
@@ -146,13 +142,13 @@ class WindowOperator:
     @property
     def output_watermark(self) -> int:
         """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
-        low = self._holds.lowest(self._from)
+        low = self._schedule.holds.lowest(self._from)
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything. O(windows)."""
-        return None if self.output_watermark >= self._from else self._holds.holder()
+        return None if self.output_watermark >= self._from else self._schedule.holds.holder()
 
     def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
@@ -181,10 +177,7 @@ class WindowOperator:
         expired = self._watermark if self._advancing is None else self._advancing[1]
         facts = self._facts()
         if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
-            self._dues.prune()
-            self._holds.prune()
-            if self._machine.has_deadlines:
-                self._clock_dues.prune()
+            self._schedule.prune()
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved in a store, before the first step; say whether there was any.
@@ -235,11 +228,8 @@ class WindowOperator:
         if facts["advancing from"] < self._watermark:
             self._advancing = facts["advancing from"], facts["advancing until"]
         self._placement.resume(facts["lateness"], self._watermark, facts["gone until"])
-        table = self._state.table
-        rows = table.live()
-        for name in ("due", "hold", "clock_due"):
-            if name in table.columns:
-                table[name][rows] = END_OF_TIME
+        rows = self._state.table.live()
+        self._schedule.clear(rows)
         self._wait_for(rows)
 
     def thaw(self, store: StateStore, bundle: Bundle) -> None:
@@ -275,32 +265,37 @@ class WindowOperator:
 
     def _wait_for(self, rows: Int64Array) -> None:
         """Queue rows that were restored or came back, for all that they wait for."""
-        if self._advancing is None:
-            self._schedule(rows)
-        else:
+        self._schedule.by_watermark.push(rows, self._due(rows))
+        self._schedule.holds.note(rows)
+        self._schedule.at_clock(rows, self._clock)
+
+    def _due(self, rows: Int64Array) -> Int64Array:
+        """Return when rows are due, of which an advance in portions may have handled some."""
+        due = self._schedule.due(rows, self._watermark)
+        if self._advancing is not None:
             before, upto = self._advancing
             handled = self._state.table["end"][rows] <= upto
-            self._schedule(rows[handled])
-            watermark, self._watermark = self._watermark, before
-            self._schedule(rows[~handled])
-            self._watermark = watermark
-        self._holds.note(rows)
-        if self._machine.has_deadlines and rows.size:
-            deadlines = self._machine.next_deadline(self._state.table, rows, self._clock)
-            self._clock_dues.push(rows, deadlines)
+            due = np.where(handled, due, self._schedule.due(rows, before))
+        return due
+
+    def _may_leave(self, rows: Int64Array) -> Mask:
+        return self._schedule.may_leave(rows, self._watermark, self._clock)
+
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows)."""
+        try:
+            self._state._check(spilled=self.cold_rows)
+            rows = self._state.table.live()
+            complete = self._state.table["end"][rows] <= self._from
+            self._schedule._check(self._due(rows), self._clock, complete | self._holds_at_once)
+        except AssertionError:
+            print(f"{self._windowing}: {self._facts()}, spilled={self.cold_rows}")
+            raise
 
     @property
     def _from(self) -> int:
         """The watermark; during an advance that is made in portions, the one before it."""
         return self._watermark if self._advancing is None else self._advancing[0]
-
-    def _may_leave(self, rows: Int64Array) -> Mask:
-        """Return which rows can come back in time: only elements and the watermark want them."""
-        table = self._state.table
-        may = ~((table["end"][rows] <= self._watermark) & table["on_time_new"][rows])
-        if self._machine.has_deadlines:
-            may &= self._machine.next_deadline(table, rows, self._clock) == END_OF_TIME
-        return may
 
     def _kept(self) -> StoredState:
         if self._stored is None:
@@ -351,7 +346,8 @@ class WindowOperator:
             placed = place_merging(
                 state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
             )
-        self._schedule(np.concatenate((placed.new, placed.changed)))
+        opened = np.concatenate((placed.new, placed.changed))
+        self._schedule.at_watermark(opened, self._watermark)
         rows = placed.rows
         if placed.closed is not None:
             late.add(placed.closed, CLOSED, element, start, end)
@@ -392,16 +388,15 @@ class WindowOperator:
             timely = times >= self._watermark
             pick.at(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
-            self._holds.note(touched)
+            self._schedule.holds.note(touched)
         elif complete.any():  # a merge may have brought it what came before completion
-            self._holds.note(touched[complete])
+            self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = Elements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
-        if machine.has_deadlines:
-            self._clock_dues.push(touched, machine.next_deadline(table, touched, self._clock))
+        self._schedule.at_clock(touched, self._clock)
         if machine.wakes:
-            self._schedule(touched)
+            self._schedule.at_watermark(touched, self._watermark)
         expired = None
         if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
             expired = self._placement.expiry(end) <= self._watermark
@@ -426,19 +421,18 @@ class WindowOperator:
         # Finished windows, and those whose completion the trigger does not watch for, are queued
         # for expiry alone; yet if this step completes them, their turn comes as with the others.
         reach = min(to, saturating_add(upto, self._windowing.lateness_us))
-        if self._dues.first > reach:
+        dues = self._schedule.by_watermark
+        if dues.first > reach:
             self._watermark = to
             return _NOTHING
-        table = self._state.table
-        self._watermark = before
-        rows = self._dues.pop(reach)
-        due = self._due_times(rows)
         self._watermark = to
-        end = table["end"][rows]
+        rows = dues.pop(reach)
+        due = self._schedule.due(rows, before)
+        end = self._state.table["end"][rows]
         completing = (end > before) & (end <= to)
         turn = np.where(completing, np.minimum(due, end), due)
         now = (due <= to) & (turn <= upto)
-        self._dues.push(rows[~now], due[~now])
+        dues.push(rows[~now], due[~now])
         rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
             return _NOTHING
@@ -448,9 +442,9 @@ class WindowOperator:
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
         )
-        self._schedule(staying)
-        self._holds.note(staying)
-        _ = self.output_watermark  # lets go of the holds of windows that are gone
+        self._schedule.at_watermark(staying, to)
+        self._schedule.holds.note(staying)
+        _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
         return StepOutput(panes, None)
 
@@ -458,17 +452,18 @@ class WindowOperator:
         """Judge the windows whose processing-time timers are due, in time order (S-O8)."""
         if to <= self._clock:
             return _NOTHING
-        if self._clock_dues.first > to:
+        dues = self._schedule.by_clock
+        if dues.first > to:
             self._clock = to
             return _NOTHING
         table, machine = self._state.table, self._machine
-        rows = self._clock_dues.pop(to)
+        rows = dues.pop(to)
         at = machine.next_deadline(table, rows, self._clock)
         batches: list[PaneBatch] = []
         orders: list[PaneOrder] = []
         while rows.size:
             now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
-            self._clock_dues.push(rows[~now], at[~now])
+            dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark
             moments = Moments(complete, False, at, self._watermark)
@@ -545,22 +540,3 @@ class WindowOperator:
             return panes, rows
         state.drop(rows[going])
         return panes, rows[~going]
-
-    def _schedule(self, rows: Int64Array) -> None:
-        """Queue rows for the watermark they are next due at."""
-        if rows.size:
-            self._dues.push(rows, self._due_times(rows))
-
-    def _due_times(self, rows: Int64Array) -> Int64Array:
-        """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
-        table = self._state.table
-        end = table["end"][rows]
-        expiry = self._placement.expiry(end)
-        if not self._machine.watches_completion:
-            return expiry
-        waiting = (end > self._watermark) & ~table["finished"][rows]
-        due = np.where(waiting, end, expiry)
-        if self._machine.wakes:
-            wake = self._machine.next_wake(table, rows, self._watermark)
-            due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
-        return due

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.records.arrow_types import type_from_bytes, type_to_bytes
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.window.spilling import ColdWindows
 from lowwater.engine.window.window_state import WindowState

@@ -270,6 +270,63 @@ class WindowState:
             self._on_forgetting(live)
         self.keys.retain(live)
 
+    def _check(self, *, spilled: int = 0) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows).
+
+        Args:
+            spilled: How many windows are in the store alone: their keys are counted here too.
+        """
+        table = self.table
+        rows = table.live()
+        key, start, end, finished = (table[name][rows] for name in (*_WINDOW, "finished"))
+        ended, still_open = rows[finished], rows[~finished]
+        try:
+            table._check()
+            self.index._check()
+            assert self.finished_rows == len(ended)
+            assert (start < end).all()
+            assert (table["new"][rows] >= 0).all()
+            assert (table["new"][rows] > 0)[table["on_time_new"][rows]].all()
+            assert (table["new"][ended] == 0).all()  # S-O7
+            assert (table["on_time_index"][rows] < table["index"][rows]).all()
+            if self.segments is None:
+                assert (self.index.find(key, start, end) == rows).all()
+                assert len(self.index) == len(rows)
+            else:
+                self.segments._check()
+                assert len(self.index) == len(ended)
+                found = self.index.find(key[finished], start[finished], end[finished])
+                assert (found == ended).all()
+                held = self.segments.of_keys(distinct(key[~finished]))
+                assert set(held.tolist()) == set(still_open.tolist())
+                assert len(self.segments) == len(still_open)
+            for bag in self.aggregation.bags().values():
+                bag._check()
+                assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
+            if self.shown is not None:
+                self.shown.table._check()
+                self.shown.check(rows)
+            self._check_keys(key, spilled)
+        except AssertionError:
+            print(f"rows={rows.tolist()} finished={ended.tolist()} spilled={spilled}")
+            print({name: column[rows].tolist() for name, column in table.columns.items()})
+            raise
+
+    def _check_keys(self, keys: Int64Array, spilled: int) -> None:
+        """Assert that keys are counted, known, and each in a place of its own."""
+        counts = np.bincount(keys, minlength=len(self._key_rows))
+        assert (counts <= self._key_rows).all()
+        assert int(self._key_rows.sum()) == len(keys) + spilled
+        live = np.flatnonzero(self._key_rows)
+        assert self._live_keys == len(live)
+        places = self._key_place[live]
+        assert len(np.unique(places)) == len(places)
+        assert ((places >= 0) & (places < self.places_given)).all()
+        if self.keys is not None:
+            assert (live < self.keys.capacity).all()
+            decoded = list(zip(*(each.to_list() for each in self.keys.decode(live)), strict=True))
+            assert len(set(decoded)) == len(decoded) == len(live)
+
     def _cover_keys(self) -> None:
         need = 0 if self.keys is None else self.keys.capacity
         if need > len(self._key_rows):

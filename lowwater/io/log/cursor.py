@@ -18,7 +18,7 @@ from lowwater.io.log.frames import (
     decode_schema,
 )
 from lowwater.io.log.index import SparseIndex
-from lowwater.io.log.segments import Frame, Gap, Segment, SegmentReader, damaged, segments_in
+from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, damaged, segments_in
 from lowwater.io.log.values import LogBatch
 from lowwater.time import Instant
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import final
 
 from lowwater.io.log.frames import Header, Kind
-from lowwater.io.log.segments import Frame, Segment, SegmentReader
+from lowwater.io.log.segment_files import Frame, Segment, SegmentReader
 from lowwater.time import END_OF_TIME
 
 _STEP_BYTES = 1 << 16

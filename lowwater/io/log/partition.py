@@ -20,7 +20,7 @@ from lowwater.io.log.frames import (
 )
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.recovery import recover
-from lowwater.io.log.segments import Segment, segment_path, segments_in
+from lowwater.io.log.segment_files import Segment, segment_path, segments_in
 from lowwater.io.log.values import Recovered
 from lowwater.time import START_OF_TIME
 

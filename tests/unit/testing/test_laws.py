@@ -28,7 +28,7 @@ from lowwater.testing import (
     waiting,
 )
 from lowwater.testing import strategies as lws
-from lowwater.testing._timeline import timeline
+from lowwater.testing._broken import timeline
 
 DISORDER = (
     Scenario(start="12:00")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.local.observed import ObservedBatch
+from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.time import END_OF_TIME, START_OF_TIME

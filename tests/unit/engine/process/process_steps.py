@@ -8,8 +8,8 @@ import numpy as np
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator, ProcessOutput
+from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.items import columns_of
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryContents, MemoryStore

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.deduplicate import Deduplication, Deduplicator
-from lowwater.engine.records.id_bytes import id_bytes
+from lowwater.engine.records.deduplicate import Deduplication, Deduplicator, id_bytes
 from lowwater.io.sinks import JsonLinesFolder
 from lowwater.state import id_set as seen
 from lowwater.state.key_layout import END, prefix_range, table_prefix

@@ -24,7 +24,7 @@ from lowwater.io.log.frames import (
     encode_payload,
     is_sound,
 )
-from lowwater.io.log.segments import Frame, SegmentReader
+from lowwater.io.log.segment_files import Frame, SegmentReader
 
 BATCH = pa.record_batch({"k": ["a", None, "ccc"], "v": [1, 2, None], "l": [[1], [], None]})
 

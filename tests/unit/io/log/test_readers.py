@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io import Log, LogReader
-from lowwater.io.log.segments import segments_in
+from lowwater.io.log.segment_files import segments_in
 from lowwater.time import Instant
 
 NOON = lw.instant("2000-01-01T12:00:00Z")

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, final
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import read_rows
-from lowwater.engine.records.batch import Records, without_views
+from lowwater.engine.records.batch import Records, columns_of, without_views
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.items import columns_of
 from lowwater.errors import InvalidArgument
 
 _PATIENCE = 1000

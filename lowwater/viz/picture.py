@@ -8,7 +8,7 @@ from typing import final
 
 from lowwater.viz._draw_panel import PanelDrawing
 from lowwater.viz.axes import count_ticks, day_text, short_text, ticks
-from lowwater.viz.legend import legend
+from lowwater.viz.marks import legend
 from lowwater.viz.scene import Panel, Scene, Span
 from lowwater.viz.shapes import (
     BOLD,

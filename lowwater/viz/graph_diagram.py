@@ -15,7 +15,7 @@ from lowwater.io.paths import PathLike, as_paths
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.viz.layers import Layers
 from lowwater.viz.palette import Theme
-from lowwater.viz.saving import save_picture
+from lowwater.viz.raster import save_picture
 from lowwater.viz.shapes import (
     BOLD,
     Area,
