@@ -186,7 +186,7 @@ def mend_of(error: Exception) -> str:
     """Return what to do about an error of a hook's own."""
     if isinstance(error, AttributeError) and "is read-only" in str(error):
         return "Cells and timers are not assigned to: write ctx.name.set(value)"
-    return "Mend it; the error above this one shows the place"
+    return "Fix it; the error above this one shows the place"
 
 
 def _has(process: object, name: str) -> bool:

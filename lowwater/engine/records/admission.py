@@ -182,9 +182,9 @@ class Admission:
         row = int(problems.rows()[0])
         reason, detail = problems.found[row]
         raise DataError(
-            f"record {first + row} cannot be used ({reason}): {detail}; it is {records.row(row)!r}",
+            f"record {first + row} is invalid ({reason}): {detail}; it is {records.row(row)!r}",
             where=records.place(row) or where,
-            hint='Mend the record, or use on_error="dead_letter" to set such records aside',
+            hint='Fix the record, or use on_error="dead_letter" to set such records aside',
         )
 
 

@@ -234,7 +234,7 @@ def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = N
         raise DataError(
             f"the function of {step} failed on {shown}: {type(error).__name__}: {error}",
             where=step,
-            hint="Mend the function, or filter such records out before",
+            hint="Fix the function, or filter such records out first",
         ) from error
 
 
