@@ -171,7 +171,7 @@ class WindowRun:
             yield Outcome(panes, late, stage=self.number)
 
     def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
-        """Return the indices of a bundle's first occurrences; ``None`` if nothing is a duplicate."""
+        """Return the indices of elements that are not duplicates; ``None`` if all are not."""
         if self._deduplicator is None:
             return None
         bundle = incoming.bundle
@@ -191,7 +191,7 @@ class WindowRun:
             yield Outcome(panes=panes, stage=self.number)
 
     def _route(self, panes: PaneBatch | None) -> PaneBatch | None:
-        """Count panes and queue them for downstream stages; return those that leave the pipeline."""
+        """Count panes and queue them for downstream; return those that leave the pipeline."""
         if panes is None:
             return None
         self.metrics.count_panes(panes)
