@@ -27,21 +27,22 @@ Outcomes: TypeAlias = dict[str, dict[str, str]]
 """By area and name: ``yes``, or why not."""
 
 _HEAD = """\
-# What runs where
+# What each runner supports
 
 <!-- Written by `python -m docs.tools.capabilities`: change that, not this page. -->
 
-Every line was tried: a small pipeline was run embedded and on Spark, and the two had to give
-equal panes. ✓ means that they did; otherwise the words are those of the error. `tests/docs` and
-`tests/spark` check that this page is current.
+This page lists every feature and whether it runs embedded and on Spark. Each line is the outcome of
+a test: a small pipeline runs on both runners, and the panes must be equal. ✓ means that they are;
+otherwise the text is that of the error. `tests/docs` and `tests/spark` check that this page is
+current.
 
-How to go from one runner to the other is in [Move to Spark](../howto/spark.md).
+[Move to Spark](../howto/spark.md) shows how to go from one runner to the other.
 """
 _SCENARIOS = """
 ## Rules
 
-The scenarios of the conformance suite: what arrived when, and exactly which panes must come out.
-The rules are in [semantics](../semantics.md).
+These are the scenarios of the conformance suite. Each defines what arrives when and exactly which
+panes are emitted. The rules are in [semantics](../semantics.md).
 
 | scenario | rules | embedded | Spark |
 |---|---|---|---|
@@ -129,7 +130,7 @@ def _embedded(probe: Probe, folder: Path) -> str:
 
 
 def _on_spark(session: Any) -> Outcomes:
-    from tests.spark.many import run_many
+    from tests.spark.cases_in_one_query import run_many
     from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
 
     found: Outcomes = {}

@@ -203,7 +203,7 @@ def probes() -> Iterator[Probe]:
 
     first = counted(begun())
     yield Probe("Graphs", "union", lambda _: counted(begun() | begun()))
-    yield Probe("Graphs", "a stage behind a stage", lambda _: (
+    yield Probe("Graphs", "a second stage", lambda _: (
         first.key_by("key").window(lw.FixedWindows("2m")).aggregate(n=lw.sum("n"))
     ))  # fmt: skip
     yield Probe("Graphs", "process", lambda _: begun().key_by("key").process(Doubled()))

@@ -27,7 +27,7 @@ from lowwater.engine.local.durable import CommitEvery
 from lowwater.errors import InvalidArgument
 from lowwater.io.terminal import moment, table
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.streams import Stream
+from lowwater.pipeline.fluent import Stream
 from lowwater.time import Instant, format_duration
 
 DISORDER = "6h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import assert_never, final
 
 from lowwater.engine.graph.trace import TracedElement
 from lowwater.explain.text import Times, counted
@@ -73,6 +73,8 @@ class Waiting:
                 return "the next bundle with an element of the window"
             case CustomTrigger():
                 return f"what its own logic says, {trigger.logic!r}"
+            case _:
+                assert_never(trigger)
 
     def _part(self, trigger: Trigger) -> str:
         text = self.text(trigger)
@@ -117,5 +119,7 @@ def looks_at_watermark(trigger: Trigger) -> bool:
             return any(looks_at_watermark(part) for part in trigger.parts)
         case AfterAll() | AfterEach():
             return any(looks_at_watermark(part) for part in trigger.parts)
-        case _:
+        case AfterCount() | AfterProcessingTime() | Never() | Always():
             return False
+        case _:
+            assert_never(trigger)

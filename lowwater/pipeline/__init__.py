@@ -2,12 +2,13 @@
 
 from lowwater.pipeline.elements import Element as Element
 from lowwater.pipeline.elements import ProcessResult as ProcessResult
-from lowwater.pipeline.keyed import KeyedStream as KeyedStream
-from lowwater.pipeline.keyed import WindowedStream as WindowedStream
+from lowwater.pipeline.fluent import KeyedStream as KeyedStream
+from lowwater.pipeline.fluent import Pipeline as Pipeline
+from lowwater.pipeline.fluent import Processed as Processed
+from lowwater.pipeline.fluent import Stream as Stream
+from lowwater.pipeline.fluent import WindowedStream as WindowedStream
 from lowwater.pipeline.outputs import Writing as Writing
 from lowwater.pipeline.outputs import run as run
-from lowwater.pipeline.pipeline import Pipeline as Pipeline
-from lowwater.pipeline.process_stage import Processed as Processed
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
@@ -19,4 +20,3 @@ from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.run import PaneBatches as PaneBatches
 from lowwater.pipeline.run import Panes as Panes
 from lowwater.pipeline.run import RunOptions as RunOptions
-from lowwater.pipeline.streams import Stream as Stream

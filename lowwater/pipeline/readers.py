@@ -20,8 +20,7 @@ from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths, require_places
-from lowwater.pipeline.keyed import KeyedStream
-from lowwater.pipeline.streams import Key, Stream
+from lowwater.pipeline.fluent import Key, KeyedStream, Stream
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration

@@ -9,8 +9,8 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
+from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.readers import _stream
-from lowwater.pipeline.streams import Stream
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator
 

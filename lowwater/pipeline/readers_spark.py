@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from lowwater.errors import UnsupportedByRunner
+from lowwater.pipeline.fluent import Stream
 from lowwater.pipeline.readers import _stream
-from lowwater.pipeline.streams import Stream
 from lowwater.time import DurationLike
 from lowwater.watermark import BoundedDisorder, WatermarkEstimator
 

@@ -7,7 +7,8 @@ from typing import Any, final
 
 from lowwater.errors import StateError
 
-LAYOUT = 1
+LAYOUT = 2
+"""In layout 1, keys were placed in groups by Spark's own hash."""
 CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest long, content binary"
 
 
@@ -45,7 +46,7 @@ class Cell:
         if layout != LAYOUT:
             raise StateError(
                 f"the checkpoint's state has layout {layout}, this lowwater writes {LAYOUT}",
-                hint="Use the lowwater that wrote it, or begin with a new checkpoint",
+                hint="Start a new checkpoint, or finish with the lowwater that wrote this one",
             )
         if stored_groups != key_groups:
             raise StateError(

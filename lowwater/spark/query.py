@@ -31,6 +31,9 @@ from lowwater.spark.reading import frame_of_source
 from lowwater.spark.shuffle import GROUP, NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedTime, Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import in_workers, makes, native_steps
+from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
+from lowwater.spark.signals import CarriedTime, Signals
+from lowwater.spark.spark_steps import native_steps
 from lowwater.spark.types import (
     SIDE_FIELDS,
     arrow_schema,
@@ -75,11 +78,7 @@ def panes_on_spark(
     signals, carries_clock = signals_of(plan, clock)
     frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
     frame, schema, steps = native_steps(frame, plan.steps)
-    before = arrow_schema(frame.schema)
     require_names(sorted(_read(plan, signals)), schema.names, "to_spark")
-    if any(makes(steps, key, before) for key in plan.keys):
-        # Spark hashes the keys, so it has to have them as they come out.
-        frame, steps = in_workers(frame, steps, schema), ()
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
@@ -116,10 +115,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
     ahead = plan.max_ahead_us
     if options.max_ahead is not None:
         ahead = duration(options.max_ahead)
-    keys = [quoted(key) for key in plan.keys]
-    group = F.pmod(F.xxhash64(*keys), F.lit(options.key_groups)).cast("int")
     columns = {name: quoted(name) for name in _needed(frame, plan, options, signals)}
-    columns[GROUP] = group
     if ahead is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     packer = ShuffleWriter(

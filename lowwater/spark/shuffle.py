@@ -20,6 +20,7 @@ from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError
@@ -27,8 +28,6 @@ from lowwater.spark.signals import Signal, Signals
 from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
-GROUP = HIDDEN + "group"
-"""The column of key groups, made by Spark: ``pmod(xxhash64(keys), key_groups)``."""
 NOW = HIDDEN + "now"
 """The column of the micro-batch's own time, int64 microseconds, where it is needed."""
 CORRUPT = HIDDEN + "corrupt"
@@ -146,9 +145,7 @@ class ShuffleWriter:
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
         """Return the admitted elements sorted by key group, and where each group begins."""
         bundle, kept = admitted.bundle, admitted.kept
-        group = records.columns[GROUP].data
-        if kept is not None:
-            group = group[kept]
+        group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
         for at, key in enumerate(bundle.keys):
             columns[f"{_KEY}{at}"] = key.to_arrow()
@@ -159,8 +156,8 @@ class ShuffleWriter:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # At most 4096 groups: numpy sorts 16 bits by radix, which wider integers it does not.
-        order = np.argsort(group.astype(np.uint16), kind="stable")
+        # numpy sorts 16 bits by radix, which wider integers it does not.
+        order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
-
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.records.batch import HIDDEN, Records
-from lowwater.engine.records.expressions import evaluate, frame_of
 from lowwater.engine.records.stateless import Filter, Select, Step, WithColumns
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.spark_expressions import condition, translated
 from lowwater.spark.types import (
     arrow_schema,
-    fitted,
-    numbered,
     quoted,
-    spark_like,
-    spark_schema,
 )
 
 
@@ -51,79 +41,6 @@ def native_steps(
             frame = made
         schema = after
     return frame, schema, tuple(left)
-
-
-def makes(steps: tuple[Step, ...], name: str, schema: pa.Schema) -> bool:
-    """Return whether steps may give a column other values than it had.
-
-    Args:
-        steps: Those that are left for the workers.
-        name: The column.
-        schema: The schema before them.
-    """
-    for step in steps:
-        if isinstance(step, (WithColumns, Select)):
-            made = evaluate("with_columns", frame_of(_no_records(schema)), step.expressions)
-            if name in made and name not in step.expressions.unnamed:
-                return True
-        schema = _after(step, schema)
-    return False
-
-
-def in_workers(frame: DataFrame, steps: tuple[Step, ...], schema: pa.Schema) -> DataFrame:
-    """Return a DataFrame after steps that the workers take, for Spark to go on with.
-
-    Args:
-        frame: The DataFrame before them.
-        steps: The steps.
-        schema: The schema after them.
-    """
-    given = pa.schema([field.with_type(spark_like(field.type)) for field in schema])
-    columns = {name: quoted(name) for name in frame.columns}
-    taken = WorkerSteps(steps, tuple(columns), given)
-    return numbered(frame, columns).mapInArrow(taken.__call__, spark_schema(given))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class WorkerSteps:
-    """Takes steps on the records of a partition; lines that could not be read pass untouched.
-
-    Args:
-        steps: The steps.
-        names: What the columns are called before them.
-        schema: The schema after them.
-    """
-
-    steps: tuple[Step, ...]
-    names: tuple[str, ...]
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition as the steps leave them."""
-        for batch in batches:
-            records = Records.from_arrow(batch.rename_columns(self.names))
-            if CORRUPT in self.names:
-                lines = records.columns[CORRUPT].to_arrow()
-                broken = lines.is_valid().to_numpy(zero_copy_only=False)
-                if broken.any():
-                    yield self._of({CORRUPT: lines.filter(pa.array(broken))})
-                    records = records.take(np.flatnonzero(~broken))
-            for step in self.steps:
-                if records.length:
-                    records = step.apply(records)
-            if records.length:
-                yield self._of({n: column.to_arrow() for n, column in records.columns.items()})
-
-    def _of(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        length = len(next(iter(columns.values())))
-        arrays = [
-            fitted(columns[field.name], field)
-            if field.name in columns
-            else pa.nulls(length, field.type)
-            for field in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:

@@ -151,6 +151,39 @@ class Bag:
         """Return all rows that hold something. O(rows)."""
         return np.flatnonzero(self._count)
 
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(values)."""
+        starts, counts, follows = self._piece_start, self._piece_count, self._piece_next
+        chains: dict[int, list[int]] = {}
+        try:
+            assert self._used <= len(self._values) == len(self._arrivals)
+            assert self._pieces <= len(starts) == len(counts) == len(follows)
+            assert len(self._head) == len(self._tail) == len(self._count)
+            assert int(self._count.sum()) == self._held <= self._used
+            assert ((self._head == _NONE) == (self._count == 0)).all()
+            assert ((self._tail == _NONE) == (self._count == 0)).all()
+            for row in self.filled_rows().tolist():
+                chain = chains[row] = [int(self._head[row])]
+                while chain[-1] != self._tail[row]:
+                    chain.append(int(follows[chain[-1]]))
+                    assert len(chain) <= self._pieces, f"the chain of row {row} is a circle"
+                assert follows[chain[-1]] == _NONE
+                assert counts[chain].sum() == self._count[row], row
+            pieces = [piece for chain in chains.values() for piece in chain]
+            assert len(set(pieces)) == len(pieces), "a piece is in two chains"
+            assert all(0 <= piece < self._pieces for piece in pieces)
+            assert (counts[pieces] > 0).all()
+            places, _ = expand_ranges(starts[pieces], counts[pieces])
+            assert len(np.unique(places)) == len(places), "two pieces overlap"
+            assert ((places >= 0) & (places < self._used)).all()
+            for piece in pieces:
+                at = slice(starts[piece], starts[piece] + counts[piece])
+                assert (np.diff(self._arrivals[at]) >= 0).all(), "arrivals do not rise"
+        except AssertionError:
+            print(f"Bag: used={self._used} held={self._held} pieces={self._pieces}")
+            print({row: [(starts[p], counts[p]) for p in chain] for row, chain in chains.items()})
+            raise
+
     def _walk(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, int]:
         piece = self._head[rows]
         which = np.flatnonzero(piece != _NONE)

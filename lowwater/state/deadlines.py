@@ -94,6 +94,31 @@ class Deadlines:
             if kept.any():
                 self._add_run(times[kept], rows[kept])
 
+    def entries(self) -> tuple[Int64Array, Int64Array]:
+        """Return all entries, those that no longer hold included: (times, rows). O(entries)."""
+        few = np.array(self._heap, dtype=np.int64).reshape(-1, 2)
+        times = np.concatenate([*self._times, few[:, 0]])
+        rows = np.concatenate([*(rows.astype(np.int64) for rows in self._rows), few[:, 1]])
+        return times, rows
+
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(entries)."""
+        try:
+            assert len(self._times) == len(self._rows) == len(self._heads)
+            assert len(self._heap) <= _HEAP
+            for times, rows, head in zip(self._times, self._rows, self._heads, strict=True):
+                assert len(times) == len(rows) > 0
+                assert times[0] == head
+                assert (np.diff(times) >= 0).all(), "a run is not sorted"
+            for at, entry in enumerate(self._heap):
+                assert self._heap[(at - 1) // 2] <= entry or at == 0, "the heap is no heap"
+            assert len(self) == len(self.entries()[0])
+            assert self.first == min(self.entries()[0].tolist(), default=END_OF_TIME)
+        except AssertionError:
+            print(f"Deadlines: heads={self._heads} heap={self._heap}")
+            print(self._times, self._rows)
+            raise
+
     def _add_run(
         self, times: Int64Array, rows: np.ndarray[tuple[int, ...], np.dtype[np.int32]]
     ) -> None:

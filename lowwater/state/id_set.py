@@ -157,6 +157,25 @@ class SeenInStore:
             self._filter(stretch).add(ids)
         self.forget(watermark)
 
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(ids unwritten)."""
+        try:
+            assert self._filters.keys() == self._heads.keys()
+            assert not self._filters.keys() & set(self._dropped)
+            for stretch, one in self._filters.items():
+                assert self._heads[stretch] == self._head(stretch)
+                one._check()
+            by_head = {head: self._filters[stretch] for stretch, head in self._heads.items()}
+            for head, ids, expiry in self._added:
+                assert len(ids) == len(set(ids)) == len(expiry)
+                assert self._unwritten.keys() >= set(ids)
+                if head in by_head:  # not dropped since
+                    assert set(by_head[head].perhaps(ids)) == set(ids), "a filter denies an id"
+        except AssertionError:
+            print(f"SeenInStore: {len(self._unwritten)} unwritten, dropped={self._dropped}")
+            print({stretch: len(one) for stretch, one in self._filters.items()})
+            raise
+
     def _levels(self, expiry: Int64Array, watermark: int) -> Int64Array:
         """Return which level each id belongs to: how often its time to live doubles the usual."""
         now = watermark
@@ -224,6 +243,11 @@ class _Filter:
             self._left -= len(part)
             at += len(part)
         self._count += len(ids)
+
+    def _check(self) -> None:
+        rooms = [self._room // _GROWTH**age for age in reversed(range(len(self._blooms)))]
+        assert 0 <= self._left <= self._room
+        assert self._count == sum(rooms) - self._left
 
     def perhaps(self, ids: Sequence[bytes]) -> Iterator[bytes]:
         """Yield those of some ids that may have been added."""

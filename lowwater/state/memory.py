@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Self, final
+from typing import Self, assert_never, final
 
 from sortedcontainers import SortedDict
 
 from lowwater.errors import StateError
 from lowwater.state.key_layout import END
-from lowwater.state.store import Batch, Delete, Put, check_readable
+from lowwater.state.store import Batch, Delete, DeleteRange, Put, check_readable
 
 
 @final
@@ -72,9 +72,11 @@ class MemoryStore:
                 case Delete(keys):
                     for key in keys:
                         rows.pop(key, None)
-                case _:
-                    for key in self._keys(change.start, change.stop):
+                case DeleteRange(start, stop):
+                    for key in self._keys(start, stop):
                         del rows[key]
+                case _:
+                    assert_never(change)
 
     def close(self) -> None:
         self._closed = True

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, assert_never, final
 
 import rocksdict
 
 from lowwater.errors import StateError
 from lowwater.state.ownership import in_use
-from lowwater.state.store import Batch, Delete, Put
+from lowwater.state.store import Batch, Delete, DeleteRange, Put
 
 RESTORE = "Restore the directory from a copy, or empty it to begin anew"
 
@@ -87,9 +87,11 @@ def write_batch(batch: Batch) -> tuple[Any, int]:
             case Delete(keys):
                 for key in keys:
                     del changes[key]
-            case _:
-                changes.delete_range(change.start, change.stop)
+            case DeleteRange(start, stop):
+                changes.delete_range(start, stop)
                 ranges += 1
+            case _:
+                assert_never(change)
     return changes, ranges
 
 

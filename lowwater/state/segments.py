@@ -99,6 +99,34 @@ class Segments:
         if not whole.all():
             self._remove_inside(touched[~whole], rows[np.isin(keys, touched[~whole])])
 
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows)."""
+        table = self._table
+        keys = np.flatnonzero(self._count)
+        rows = self.of_keys(keys)
+        owner = np.repeat(keys, self._count[keys])
+        try:
+            assert len(self._at) == len(self._count) == len(self._room)
+            assert (self._count >= 0).all()
+            assert (self._count <= self._room).all()
+            assert int(self._count.sum()) == self._held == len(np.unique(rows))
+            roomy = np.flatnonzero(self._room)
+            roomy = roomy[np.argsort(self._at[roomy])]
+            stops = self._at[roomy] + self._room[roomy]
+            assert (stops[:-1] <= self._at[roomy][1:]).all(), "two segments overlap"
+            assert stops.max(initial=0) <= self._used <= len(self._pool)
+            assert table.alive(rows).all()
+            assert (table["key"][rows] == owner).all()
+            starts, ends = table["start"][rows], table["end"][rows]
+            same_key = owner[1:] == owner[:-1]
+            assert (starts[1:] >= starts[:-1])[same_key].all(), "windows are not sorted by start"
+            if self._disjoint:
+                assert (ends[:-1] <= starts[1:])[same_key].all(), "windows of a key overlap"
+        except AssertionError:
+            print(f"Segments: used={self._used} held={self._held} disjoint={self._disjoint}")
+            print(list(zip(owner, rows, table["start"][rows], table["end"][rows], strict=True)))
+            raise
+
     def _remove_inside(self, touched: Int64Array, rows: Int64Array) -> None:
         starts, keys = self._table["start"], self._table["key"]
         earliest = np.full(len(touched), np.iinfo(np.int64).max)

@@ -153,6 +153,27 @@ class Table:
         column[: self._top] = field.fill
         self.columns[field.name] = column
 
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(capacity)."""
+        free, alive = self._free[: self._free_count], self._alive
+        try:
+            assert 0 <= self._free_count <= self._top <= self._capacity
+            assert len(alive) == self._capacity
+            assert not alive[self._top :].any()
+            assert int(alive.sum()) == len(self)
+            assert len(np.unique(free)) == len(free)
+            assert ((free >= 0) & (free < self._top)).all()
+            assert not alive[free].any()
+            assert [field.name for field in self._fields] == list(self.columns)
+            for field in self._fields:
+                column = self.columns[field.name]
+                assert len(column) == self._capacity, field.name
+                assert column.dtype == np.dtype(field.dtype), field.name
+        except AssertionError:
+            print(f"Table: top={self._top} capacity={self._capacity} free={free.tolist()}")
+            print(f"live={self.live().tolist()} fields={self._fields}")
+            raise
+
     def _grow(self, need: int) -> None:
         self._capacity = max(need, self._capacity + self._capacity // 2)
         alive = np.zeros(self._capacity, dtype=np.bool_)
@@ -216,6 +237,26 @@ class Index:
         slot = self._table[self._slot_name][rows]
         self._slots[slot] = _DELETED
         self._live -= len(rows)
+
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(slots)."""
+        slots, on = self._slots, [self._table[name] for name in self._on]
+        place = np.flatnonzero(slots >= 0)
+        rows = slots[place].astype(np.int64)
+        try:
+            assert len(slots).bit_count() == 1
+            assert 2 * self._used <= len(slots)
+            assert slots.min() >= _DELETED  # no claim of an insertion is left
+            assert np.count_nonzero(slots != _EMPTY) == self._used
+            assert len(rows) == len(np.unique(rows)) == self._live
+            assert self._table.alive(rows).all()
+            assert (self._table[self._slot_name][rows] == place).all()
+            # Each row is found by its values: nothing empty is in the way, and no other equals it.
+            assert (self.find(*(column[rows] for column in on)) == rows).all()
+        except AssertionError:
+            print(f"Index on {self._on}: used={self._used} live={self._live}")
+            print("slot, row, values:", place, rows, [column[rows] for column in on])
+            raise
 
     def _start(self, values: Sequence[Int64Array]) -> Int64Array:
         bits = len(self._slots).bit_length() - 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import Any, assert_never, final
 
 from lowwater.engine.records.panes import Pane
 from lowwater.testing._moments import show
-from lowwater.testing.scenario import Add, ClockMove, Scenario, Step, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, Step, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.windows import Window
 
@@ -167,8 +168,10 @@ def _said(step: Step, watermark: int) -> str:
             return f"watermark {show(to)}{at}"
         case ClockMove():
             return f"clock {show(step.at)}"
-        case _:
+        case InputEnd():
             return f"end{at}"
+        case _:
+            assert_never(step)
 
 
 def _box(pane: Pane, scale: _Scale) -> str:

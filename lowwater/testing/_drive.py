@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 
@@ -32,13 +32,12 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.testing.scenario import (
+from lowwater.testing._arrivals import (
     Add,
-    Aggregates,
+    Arrivals,
     ClockMove,
-    Element,
-    Scenario,
-    ScenarioRun,
+    InputEnd,
+    ScenarioElement,
     WatermarkMove,
 )
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
@@ -47,17 +46,29 @@ from lowwater.windows import Window
 _STRICTEST: tuple[Needs, ...] = (
     "nothing", "presence", "anything", "ordered", "numbers", "booleans",
 )  # fmt: skip
+Aggregates: TypeAlias = "AggregateSpec | Mapping[str, AggregateSpec]"
+
+
+class Driven(NamedTuple):
+    """What the operator did with a scenario; the fields are those of ``ScenarioRun``."""
+
+    panes: list[Pane]
+    late: list[LateRecord]
+    errors: list[ErrorRecord]
+    open_windows: int
+    state_rows: int
+    recorded: Trace | None
 
 
 def drive(
-    scenario: Scenario,
+    scenario: Arrivals,
     windowing: Windowing,
     aggregate: Aggregates | None,
     on_error: OnError,
     signs: Sequence[int] | None = None,
     *,
     trace: bool = False,
-) -> ScenarioRun:
+) -> Driven:
     """Return what the engine makes of a scenario.
 
     Args:
@@ -93,9 +104,7 @@ def drive(
             panes.extend(output.panes)
         if output.late is not None:
             late.extend(_late_records(output.late, kept))
-    return ScenarioRun(
-        scenario=scenario,
-        windowing=windowing,
+    return Driven(
         panes=panes,
         late=late,
         errors=source.errors,
@@ -108,7 +117,7 @@ def drive(
 
 
 def _check_columns(
-    scenario: Scenario, windowing: Windowing, specs: Mapping[str, AggregateSpec]
+    scenario: Arrivals, windowing: Windowing, specs: Mapping[str, AggregateSpec]
 ) -> None:
     """Raise if a column is read that no element has; one that some have is null in the others."""
     elements = scenario.elements
@@ -174,7 +183,7 @@ class _Source:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: Arrivals,
         windowing: Windowing,
         specs: Mapping[str, AggregateSpec],
         on_error: OnError,
@@ -195,12 +204,12 @@ class _Source:
             "key": column_of([element.key for element in elements]),
             **{name: column_of([_read(element, name) for element in elements]) for name in names},
         }
-        self._shown = ("value", *extra)  # what a record is: see Element.record
+        self._shown = ("value", *extra)  # what a record is: see ScenarioElement.record
         self._admission = Admission(
             time="time", keys=("key",), needs=_needs(specs), durations=durations, on_error=on_error
         )
 
-    def inputs(self) -> Iterator[tuple[StepInput, Sequence[Element]]]:
+    def inputs(self) -> Iterator[tuple[StepInput, Sequence[ScenarioElement]]]:
         """Yield each input, with the elements that a bundle's rows stand for."""
         position = 0
         for step in self._scenario.steps:
@@ -215,12 +224,14 @@ class _Source:
                     yield WatermarkAdvance(to), ()
                 case ClockMove():
                     pass
-                case _:
+                case InputEnd():
                     yield EndOfInput(), ()
+                case _:
+                    assert_never(step)
 
     def _admit(
-        self, elements: tuple[Element, ...], position: int
-    ) -> tuple[StepInput, Sequence[Element]]:
+        self, elements: tuple[ScenarioElement, ...], position: int
+    ) -> tuple[StepInput, Sequence[ScenarioElement]]:
         stop = position + len(elements)
         columns = {name: column.slice(position, stop) for name, column in self._columns.items()}
         admitted = self._admission.admit(Records(columns, len(elements)))
@@ -252,7 +263,7 @@ def _needs(specs: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
     return needs
 
 
-def _read(element: Element, name: str) -> Any:
+def _read(element: ScenarioElement, name: str) -> Any:
     return element.value if name == "value" else element.columns.get(name)
 
 
@@ -280,7 +291,7 @@ def _dtype(kinds: set[type], given: list[Any]) -> type[np.generic] | None:
     return None
 
 
-def _late_records(late: LateBatch, elements: Sequence[Element]) -> Iterator[LateRecord]:
+def _late_records(late: LateBatch, elements: Sequence[ScenarioElement]) -> Iterator[LateRecord]:
     for index, start, end, reason in zip(
         late.element.tolist(),
         late.start.tolist(),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, assert_never, final
 
 from lowwater.errors import InvalidArgument
 from lowwater.time import saturating_add
@@ -88,7 +88,10 @@ def build(trigger: Trigger) -> OracleNode:
             return OracleNode(trigger, [build(trigger.trigger)])
         case OrFinally():
             return OracleNode(trigger, [build(trigger.main), build(trigger.until)])
-    return OracleNode(trigger)
+        case AfterCount() | AfterProcessingTime() | Never() | Always() | CustomTrigger():
+            return OracleNode(trigger)
+        case _:
+            assert_never(trigger)
 
 
 def clear(node: OracleNode) -> None:
@@ -120,9 +123,14 @@ def feed(node: OracleNode, times: Sequence[int], now: OracleMoment) -> None:
                 feed(early, times, now)
             if node.late_phase:
                 feed(late, times, now)
-        case _:
+        case (
+            AfterAny() | AfterAll() | AfterEach() | Repeatedly() | OrFinally()
+            | Never() | Always() | Default()
+        ):  # fmt: skip
             for part in node.parts:
                 feed(part, times, now)
+        case _:
+            assert_never(node.trigger)
 
 
 def ready(node: OracleNode, now: OracleMoment) -> bool:
@@ -143,7 +151,10 @@ def ready(node: OracleNode, now: OracleMoment) -> bool:
             return ready(node.parts[node.position], now)
         case AfterAll():
             return all(ready(part, now) for part in node.parts)
-    return any(ready(part, now) for part in node.parts)  # AfterAny, OrFinally, Repeatedly, Never
+        case AfterAny() | OrFinally() | Repeatedly() | Never() | Default():
+            return any(ready(part, now) for part in node.parts)
+        case _:
+            assert_never(node.trigger)
 
 
 def fire(node: OracleNode, now: OracleMoment) -> bool:
@@ -156,8 +167,10 @@ def fire(node: OracleNode, now: OracleMoment) -> bool:
 
 def _fire(node: OracleNode, now: OracleMoment) -> bool:
     match node.trigger:
-        case Always() | Never():
+        case Always() | Never() | Default():
             return False
+        case AfterCount() | AfterProcessingTime() | AfterAny() | AfterAll():
+            return True
         case CustomTrigger() as custom:
             return _fire_custom(node, custom, now)
         case Repeatedly():
@@ -175,7 +188,8 @@ def _fire(node: OracleNode, now: OracleMoment) -> bool:
             return node.position == len(node.parts)
         case AfterWatermark() as watermark:
             return _fire_watermark(node, watermark, now)
-    return True  # AfterCount, AfterProcessingTime, AfterAny, AfterAll
+        case _:
+            assert_never(node.trigger)
 
 
 def _fire_watermark(node: OracleNode, trigger: AfterWatermark, now: OracleMoment) -> bool:
@@ -236,6 +250,10 @@ def merge(nodes: Sequence[OracleNode], now: OracleMoment) -> OracleNode:
             merged.position = _merged_position(nodes, now)
             for part in merged.parts[merged.position + 1 :]:
                 clear(part)
+        case AfterAny() | AfterAll() | Repeatedly() | OrFinally() | Never() | Always() | Default():
+            pass  # no state but that of their parts
+        case _:
+            assert_never(first.trigger)
     return merged
 
 
@@ -259,7 +277,13 @@ def _requires_completion(node: OracleNode) -> bool:
             return any(map(_requires_completion, node.parts))
         case AfterAny() | OrFinally():
             return all(map(_requires_completion, node.parts))
-    return False
+        case (
+            AfterCount() | AfterProcessingTime() | Repeatedly() | Never() | Always()
+            | Default() | CustomTrigger()
+        ):  # fmt: skip
+            return False
+        case _:
+            assert_never(node.trigger)
 
 
 def clock_deadlines(node: OracleNode) -> Iterator[int]:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, assert_never
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.testing._arrivals import (
+    Add,
+    Arrivals,
+    ClockMove,
+    InputEnd,
+    ScenarioElement,
+    Step,
+    WatermarkMove,
+)
 from lowwater.testing._moments import readable, show
 from lowwater.time import Instant
 
-if TYPE_CHECKING:
-    from lowwater.testing.scenario import Element, Scenario, Step
+ArrivalsT = TypeVar("ArrivalsT", bound=Arrivals)
 
 _HEAD = ("at", "watermark", "value", "time", "key")
 _SAME = "."
@@ -21,7 +29,7 @@ _END = "end"
 # -- Python -------------------------------------------------------------------------------------
 
 
-def to_code(scenario: Scenario) -> str:
+def to_code(scenario: Arrivals) -> str:
     """Return the expression that builds the scenario."""
     start, mark = show(scenario.start), show(scenario.watermark_at_start)
     calls = [f"start={start!r}"] + ([f"watermark={mark!r}"] if mark != "-inf" else [])
@@ -37,8 +45,6 @@ def _call(step: Step) -> str:
 
 
 def _parts(step: Step) -> tuple[str, list[Any]]:
-    from lowwater.testing.scenario import Add, ClockMove, WatermarkMove
-
     match step:
         case Add(elements):
             return "add", [element.parts for element in elements]
@@ -46,14 +52,16 @@ def _parts(step: Step) -> tuple[str, list[Any]]:
             return "watermark", [show(to)]
         case ClockMove(at):
             return "clock", [show(at)]
-        case _:
+        case InputEnd():
             return _END, []
+        case _:
+            assert_never(step)
 
 
 # -- Markdown -----------------------------------------------------------------------------------
 
 
-def to_markdown(scenario: Scenario) -> str:
+def to_markdown(scenario: Arrivals) -> str:
     """Return a table of which the first row says where clock and watermark stand at first."""
     more = tuple(dict.fromkeys(name for e in scenario.elements for name in e.columns))
     head = (*_HEAD, *more)
@@ -83,14 +91,14 @@ def _step_rows(step: Step, more: Sequence[str]) -> Iterator[list[str]]:
         yield [at, str(arguments[0]) if arguments else _END]
 
 
-def _element_cells(element: Element, more: Sequence[str]) -> list[str]:
+def _element_cells(element: ScenarioElement, more: Sequence[str]) -> list[str]:
     at = element.time
     time = str(show(at)) if isinstance(at, Instant) else json.dumps(at)
     extra = [_cell(element.columns[name]) if name in element.columns else "" for name in more]
     return [_cell(element.value), time, _cell(element.key), *extra]
 
 
-def from_markdown(text: str) -> Scenario:
+def from_markdown(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of such a table; lines around it are ignored."""
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
     table = [
@@ -102,14 +110,14 @@ def from_markdown(text: str) -> Scenario:
             hint=f"Begin it with | {' | '.join(_HEAD)} |, a rule and the row of the start",
         )
     more = table[0][1][len(_HEAD) :]
-    return _from_rows(table[2:], more)
+    return _from_rows(table[2:], more, kind)
 
 
-def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
-    from lowwater.testing.scenario import Scenario
-
+def _from_rows(
+    rows: list[tuple[int, list[str]]], more: list[str], kind: type[ArrivalsT]
+) -> ArrivalsT:
     _, (start, mark, *_) = rows[0]
-    scenario = Scenario(start=_time(start), watermark=_time(mark))
+    scenario = kind(start=_time(start), watermark=_time(mark))
     bundle: list[Any] = []
     at: str = _SAME
     for number, cells in rows[1:]:
@@ -119,7 +127,9 @@ def _from_rows(rows: list[tuple[int, list[str]]], more: list[str]) -> Scenario:
         at = cells[0] or at
         if len(cells) != len(_HEAD) + len(more):
             raise InvalidArgument(
-                f"a row has {len(cells)} cells", where=f"line {number}", hint="Mend the table"
+                f"a row has {len(cells)} cells",
+                where=f"line {number}",
+                hint=f"Give it {len(_HEAD) + len(more)}, as the head has",
             )
         if cells[3]:
             bundle.append(_element(cells, more))
@@ -176,7 +186,7 @@ def _key(value: Any) -> Any:
 # -- YAML ---------------------------------------------------------------------------------------
 
 
-def to_yaml(scenario: Scenario) -> str:
+def to_yaml(scenario: Arrivals) -> str:
     """Return YAML: where clock and watermark start, then a list of steps."""
     data = {
         "start": show(scenario.start),
@@ -195,23 +205,19 @@ def _step_data(step: Step) -> dict[str, Any]:
     return {name: arguments[0] if arguments else True, **at}
 
 
-def from_yaml(text: str) -> Scenario:
+def from_yaml(text: str, kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of such YAML."""
     data = _yaml().safe_load(text)
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise InvalidArgument(
             "the YAML is not a scenario", hint="Give it start, watermark and a list of steps"
         )
-    return from_data(data)
+    return from_data(data, kind)
 
 
-def from_data(data: dict[str, Any]) -> Scenario:
+def from_data(data: dict[str, Any], kind: type[ArrivalsT]) -> ArrivalsT:
     """Return the scenario of what YAML reads as."""
-    from lowwater.testing.scenario import Scenario
-
-    scenario = Scenario(
-        start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf")
-    )
+    scenario = kind(start=data.get("start", "00:00:00"), watermark=data.get("watermark", "-inf"))
     step: dict[str, Any]
     rest: dict[str, Any]
     for number, step in enumerate(data["steps"]):

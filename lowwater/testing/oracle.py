@@ -27,10 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.records.panes import LateReason, LateRecord, Pane, Timing
 from lowwater.engine.window.windowing import Windowing
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, ScenarioElement, WatermarkMove
 from lowwater.testing._oracle_triggers import (
     OracleMoment,
     OracleNode,
@@ -43,7 +44,7 @@ from lowwater.testing._oracle_triggers import (
     watermark_wakes,
 )
 from lowwater.testing._oracle_windows import merge_sets, windows_of
-from lowwater.testing.scenario import Add, ClockMove, Element, End, Scenario, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import END_OF_TIME, Instant, saturating_add
 from lowwater.windows import Window
 
@@ -91,10 +92,12 @@ def run(
                 oracle.add(step.elements)
             case WatermarkMove():
                 oracle.move_watermark(step.to)
-            case End():
+            case InputEnd():
                 oracle.move_watermark(END_OF_TIME)
             case ClockMove():
                 pass
+            case _:
+                assert_never(step)
     return OracleRun(oracle.panes, [record for _, record in oracle.late])
 
 
@@ -102,7 +105,7 @@ def run(
 class _Admitted:
     """An element in one window."""
 
-    element: Element
+    element: ScenarioElement
     arrival: int
     late: bool
     sign: int = 1
@@ -148,7 +151,7 @@ class _Oracle:
 
     # -- the inputs (S-O1) ------------------------------------------------------------------
 
-    def add(self, elements: Sequence[Element]) -> None:
+    def add(self, elements: Sequence[ScenarioElement]) -> None:
         """S-O2: assign, judge lateness, merge, drop, accumulate, judge once, fire."""
         logged = len(self.late)
         touched: dict[tuple[Any, Window], _Open] = {}
@@ -193,7 +196,7 @@ class _Oracle:
 
     # -- a bundle ---------------------------------------------------------------------------
 
-    def _admit(self, elements: Sequence[Element]) -> dict[Any, list[_New]]:
+    def _admit(self, elements: Sequence[ScenarioElement]) -> dict[Any, list[_New]]:
         """Judge lateness on the proto-windows (S-O3); return the rest by key."""
         admitted: dict[Any, list[_New]] = {}
         for index, element in enumerate(elements):
@@ -362,7 +365,9 @@ class _Oracle:
     def _order(self, row: _Open) -> tuple[int, int, int]:
         return row.window.end, row.window.start, self.places[row.key]
 
-    def _drop(self, index: int, element: Element, window: Window | None, why: LateReason) -> None:
+    def _drop(
+        self, index: int, element: ScenarioElement, window: Window | None, why: LateReason
+    ) -> None:
         place = (index, window.start, window.end) if window else (index,)
         mark = Instant(self.watermark)
         record = LateRecord(element.record, element.time, element.key, window, mark, why)
@@ -387,7 +392,7 @@ def _balance(shown: list[_Admitted]) -> tuple[list[Any], list[Any]]:
     return [one.element.value for one in there], [one.element.value for one in waiting]
 
 
-def _equal(one: Element, other: Element) -> bool:
+def _equal(one: ScenarioElement, other: ScenarioElement) -> bool:
     return bool(one.time == other.time and one.value == other.value)
 
 

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lowwater.errors import InvalidArgument
-from lowwater.testing.scenario import (
-    Add,
-    Element,
-    End,
-    Scenario,
-    Step,
-    WatermarkMove,
-)
+from lowwater.testing._arrivals import Add, InputEnd, ScenarioElement, Step, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 
 
@@ -122,7 +116,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
 
 def ended(scenario: Scenario) -> Scenario:
     """Return the scenario with the end of its input, if it has none."""
-    if scenario.steps and isinstance(scenario.steps[-1], End):
+    if scenario.steps and isinstance(scenario.steps[-1], InputEnd):
         return scenario
     return scenario.end()
 
@@ -163,7 +157,7 @@ def _runs(steps: Sequence[Step]) -> Iterator[list[Add] | Step]:
         yield run
 
 
-def _sortable(element: Element) -> int:
+def _sortable(element: ScenarioElement) -> int:
     return int(element.time) if isinstance(element.time, Instant) else END_OF_TIME
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, assert_never, final
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,11 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline import Pipeline, Result, Stream
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import RunOptions
+from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
-from lowwater.testing.scenario import Add, ClockMove, End, Scenario, WatermarkMove
+from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.watermark import External
 
@@ -181,10 +182,12 @@ class ScenarioSource:
                     continue
                 case WatermarkMove(to):
                     self.watermark.advance_to(to)
-                case End():
+                case InputEnd():
                     ended = True
                 case ClockMove():
                     pass
+                case _:
+                    assert_never(step)
             yield Records({}, 0)  # a heartbeat: clock and watermark move
 
     def _all_columns(self) -> dict[str, Column]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
-from lowwater.engine.aggregates._base import AggregateSpec
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument
 from lowwater.pipeline.traced import Traced
 from lowwater.testing import _text
-from lowwater.testing._moments import MomentLike, moment, readable, show
-from lowwater.time import DurationLike, Instant
+from lowwater.testing._arrivals import Arrivals
+from lowwater.testing._drive import Aggregates, drive
+from lowwater.testing._moments import moment
+from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
 
@@ -23,81 +24,10 @@ if TYPE_CHECKING:
     from lowwater.explain import Explanation
     from lowwater.explain.window import WindowLike
 
-ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
-"""``(value, event time, key)``, and perhaps a mapping of more columns."""
-Aggregates: TypeAlias = "AggregateSpec | Mapping[str, AggregateSpec]"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Element:
-    """One element of a scenario.
-
-    Args:
-        value: Its value, read by aggregates that name no column.
-        time: Its event time; anything but an ``Instant`` is an unreadable one (S-B1).
-        key: Its key.
-        columns: More columns by name.
-    """
-
-    value: Any
-    time: Any
-    key: Any
-    columns: Mapping[str, Any]
-
-    @property
-    def record(self) -> Any:
-        """What late records and dead letters show: the value, or all columns when it has more."""
-        return {"value": self.value, **self.columns} if self.columns else self.value
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """The tuple that :meth:`Scenario.add` takes."""
-        at = show(self.time) if isinstance(self.time, Instant) else self.time
-        columns = (dict(self.columns),) if self.columns else ()
-        return (self.value, at, self.key, *columns)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Add:
-    """A bundle arrives; the clock moves to ``at`` first."""
-
-    elements: tuple[Element, ...]
-    at: Instant | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class WatermarkMove:
-    """The watermark moves; the clock moves to ``at`` first."""
-
-    to: Instant
-    at: Instant | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ClockMove:
-    """The clock moves."""
-
-    at: Instant
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class End:
-    """The input ends: the watermark moves to the end of time; the clock moves first."""
-
-    at: Instant | None = None
-
-
-Step: TypeAlias = Add | WatermarkMove | ClockMove | End
-
 
 @final
 @dataclass(frozen=True, slots=True, repr=False, init=False)
-class Scenario:
+class Scenario(Arrivals):
     """What arrived when: bundles of elements, moves of the clock and of the watermark (S-O1).
 
     Each method returns a new scenario. Times of day such as ``"12:00:26"`` mean 2000-01-01, UTC;
@@ -110,46 +40,6 @@ class Scenario:
     >>> Scenario(start="12:00").add((5, "12:00:26", "A"), at="12:05:19").watermark("12:02").end()
     Scenario(start='12:00:00').add((5, '12:00:26', 'A'), at='12:05:19').watermark('12:02:00').end()
     """
-
-    start: Instant
-    watermark_at_start: Instant
-    steps: tuple[Step, ...]
-
-    def __init__(self, *, start: MomentLike = "00:00:00", watermark: MomentLike = "-inf") -> None:
-        object.__setattr__(self, "start", moment(start, name="start"))
-        object.__setattr__(self, "watermark_at_start", moment(watermark, name="watermark"))
-        object.__setattr__(self, "steps", ())
-
-    def add(self, *elements: ElementLike, at: MomentLike | None = None) -> Scenario:
-        """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
-
-        Raises:
-            InvalidArgument: There are no elements, or one is not such a tuple. An unreadable
-                event time is none of that: it becomes a dead letter (S-B1).
-        """
-        if not elements:
-            raise InvalidArgument(
-                "add() takes at least one element",
-                hint='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
-            )
-        return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
-
-    def watermark(self, to: MomentLike, *, at: MomentLike | None = None) -> Scenario:
-        """Return the scenario with one more move of the watermark."""
-        return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at)))
-
-    def clock(self, to: MomentLike) -> Scenario:
-        """Return the scenario with one more move of the clock."""
-        return self._with(ClockMove(moment(to, name="clock")))
-
-    def end(self, *, at: MomentLike | None = None) -> Scenario:
-        """Return the scenario with the end of input: the watermark moves to the end of time."""
-        return self._with(End(_maybe(at)))
-
-    @property
-    def elements(self) -> tuple[Element, ...]:
-        """All elements, in order of arrival."""
-        return tuple(e for step in self.steps if isinstance(step, Add) for e in step.elements)
 
     def run(
         self,
@@ -203,9 +93,19 @@ class Scenario:
         trace: bool = False,
     ) -> ScenarioRun:
         """Run the scenario through the engine with a :class:`Windowing` made before."""
-        from lowwater.testing._drive import drive
+        return self._run(windowing, aggregate, on_error, trace=trace)
 
-        return drive(self, windowing, aggregate, on_error, trace=trace)
+    def _run(
+        self,
+        windowing: Windowing,
+        aggregate: Aggregates | None,
+        on_error: OnError,
+        signs: Sequence[int] | None = None,
+        *,
+        trace: bool = False,
+    ) -> ScenarioRun:
+        driven = drive(self, windowing, aggregate, on_error, signs, trace=trace)
+        return ScenarioRun(self, windowing, **driven._asdict())
 
     def to_markdown(self) -> str:
         """Return a Markdown table that :meth:`from_markdown` reads back.
@@ -221,7 +121,7 @@ class Scenario:
         Raises:
             InvalidArgument: The text is not such a table; the message names the line.
         """
-        return _text.from_markdown(text)
+        return _text.from_markdown(text, Scenario)
 
     def to_yaml(self) -> str:
         """Return YAML that :meth:`from_yaml` reads back; needs the ``testing`` extra."""
@@ -234,15 +134,10 @@ class Scenario:
         Raises:
             InvalidArgument: The text is not such YAML.
         """
-        return _text.from_yaml(text)
+        return _text.from_yaml(text, Scenario)
 
     def __repr__(self) -> str:
         return _text.to_code(self)
-
-    def _with(self, step: Step) -> Scenario:
-        longer = Scenario(start=self.start, watermark=self.watermark_at_start)
-        object.__setattr__(longer, "steps", (*self.steps, step))
-        return longer
 
 
 @final
@@ -290,17 +185,3 @@ class ScenarioRun(Traced):
         elif isinstance(window, str):
             window = moment(window, name="window")
         return Traced.explain(self, key, window, stage=stage)
-
-
-def _element(parts: ElementLike) -> Element:
-    if not isinstance(parts, (tuple, list)) or len(parts) not in (3, 4):
-        raise InvalidArgument(
-            f"{describe('element', parts)} is not (value, event time, key)",
-            hint='Write .add((5, "12:00:26", "A"))',
-        )
-    columns = dict(parts[3]) if len(parts) == 4 else {}
-    return Element(parts[0], readable(parts[1]), parts[2], columns)
-
-
-def _maybe(at: MomentLike | None) -> Instant | None:
-    return None if at is None else moment(at, name="at")

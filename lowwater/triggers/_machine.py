@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ from lowwater.triggers._values import (
     AfterWatermark,
     Always,
     CustomTrigger,
+    Default,
+    Never,
     OrFinally,
     Repeatedly,
     Trigger,
@@ -253,9 +255,14 @@ class Machine:
                 for at, part in enumerate(node.parts):
                     here = position == at
                     self._feed(part, columns, rows[here], counts[here], elements)
-            case _:
+            case (
+                AfterAny() | AfterAll() | AfterEach() | Repeatedly() | OrFinally()
+                | Never() | Always() | Default()
+            ):  # fmt: skip
                 for part in node.parts:
                     self._feed(part, columns, rows, counts, elements)
+            case _:
+                assert_never(node.trigger)
 
     def _ready(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         match node.trigger:
@@ -289,8 +296,10 @@ class Machine:
                 return self._ready_each(node, columns, rows, moments)
             case AfterWatermark():
                 return self._ready_watermark(node, columns, rows, moments)
-            case _:
+            case Never() | Default():  # a compiled tree has what Default stands for instead
                 return np.zeros(len(rows), dtype=np.bool_)
+            case _:
+                assert_never(node.trigger)
 
     def _ready_each(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:
         ready = np.zeros(len(rows), dtype=np.bool_)
@@ -338,8 +347,10 @@ class Machine:
                 return self._fire_each(node, columns, rows, moments)
             case AfterWatermark():
                 return self._fire_watermark(node, columns, rows, moments)
-            case _:
+            case Never() | Always() | Default():
                 return np.zeros(len(rows), dtype=np.bool_)
+            case _:
+                assert_never(node.trigger)
 
     def _fire_or_finally(
         self, node: Node, columns: Columns, rows: Int64Array, moments: Moments
@@ -421,9 +432,14 @@ class Machine:
                 self._clear(node.parts[1], columns, merge.into[~late])
             case AfterEach():
                 self._merge_each(node, columns, merge)
-            case _:
+            case (
+                AfterAny() | AfterAll() | Repeatedly() | OrFinally()
+                | Never() | Always() | Default()
+            ):  # fmt: skip
                 for part in node.parts:
                     self._merge(part, columns, merge)
+            case _:
+                assert_never(node.trigger)
 
     def _merge_each(self, node: Node, columns: Columns, merge: Merge) -> None:
         column = columns[node.column]

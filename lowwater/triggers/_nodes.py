@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, assert_never, final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lowwater.triggers._values import (
     AfterEach,
     AfterProcessingTime,
     AfterWatermark,
+    Always,
     CustomTrigger,
     Default,
     Never,
@@ -39,7 +40,16 @@ class Node:
     @property
     def fed(self) -> bool:
         """Whether it takes note of elements itself."""
-        return isinstance(self.trigger, (AfterCount, AfterProcessingTime, CustomTrigger))
+        match self.trigger:
+            case AfterCount() | AfterProcessingTime() | CustomTrigger():
+                return True
+            case (
+                AfterWatermark() | AfterAny() | AfterAll() | AfterEach() | Repeatedly()
+                | OrFinally() | Never() | Always() | Default()
+            ):  # fmt: skip
+                return False
+            case _:
+                assert_never(self.trigger)
 
     @property
     def any_fed(self) -> bool:
@@ -59,8 +69,13 @@ class Node:
                 return any(part.waits_for_completion for part in self.parts)
             case AfterAny() | OrFinally():
                 return all(part.waits_for_completion for part in self.parts)
-            case _:
+            case (
+                AfterCount() | AfterProcessingTime() | Repeatedly() | Never() | Always()
+                | Default() | CustomTrigger()
+            ):  # fmt: skip
                 return False
+            case _:
+                assert_never(self.trigger)
 
 
 def compile_trigger(trigger: Trigger, name: str) -> Node:
@@ -88,8 +103,10 @@ def compile_trigger(trigger: Trigger, name: str) -> Node:
             return Node(trigger, "", None, None, _compile_all(both, name))
         case Repeatedly():
             return Node(trigger, "", None, None, _compile_all((trigger.trigger,), name))
-        case _:
+        case Never() | Always():
             return Node(trigger, "", None, None, ())
+        case _:
+            assert_never(trigger)
 
 
 def _compile_all(triggers: tuple[Trigger, ...], name: str) -> tuple[Node, ...]:

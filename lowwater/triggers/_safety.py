@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import final
+from typing import assert_never, final
 
 from lowwater.triggers._values import (
     AfterAll,
@@ -102,6 +102,8 @@ def outlook(trigger: Trigger, *, late_possible: bool) -> Outlook:
                 if part.finishes is Moment.NEVER:
                     break
             return Outlook(parts[0].fires, min(part.finishes for part in parts), min(2, times))
+        case _:
+            assert_never(trigger)
 
 
 def _part(trigger: Trigger | None, late_possible: bool) -> Outlook:

@@ -313,24 +313,10 @@ Trigger: TypeAlias = (
     | Default
     | CustomTrigger
 )
-_TRIGGERS = (
-    AfterWatermark,
-    AfterCount,
-    AfterProcessingTime,
-    AfterAny,
-    AfterAll,
-    AfterEach,
-    Repeatedly,
-    OrFinally,
-    Never,
-    Always,
-    Default,
-    CustomTrigger,
-)
 
 
 def _require_trigger(name: str, value: object) -> None:
-    if not isinstance(value, _TRIGGERS):
+    if not isinstance(value, Trigger):
         raise InvalidArgument(
             f"{describe(name, value)} is not a trigger",
             hint="Use one of lowwater's triggers, or wrap your own logic in CustomTrigger",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import assert_never
 
 from lowwater.viz.scene import ElementOutcome, Mark, Scene
 from lowwater.viz.shapes import Area, Label, Path, Rect, Shape, text_width
@@ -47,11 +49,13 @@ def mark_shapes(
         case "duplicate":
             style = "duplicate-text"
             yield Rect(square, "duplicate-shape", 0, since, title)
-        case _ if mark.retract:
+        case "kept" if mark.retract:
             style = "duplicate-text"
             yield Rect(square, "taken-back", radius, since, title)
-        case _:
+        case "kept":
             yield round_one
+        case _:
+            assert_never(mark.fate)
     if mark.text:
         yield Label(x, y + 3.8, mark.text, style, _TEXT, "middle", since, title)
 
@@ -63,9 +67,11 @@ def dot_shapes(mark: Mark, x: float, y: float, since: int) -> Iterator[Shape]:
             yield _diamond(x, y, 5, 5, since, mark.title, small=mark.outcome == "late")
         case "duplicate":
             yield Rect(Area(x - 3, y - 3, x + 3, y + 3), "duplicate", 0, since, mark.title)
-        case _:
+        case "kept":
             style = "taken-back" if mark.retract else "kept-dot"
             yield Rect(Area(x - 2.5, y - 2.5, x + 2.5, y + 2.5), style, 2.5, since, mark.title)
+        case _:
+            assert_never(mark.fate)
 
 
 def _diamond(

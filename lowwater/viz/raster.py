@@ -6,6 +6,8 @@ import io
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
+from collections.abc import Mapping
+from typing import Any, assert_never
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.viz.palette import DARK, LIGHT, STYLES, Style, Theme
@@ -132,8 +134,10 @@ def _draw(figure: Any, picture: Picture, theme: Theme, frame: int) -> None:
                 _draw_rect(axes, shape, style, colours, order, share)
             case Path():
                 _draw_path(axes, shape, style, colours, order)
-            case _:
+            case Label():
                 _draw_label(axes, shape, style, colours, order)
+            case _:
+                assert_never(shape)
 
 
 def _draw_rect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import assert_never
 
 from lowwater.viz.palette import Theme, css
 from lowwater.viz.shapes import Label, Path, Picture, Rect, Shape
@@ -56,8 +57,10 @@ def _element(shape: Shape, number: dict[int, int]) -> str:
             name, attributes, inner = "rect", _rect(shape), title
         case Path():
             name, attributes, inner = "path", _path(shape), title
-        case _:
+        case Label():
             name, attributes, inner = "text", _label(shape), title + escaped(shape.text)
+        case _:
+            assert_never(shape)
     open_tag = f'<{name} class="{shape.style}"{since} {" ".join(attributes)}'
     return f"{open_tag}>{inner}</{name}>" if inner else f"{open_tag}/>"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import wrap
-from typing import final
+from typing import assert_never, final
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import END_OF_TIME
@@ -146,6 +146,8 @@ class _Timeline:
                 case Mark():
                     if happening.reason:
                         notes.append(f"{happening.text} {happening.reason}".strip())
+                case _:
+                    assert_never(happening)
         if watermark is not None and watermark in self._scene.x:
             row[self._column(watermark)] = "W" if moved else ":"
         elif moved and watermark is not None:

@@ -19,7 +19,7 @@ import lowwater as lw
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
 from lowwater.testing._text import from_data
 from lowwater.testing.assertions import PANE_FIELDS
-from tests.property import custom
+from tests.property import custom_windows as custom
 
 HERE = Path(__file__).parent
 RULES = {f"S-O{n}" for n in range(1, 9)} | {f"S-P{n}" for n in range(1, 6)}
@@ -54,7 +54,7 @@ def windowing_of(case: dict[str, Any]) -> lw.Windowing:
 @pytest.mark.parametrize("runner", ["engine", "oracle"])
 @pytest.mark.parametrize("case", CASES)
 def test_scenario(case: dict[str, Any], runner: str) -> None:
-    scenario = from_data(case)
+    scenario = from_data(case, Scenario)
     windowing = windowing_of(case)
     spec, function = FUNCTIONS[case.get("aggregate", "collect")]
     run: Any
@@ -74,6 +74,6 @@ def test_every_rule_is_pinned() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_scenarios_read_back(case: dict[str, Any]) -> None:
-    scenario = from_data(case)
+    scenario = from_data(case, Scenario)
     assert Scenario.from_yaml(scenario.to_yaml()) == scenario
     assert Scenario.from_markdown(scenario.to_markdown()) == scenario

@@ -14,9 +14,9 @@ import pytest
 
 import lowwater as lw
 from lowwater.io import Log
+from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
-from tests.crash.graph import PARTITIONS
-from tests.crash.killing import POINTS, Campaign
+from tests.crash.graph_to_kill import PARTITIONS
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _FILES, _ROWS, _APPENDED = 2, 80, 8
@@ -44,7 +44,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     ) as log:
         for start in range(0, len(of_log), _APPENDED):
             log.append(of_log.slice(start, _APPENDED), key="key")
-    return Campaign("tests.crash.graph", sources, tmp_path_factory.mktemp("runs"))
+    return Campaign("tests.crash.graph_to_kill", sources, tmp_path_factory.mktemp("runs"))
 
 
 def test_the_run_has_everything(campaign: Campaign) -> None:

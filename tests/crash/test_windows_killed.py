@@ -11,8 +11,8 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
+from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
-from tests.crash.killing import POINTS, Campaign
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
 _FILES, _ROWS = 3, 400
@@ -29,7 +29,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     for number in range(_FILES):
         part = table.slice(number * _ROWS, _ROWS)
         pq.write_table(part, sources / f"events-{number}.parquet")
-    return Campaign("tests.crash.windows", sources, tmp_path_factory.mktemp("runs"))
+    return Campaign("tests.crash.windows_to_kill", sources, tmp_path_factory.mktemp("runs"))
 
 
 def test_the_run_has_everything(campaign: Campaign) -> None:

@@ -14,10 +14,10 @@ from lowwater.engine.window import emission as _emission
 from lowwater.engine.window import merging as _merging
 from lowwater.engine.window import operator
 from lowwater.engine.window.aggregation import Aggregation
-from lowwater.engine.window.holds import Holds
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
-from lowwater.engine.window.window_state import WindowState
+from lowwater.engine.window.schedule import WatermarkHolds
 from lowwater.time import END_OF_TIME
 
 SECOND = 1_000_000
@@ -52,31 +52,27 @@ def mutant(name: str, *caught_by: str) -> Callable[[Plant], Plant]:
 
 @mutant("lateness is off by one", "check_no_loss")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = WindowOperator._assign
+    right = Placement.assign
 
-    def assign(self: Any, bundle: Any, late: Any) -> Any:
-        self._watermark -= 1
-        try:
-            return right(self, bundle, late)
-        finally:
-            self._watermark += 1
+    def assign(self: Any, bundle: Any, watermark: int, late: Any) -> Any:
+        return right(self, bundle, watermark - 1, late)
 
-    patch.setattr(WindowOperator, "_assign", assign)
+    patch.setattr(Placement, "assign", assign)
 
 
 @mutant("lateness is ignored: what is allowed is dropped", "check_no_loss")
 def _(patch: pytest.MonkeyPatch) -> None:
-    right = WindowOperator._assign
+    right = Placement.assign
 
-    def assign(self: Any, bundle: Any, late: Any) -> Any:
-        before = self._gone_until
-        self._gone_until = max(before, self._watermark)
+    def assign(self: Any, bundle: Any, watermark: int, late: Any) -> Any:
+        before = self.gone_until
+        self.gone_until = max(before, watermark)
         try:
-            return right(self, bundle, late)
+            return right(self, bundle, watermark, late)
         finally:
-            self._gone_until = before
+            self.gone_until = before
 
-    patch.setattr(WindowOperator, "_assign", assign)
+    patch.setattr(Placement, "assign", assign)
 
 
 @mutant("a merge loses what one window held", "check_no_loss", "check_order_insensitive")
@@ -110,7 +106,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a hold is let go early", "check_order_insensitive")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holds, "lowest", lambda self, low: low)
+    patch.setattr(WatermarkHolds, "lowest", lambda self, low: low)
 
 
 @mutant("the accumulator is not reset in discarding mode", "check_no_loss")
@@ -141,7 +137,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
     def advance(self: Any, to: int, upto: int | None = None) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(WindowState, "expiry", lambda self, end: end)
+            inner.setattr(Placement, "expiry", lambda self, end: end)
             return right(self, to, upto)
 
     patch.setattr(WindowOperator, "_advance_watermark", advance)

@@ -23,7 +23,7 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.checks import inherited_lateness
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.watermark import WatermarkEstimator
 
 SECOND = 1_000_000

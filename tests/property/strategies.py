@@ -15,7 +15,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, strategies
 from lowwater.triggers import CustomTrigger, Trigger
 from lowwater.windows import CustomWindows, WindowFunction
-from tests.property.custom import (
+from tests.property.custom_windows import (
     ClockAlarm,
     ParitySum,
     WatermarkAlarm,

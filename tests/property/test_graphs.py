@@ -15,7 +15,7 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.pipeline.run import Outcomes
 from lowwater.time import START_OF_TIME
 from tests.property.graphs import PARTS, Drawn, drawn, seconds
-from tests.property.killed import run_killed
+from tests.property.killed_runs import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
 EXAMPLES = settings(max_examples=max(150, settings().max_examples))

@@ -21,7 +21,7 @@ from lowwater.time import Instant
 from lowwater.triggers import AfterWatermark, Repeatedly
 from lowwater.windows import CustomWindows, Sessions
 from tests.property import strategies as own
-from tests.property.runs import BOTH, Run, by_oracle, plain, shown
+from tests.property.both_engines import BOTH, Run, by_oracle, plain, shown
 
 Case = tuple[Windowing, Scenario]
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))

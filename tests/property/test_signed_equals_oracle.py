@@ -13,7 +13,7 @@ from lowwater.engine.aggregates import _retractable
 from lowwater.engine.window import spilling as _cold
 from lowwater.errors import InvalidArgument
 from lowwater.testing import _drive, assert_late, oracle
-from tests.property import signed as own
+from tests.property import retracted_elements as own
 from tests.property import strategies, test_cold_windows, test_restore
 
 EXAMPLES = settings(max_examples=max(300, settings().max_examples))
@@ -23,7 +23,7 @@ def check(case: own.Case, aggregates: Any, plain: Any) -> None:
     windowing, scenario, signs = case
     differing = [name for name in own.SUBTRACTED if name in plain]
     wanted = oracle.run(scenario, windowing, plain, signs=signs, differing=differing)
-    run = _drive.drive(scenario, windowing, aggregates, "dead_letter", signs)
+    run = scenario._run(windowing, aggregates, "dead_letter", signs)
     # Where windows are merged by the user's own function, equal elements may meet anew.
     orders = windowing.windows.merge_scope != "key"
     assert [own.about(pane, orders=orders) for pane in run.panes] == [

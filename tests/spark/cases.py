@@ -20,12 +20,12 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime
 from lowwater.spark.key_group import KeyGroup, ShuffleRows
 from lowwater.spark.query import Elsewhere
-from lowwater.spark.shuffle import GROUP, ShuffleWriter, from_bytes
+from lowwater.spark.shuffle import ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.state_backends import InlineBackend, LiveOperators
 from lowwater.spark.types import pane_schema, result_types
 from lowwater.testing import Scenario
-from lowwater.testing.scenario import Add, ClockMove, Element, WatermarkMove
+from lowwater.testing._arrivals import Add, ClockMove, ScenarioElement, WatermarkMove
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.windows import Window
 
@@ -38,7 +38,6 @@ INPUT = pa.schema(
         ("gap", pa.int64()),
         ("at_clock", pa.int64()),
         ("at_watermark", pa.int64()),
-        (GROUP, pa.int32()),
     ]
 )
 
@@ -91,7 +90,7 @@ class Case:
         for step in self.scenario.steps:
             if step.at is not None:
                 clock = max(clock, int(step.at))
-            elements: tuple[Element, ...] = ()
+            elements: tuple[ScenarioElement, ...] = ()
             match step:
                 case Add(elements):
                     pass
@@ -110,7 +109,7 @@ class Case:
         kind = pa.array(values).type if values else pa.int64()
         return INPUT.set(INPUT.get_field_index("value"), pa.field("value", kind))
 
-    def _batch(self, elements: list[Element], clock: int, watermark: int) -> pa.RecordBatch:
+    def _batch(self, elements: list[ScenarioElement], clock: int, watermark: int) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = [
             {
                 "time": element.time if isinstance(element.time, Instant) else None,
@@ -122,7 +121,7 @@ class Case:
         ]
         rows.append({})
         for row in rows:
-            row |= {"at_clock": clock, GROUP: 0}
+            row["at_clock"] = clock
         if watermark != START_OF_TIME:
             rows[-1]["at_watermark"] = watermark
         return pa.RecordBatch.from_pylist(rows, schema=self.input)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lowwater.cli import demo, demo_spark
-from tests.spark.workers import ROOT
+from tests.paths import ROOT
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_it_works_over_spark_connect(tmp_path: Path) -> None:
     """In a process of its own, as each has one kind of session; with state of both kinds."""
     pytest.importorskip("grpc")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connected", str(tmp_path)],
+        [sys.executable, "-m", "tests.spark.connect_client", str(tmp_path)],
         cwd=ROOT,
         env={
             **os.environ,

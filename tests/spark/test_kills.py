@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.workers import ROOT
+from tests.paths import ROOT
 
 KILLS = int(os.environ.get("LOWWATER_SPARK_KILLS", "10"))
 STATES = ("inline", "rocksdb")
@@ -139,7 +139,7 @@ def _run(folder: Path, state: str, how: str, *, seconds: float | None = None) ->
     """Run a driver; with ``seconds``, kill it and its JVM that long after its query started."""
     with (folder / "stderr").open("wb") as errors:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.killed", str(folder), state, how],
+            [sys.executable, "-m", "tests.spark.query_to_kill", str(folder), state, how],
             cwd=ROOT,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,

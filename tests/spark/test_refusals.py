@@ -13,8 +13,8 @@ import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
 from lowwater.spark import CarriedTime
+from tests.paths import ROOT
 from tests.spark.test_to_spark import START, table, write
-from tests.spark.workers import ROOT
 
 LIMITS = (ROOT / "docs" / "spark.md").read_text().partition("## What does not run here")[2]
 

@@ -23,7 +23,7 @@ GOLDENS = [pytest.param(case, id=case["name"]) for case in test_goldens.DATA["ca
 
 def conformance_case(case: dict[str, Any]) -> Case:
     spec, _ = test_scenarios.FUNCTIONS[case.get("aggregate", "collect")]
-    return Case(test_scenarios.windowing_of(case), from_data(case), {"value": spec})
+    return Case(test_scenarios.windowing_of(case), from_data(case, Scenario), {"value": spec})
 
 
 def golden_case(case: dict[str, Any]) -> Case:

@@ -12,7 +12,7 @@ import lowwater as lw
 from tests.conformance import test_goldens, test_scenarios
 from tests.property import strategies as own
 from tests.spark.cases import Case
-from tests.spark.many import run_many
+from tests.spark.cases_in_one_query import run_many
 from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
 
 SAMPLE = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, assert_never
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
@@ -61,24 +61,35 @@ def deduplication_text(deduplication: Deduplication) -> str:
 def stage_outline(stage: Stage) -> str:
     """Return all that leads to a stage, and the stage."""
     work = stage.work
-    shown = outline(
-        stage.inputs, stage.key_names, work.windowing,
-        work.aggregates if isinstance(work, Windowed) else None,
+    match work:
+        case Windowed():
+            return _before(stage, work.aggregates)
+        case Computed():
+            return f"{_before(stage, None)}{_ARROW}process({_process(work)})"
+        case _:
+            assert_never(work)
+
+
+def _before(stage: Stage, aggregates: Mapping[str, AggregateSpec] | None) -> str:
+    return outline(
+        stage.inputs, stage.key_names, stage.windowing, aggregates,
         deduplication=stage.deduplication,
     )  # fmt: skip
-    return shown if isinstance(work, Windowed) else f"{shown}{_ARROW}process({_process(work)})"
 
 
 def work_texts(stage: Stage) -> Iterator[str]:
     """Yield what a stage shows or emits, a line each."""
     work = stage.work
-    if isinstance(work, Windowed):
-        for name, spec in work.aggregates.items():
-            yield f"{name} = {spec_text(spec)}"
-        return
-    yield f"process {_process(work)}"
-    if len(work.outputs) > 1:
-        yield f"outputs {', '.join(work.outputs)}"
+    match work:
+        case Windowed():
+            for name, spec in work.aggregates.items():
+                yield f"{name} = {spec_text(spec)}"
+        case Computed():
+            yield f"process {_process(work)}"
+            if len(work.outputs) > 1:
+                yield f"outputs {', '.join(work.outputs)}"
+        case _:
+            assert_never(work)
 
 
 def spec_text(spec: AggregateSpec) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.graph import Computed, Flow, Graph, Read, Stage, Windowed, is_signed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.local.outcomes import Outcome
@@ -434,9 +434,13 @@ class LocalRun:
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
     work = stage.work
-    if isinstance(work, Windowed):
-        return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-    return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+    match work:
+        case Windowed():
+            return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
+        case Computed():
+            return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+        case _:
+            assert_never(work)
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

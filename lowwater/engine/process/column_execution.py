@@ -14,10 +14,9 @@ from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, mend_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.window.dropped import Dropped
+from lowwater.engine.window.placement import Dropped, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError
 from lowwater.state.arrays import distinct
@@ -53,7 +52,7 @@ class ColumnProcess:
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
-        self._placing = None if windowing is None else Placing(windowing)
+        self._placement = None if windowing is None else Placement(windowing)
         lateness = None if windowing is None else windowing.lateness_us
         self._bounds = Bounds(definition.name, lateness)
         self._state = ColumnState(
@@ -115,18 +114,18 @@ class ColumnProcess:
         names = tuple(bundle.values) if self._columns is None else self._columns
         columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
         times = bundle.times
-        if self._placing is None:
+        if self._placement is None:
             rows, _ = self._state.rows(keys, None, None)
         else:
-            element, start, end = self._placing.assign(bundle, self.watermark, late)
-            if not len(element):
+            element, start, end = self._placement.assign(bundle, self.watermark, late)
+            if not len(start):
                 return self._done(late)
-            if len(element) != len(keys) or (element[1:] <= element[:-1]).any():
+            if element is not None:
                 keys, times = keys[element], times[element]
                 columns = {name: column.take(element) for name, column in columns.items()}
             rows, new = self._state.rows(keys, start, end)
             if new.size:
-                self._event.push(self._placing.expiry(self._state.table["end"][new]), new)
+                self._event.push(self._placement.expiry(self._state.table["end"][new]), new)
         self._call("on_records", self._on_records, KeyedBatch(rows, times, times, None, columns))
         self._drain()
         return self._done(late)
@@ -175,7 +174,7 @@ class ColumnProcess:
             rows = rows[self._state.table.alive(rows)]
             if not rows.size:
                 break
-            if self._placing is not None:
+            if self._placement is not None:
                 expiring.append(rows)
             rows, due, which = self._next_of(rows)
             if not rows.size:
@@ -189,8 +188,8 @@ class ColumnProcess:
             if self.watermark == END_OF_TIME and rounds >= AFTER_THE_END:
                 raise self._endless(f"{rounds:,} times since the input has ended", which)
             self._fire(rows, due, which)
-        if expiring and self._placing is not None:
-            self._expire(distinct(np.concatenate(expiring)), self._placing)
+        if expiring and self._placement is not None:
+            self._expire(distinct(np.concatenate(expiring)), self._placement)
 
     def _next_of(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return (row, time, which timer) for the rows with a timer due: of each the first.
@@ -232,11 +231,11 @@ class ColumnProcess:
                     "on_timers", self._on_timers, KeyedBatch(mine, at_output, times, name, {})
                 )
 
-    def _expire(self, rows: Int64Array, placing: Placing) -> None:
+    def _expire(self, rows: Int64Array, placement: Placement) -> None:
         """Give windows that have expired to ``on_windows_expired`` and release their rows."""
         state, table = self._state, self._state.table
         end = table["end"][rows]
-        rows = rows[state.table.alive(rows) & (placing.expiry(end) <= self.watermark)]
+        rows = rows[state.table.alive(rows) & (placement.expiry(end) <= self.watermark)]
         if not rows.size:
             return
         end = table["end"][rows]
@@ -277,7 +276,7 @@ class ColumnProcess:
         """Let go of empty keys, let the output watermark move on, gather what was emitted."""
         state = self._state
         rows = state.touched()
-        if rows.size and self._placing is None:
+        if rows.size and self._placement is None:
             rows = rows[state.table.alive(rows)]
             state.release(rows[state.is_empty(rows)])
         self.output_watermark = max(self.output_watermark, min(self.watermark, self._hold()))
@@ -321,8 +320,8 @@ class ColumnProcess:
                 held = np.zeros(len(rows), dtype=np.bool_)
                 for at in numbers:
                     held |= table[f"time:{self._timers[at]}"][rows] == times
-                if self._placing is not None:
-                    held |= self._placing.expiry(table["end"][rows]) == times
+                if self._placement is not None:
+                    held |= self._placement.expiry(table["end"][rows]) == times
                 return held & table.alive(rows)
 
             queue.retain(holds)
@@ -331,7 +330,9 @@ class ColumnProcess:
 
     def keep_in_store(self, operator: int, group: int) -> None:
         """Have changes noted, so that they can be saved; before the first step."""
-        self._stored = StoredColumns(self._definition, self._state, self._placing, operator, group)
+        self._stored = StoredColumns(
+            self._definition, self._state, self._placement, operator, group
+        )
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch. O(changed)."""
@@ -358,8 +359,8 @@ class ColumnProcess:
             queue = self._event if at in self._of_event else self._clocked
             queue.push(times[is_set], rows[is_set])
             self._holds.push(holds[held], rows[held])
-        if self._placing is not None:
-            self._event.push(self._placing.expiry(table["end"][rows]), rows)
+        if self._placement is not None:
+            self._event.push(self._placement.expiry(table["end"][rows]), rows)
         return True
 
     def _kept(self) -> StoredColumns:

@@ -10,8 +10,8 @@ from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_persistence import StoredKeys, declared, kinds_of
 from lowwater.engine.process.persistence import FACTS, KEYS, LAYOUT, LOOSE, SCOPES, check_record
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.records.columns import Mask
+from lowwater.engine.window.placement import Placement
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
 from lowwater.state.journal import Journal
@@ -38,7 +38,7 @@ class StoredColumns:
         self,
         definition: Definition,
         state: ColumnState,
-        placing: Placing | None,
+        placing: Placement | None,
         operator: int,
         group: int,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import assert_never, final
 
 from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.definition import Definition
@@ -121,6 +121,8 @@ class ProcessOperator:
                 return engine.advance_clock(int(to))
             case EndOfInput():
                 return engine.end()
+            case _:
+                assert_never(step)
 
     def keep_in_store(self, operator: int, group: int = 0) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.

@@ -10,10 +10,10 @@ import numpy as np
 from lowwater.engine.process.cell import HeldCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_persistence import StoredKeys, declared, kinds_of, number
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.process.state_keys import Scopes
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.records.steps import key_values
+from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.damage import damaged, decoding
@@ -69,7 +69,7 @@ class StoredProcess:
         self._keys = StoredKeys(key_rows)
         scopes.on_forgetting = self._keys.forget
 
-    def write(self, batch: Batch, facts: dict[str, int], placing: Placing | None) -> None:
+    def write(self, batch: Batch, facts: dict[str, int], placing: Placement | None) -> None:
         """Add what changed since the last time to a batch, and the facts.
 
         Raises:
@@ -98,7 +98,7 @@ class StoredProcess:
         }
         batch.put([self._facts], [encode(record)])
 
-    def load(self, store: StateStore, placing: Placing | None) -> dict[str, int] | None:
+    def load(self, store: StateStore, placing: Placement | None) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
 
         Raises:
@@ -260,7 +260,7 @@ def check_facts(record: Any) -> None:
             raise damaged(_WHAT, f"{name} is {fact!r}")
 
 
-def check_record(record: Any, definition: Definition, placing: Placing | None) -> None:
+def check_record(record: Any, definition: Definition, placing: Placement | None) -> None:
     """Check the stored facts of a process against the process that is to go on.
 
     Raises:

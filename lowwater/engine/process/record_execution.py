@@ -12,13 +12,12 @@ from lowwater.engine.process.context import context_type
 from lowwater.engine.process.definition import Definition, gave_back, mend_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput, Sink
 from lowwater.engine.process.persistence import StoredProcess
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.process.state_keys import Scopes
 from lowwater.engine.process.timer_state import Moment, TimerState
 from lowwater.engine.process.timers import Due, Timers
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.steps import Bundle, key_values
-from lowwater.engine.window.dropped import Dropped
+from lowwater.engine.window.placement import Dropped, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
 from lowwater.state.store import Batch, StateStore
@@ -50,7 +49,7 @@ class RecordProcess:
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
-        self._placing = None if windowing is None else Placing(windowing)
+        self._placement = None if windowing is None else Placement(windowing)
         self._cursor = Cursor()
         self._moment = Moment(definition.name)
         self._scopes = Scopes(windowed=windowing is not None)
@@ -104,10 +103,10 @@ class RecordProcess:
         if not len(bundle):
             return NOTHING
         late = Dropped(self.watermark)
-        if self._placing is None:
+        if self._placement is None:
             self._take_plain(bundle)
         else:
-            self._take_windowed(bundle, self._placing, late)
+            self._take_windowed(bundle, self._placement, late)
         return self._done(late)
 
     def advance_watermark(self, to: int) -> ProcessOutput:
@@ -177,22 +176,22 @@ class RecordProcess:
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain()
 
-    def _take_windowed(self, bundle: Bundle, placing: Placing, late: Dropped) -> None:
-        element, start, end = placing.assign(bundle, self.watermark, late)
-        if not len(element):
+    def _take_windowed(self, bundle: Bundle, placement: Placement, late: Dropped) -> None:
+        element, start, end = placement.assign(bundle, self.watermark, late)
+        if not len(start):
             return
         scopes, context, timers = self._scopes, self._context, self._timers
         every = scopes.encode(bundle.keys)
         values = key_values(bundle.keys)
-        places = element.tolist()
+        places = list(range(len(start))) if element is None else element.tolist()
         keys = [every[place] for place in places]
-        if placing.windowing.merging is None:
+        if placement.windowing.merging is None:
             found = self._find_or_open(
-                placing, keys, start.tolist(), end.tolist(), [values[place] for place in places]
+                placement, keys, start.tolist(), end.tolist(), [values[place] for place in places]
             )
         else:
             found = merge_windows(
-                scopes, self._cells, timers, placing, keys, start, end,
+                scopes, self._cells, timers, placement, keys, start, end,
                 [values[place] for place in places],
             )  # fmt: skip
         rows, times = self._rows(bundle), bundle.times.tolist()
@@ -211,7 +210,7 @@ class RecordProcess:
 
     def _find_or_open(
         self,
-        placing: Placing,
+        placement: Placement,
         keys: list[int],
         starts: list[int],
         ends: list[int],
@@ -223,7 +222,7 @@ class RecordProcess:
             scope = scopes.find(key, start, end)
             if scope is None:
                 scope = scopes.open(key, start, end, value)
-                self._timers.expire_at(placing.expires(end), scopes.born[scope], scope)
+                self._timers.expire_at(placement.expires(end), scopes.born[scope], scope)
             found.append(scope)
         return found
 
@@ -258,7 +257,7 @@ class RecordProcess:
         context.time = min(at, LAST_EVENT_TIME)
         self._moment.floor = min(context.time, self.output_watermark)
         self._call("on_timer", self._on_timer, self._timer_names[number], context)
-        if self._placing is None:
+        if self._placement is None:
             alive = due.scope in timers.held or any(due.scope in each for each in self._held)
             self._settle(due.scope, context.key, alive)
 
@@ -280,10 +279,10 @@ class RecordProcess:
         self._cursor.scope = scope
         context.key = self._scopes.key(scope)
         context.watermark, context.clock = self.watermark, self.clock
-        if self._placing is not None:
+        if self._placement is not None:
             _, _, end = self._scopes.place(scope)
             context.window = self._scopes.window(scope)
-            self._moment.expiry = self._placing.expires(end)
+            self._moment.expiry = self._placement.expires(end)
 
     def _call(self, name: str, hook: Any, *args: Any) -> None:
         try:
@@ -352,11 +351,11 @@ class RecordProcess:
             "clock": self.clock,
             "output watermark": self.output_watermark,
         }
-        self._kept().write(batch, facts, self._placing)
+        self._kept().write(batch, facts, self._placement)
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved, if anything was."""
-        facts = self._kept().load(store, self._placing)
+        facts = self._kept().load(store, self._placement)
         if facts is None:
             return False
         self.watermark = facts["watermark"]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lowwater.engine.process.cell import HeldCell
-from lowwater.engine.process.placement import Placing
 from lowwater.engine.process.state_keys import Scopes
 from lowwater.engine.process.timers import Timers
+from lowwater.engine.window.placement import Placement
 from lowwater.errors import InternalError
 from lowwater.time import Int64Array
 
@@ -19,7 +19,7 @@ def merge_windows(
     scopes: Scopes,
     cells: Sequence[HeldCell],
     timers: Timers,
-    placing: Placing,
+    placement: Placement,
     keys: list[int],
     start: Int64Array,
     end: Int64Array,
@@ -31,7 +31,7 @@ def merge_windows(
         scopes: The live keys and windows.
         cells: Their cells.
         timers: Their timers.
-        placing: The windows.
+        placement: The windows.
         keys: Key id of each element.
         start: Start of its proto-window, int64, shape (n,).
         end: Its end, int64, shape (n,).
@@ -40,7 +40,7 @@ def merge_windows(
     Returns:
         The scope of each element. O(n log n + open windows of the keys).
     """
-    merging = placing.windowing.merging
+    merging = placement.windowing.merging
     if merging is None:
         raise InternalError("these windows do not merge")
     value_of = dict(zip(keys, values, strict=True))
@@ -64,7 +64,7 @@ def merge_windows(
         if number not in found:
             key = int(key_of[number])
             found[number] = _one_window(
-                scopes, cells, timers, placing, members.get(number, []), key,
+                scopes, cells, timers, placement, members.get(number, []), key,
                 int(merged.start[number]), int(merged.end[number]), value_of[key],
             )  # fmt: skip
     return [found[number] for number in group[: len(keys)].tolist()]
@@ -74,7 +74,7 @@ def _one_window(
     scopes: Scopes,
     cells: Sequence[HeldCell],
     timers: Timers,
-    placing: Placing,
+    placement: Placement,
     members: list[int],
     key: int,
     start: int,
@@ -84,7 +84,7 @@ def _one_window(
     into = scopes.find(key, start, end)
     if into is None:
         into = scopes.open(key, start, end, value)
-        timers.expire_at(placing.expires(end), scopes.born[into], into)
+        timers.expire_at(placement.expires(end), scopes.born[into], into)
     if members and members != [into]:
         for cell in cells:
             cell.merge(into, members)

@@ -7,8 +7,9 @@ from typing import final
 
 import numpy as np
 
+from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import MergedWindows
-from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.engine.window.window_state import WindowState
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, run_starts, sort_by_key_and_time
 from lowwater.time import Int64Array
@@ -18,7 +19,7 @@ from lowwater.windows import Merged, MergingWindowFunction
 
 @final
 @dataclass(frozen=True, slots=True)
-class Placement:
+class Placed:
     """Where elements went.
 
     Args:
@@ -49,9 +50,7 @@ class _Parties:
     merged: Merged
 
 
-def place_plain(
-    state: WindowState, keys: Int64Array, start: Int64Array, end: Int64Array
-) -> Placement:
+def place_plain(state: WindowState, keys: Int64Array, start: Int64Array, end: Int64Array) -> Placed:
     """Find or open the windows of elements that never merge. O(n) expected."""
     rows, new = state.index.find_or_insert(keys, start, end)
     if new.size:
@@ -61,7 +60,7 @@ def place_plain(
         closed = state.table["finished"][rows]
         if not closed.any():
             closed = None
-    return Placement(rows, closed, new, NONE)
+    return Placed(rows, closed, new, NONE)
 
 
 def place_merging(
@@ -73,7 +72,7 @@ def place_merging(
     watermark: int,
     *,
     reports: bool = False,
-) -> Placement:
+) -> Placed:
     """Merge elements' proto-windows with each other and with the active windows of their keys.
 
     Args:
@@ -127,7 +126,7 @@ def place_merging(
         if state.segments is not None:
             state.segments.insert(new)
         into[opening] = new
-    return Placement(into[group_of_element], closed if closed.any() else None, new, changed, merges)
+    return Placed(into[group_of_element], closed if closed.any() else None, new, changed, merges)
 
 
 def _gather(

@@ -8,15 +8,15 @@ does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.records.columns import Mask
 from lowwater.engine.records.steps import (
     CLOSED,
     EARLY,
-    EXPIRED,
     LATE,
     ON_TIME,
     Bundle,
@@ -27,16 +27,14 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.window.dropped import Dropped
-from lowwater.engine.window.emission import Firing, emit
-from lowwater.engine.window.holds import Holds
+from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
-from lowwater.engine.window.pane_order import PaneOrder
 from lowwater.engine.window.persistence import StoredState
-from lowwater.engine.window.row_queue import RowQueue
+from lowwater.engine.window.placement import Dropped
+from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import ColdWindows
-from lowwater.engine.window.window_state import Mask, WindowState
+from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
 from lowwater.state.damage import decoding
@@ -79,17 +77,14 @@ class WindowOperator:
         if signed:
             aggregates = signed_specs(aggregates, differences=windowing.shows_differences)
         self._state = WindowState(windowing, aggregates)
+        self._placement = self._state.placement
         self._machine = self._state.machine
         self._watermark = int(watermark)
         self._clock = int(clock)
         self._arrived = 0
-        # Windows that end here or before had expired under a shorter lateness: they are gone.
-        self._gone_until = START_OF_TIME
         self._stored: StoredState | None = None
         self._reports_merges = False
-        self._dues = RowQueue(self._state, "due", ends=True)  # an expiry then is still an expiry
-        self._clock_dues = RowQueue(self._state, "clock_due")
-        self._holds = Holds(self._state)
+        self._schedule = Schedule(self._state)
         # With timestamps="end" only complete windows hold, and they are judged as they become so,
         # unless the trigger does not watch for that and their expiry is yet to come.
         self._holds_at_once = windowing.timestamps != "end" or (
@@ -118,7 +113,7 @@ class WindowOperator:
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer may be due next; the end of time for none."""
-        return self._clock_dues.first
+        return self._schedule.by_clock.first
 
     @property
     def open_windows(self) -> int:
@@ -147,13 +142,13 @@ class WindowOperator:
     @property
     def output_watermark(self) -> int:
         """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
-        low = self._holds.lowest(self._from)
+        low = self._schedule.holds.lowest(self._from)
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything. O(windows)."""
-        return None if self.output_watermark >= self._from else self._holds.holder()
+        return None if self.output_watermark >= self._from else self._schedule.holds.holder()
 
     def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
         """Have changes noted, so that :meth:`save` can write them; before the first step.
@@ -182,10 +177,7 @@ class WindowOperator:
         expired = self._watermark if self._advancing is None else self._advancing[1]
         facts = self._facts()
         if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
-            self._dues.prune()
-            self._holds.prune()
-            if self._machine.has_deadlines:
-                self._clock_dues.prune()
+            self._schedule.prune()
 
     def restore(self, store: StateStore) -> bool:
         """Take up what was saved in a store, before the first step; say whether there was any.
@@ -222,7 +214,7 @@ class WindowOperator:
             "arrived": self._arrived,
             "output watermark": self._output_watermark,
             "lateness": self._windowing.lateness_us,
-            "gone until": self._gone_until,
+            "gone until": self._placement.gone_until,
             "advancing from": self._from,
             "advancing until": START_OF_TIME if self._advancing is None else self._advancing[1],
         }
@@ -233,17 +225,11 @@ class WindowOperator:
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
-        self._gone_until = facts["gone until"]
         if facts["advancing from"] < self._watermark:
             self._advancing = facts["advancing from"], facts["advancing until"]
-        if facts["lateness"] != self._windowing.lateness_us:
-            gone = saturating_add(self._watermark, -facts["lateness"])
-            self._gone_until = max(self._gone_until, gone)
-        table = self._state.table
-        rows = table.live()
-        for name in ("due", "hold", "clock_due"):
-            if name in table.columns:
-                table[name][rows] = END_OF_TIME
+        self._placement.resume(facts["lateness"], self._watermark, facts["gone until"])
+        rows = self._state.table.live()
+        self._schedule.clear(rows)
         self._wait_for(rows)
 
     def thaw(self, store: StateStore, bundle: Bundle) -> None:
@@ -251,8 +237,9 @@ class WindowOperator:
         cold = self._cold
         if cold is None or not len(cold) or not len(bundle):
             return
-        late = Dropped(self._watermark)
-        element, start, end = self._assign(bundle, late)
+        element, start, end = self._placement.assign(
+            bundle, self._watermark, Dropped(self._watermark)
+        )
         keys = self._state.encode_keys(bundle.keys)
         rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
         self._wait_for(rows)
@@ -278,32 +265,37 @@ class WindowOperator:
 
     def _wait_for(self, rows: Int64Array) -> None:
         """Queue rows that were restored or came back, for all that they wait for."""
-        if self._advancing is None:
-            self._schedule(rows)
-        else:
+        self._schedule.by_watermark.push(rows, self._due(rows))
+        self._schedule.holds.note(rows)
+        self._schedule.at_clock(rows, self._clock)
+
+    def _due(self, rows: Int64Array) -> Int64Array:
+        """Return when rows are due, of which an advance in portions may have handled some."""
+        due = self._schedule.due(rows, self._watermark)
+        if self._advancing is not None:
             before, upto = self._advancing
             handled = self._state.table["end"][rows] <= upto
-            self._schedule(rows[handled])
-            watermark, self._watermark = self._watermark, before
-            self._schedule(rows[~handled])
-            self._watermark = watermark
-        self._holds.note(rows)
-        if self._machine.has_deadlines and rows.size:
-            deadlines = self._machine.next_deadline(self._state.table, rows, self._clock)
-            self._clock_dues.push(rows, deadlines)
+            due = np.where(handled, due, self._schedule.due(rows, before))
+        return due
+
+    def _may_leave(self, rows: Int64Array) -> Mask:
+        return self._schedule.may_leave(rows, self._watermark, self._clock)
+
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows)."""
+        try:
+            self._state._check(spilled=self.cold_rows)
+            rows = self._state.table.live()
+            complete = self._state.table["end"][rows] <= self._from
+            self._schedule._check(self._due(rows), self._clock, complete | self._holds_at_once)
+        except AssertionError:
+            print(f"{self._windowing}: {self._facts()}, spilled={self.cold_rows}")
+            raise
 
     @property
     def _from(self) -> int:
         """The watermark; during an advance that is made in portions, the one before it."""
         return self._watermark if self._advancing is None else self._advancing[0]
-
-    def _may_leave(self, rows: Int64Array) -> Mask:
-        """Return which rows can come back in time: only elements and the watermark want them."""
-        table = self._state.table
-        may = ~((table["end"][rows] <= self._watermark) & table["on_time_new"][rows])
-        if self._machine.has_deadlines:
-            may &= self._machine.next_deadline(table, rows, self._clock) == END_OF_TIME
-        return may
 
     def _kept(self) -> StoredState:
         if self._stored is None:
@@ -330,6 +322,8 @@ class WindowOperator:
                 return self._advance_clock(int(step.to))
             case EndOfInput():
                 return self._advance_watermark(END_OF_TIME)
+            case _:
+                assert_never(step)
 
     def _take_bundle(self, bundle: Bundle) -> StepOutput:
         if not len(bundle):
@@ -340,7 +334,7 @@ class WindowOperator:
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
         late = Dropped(self._watermark)
-        element, start, end = self._assign(bundle, late)
+        element, start, end = self._placement.assign(bundle, self._watermark, late)
         if not len(start):
             return StepOutput(None, late.batch())
         keys = state.encode_keys(bundle.keys)
@@ -352,7 +346,8 @@ class WindowOperator:
             placed = place_merging(
                 state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
             )
-        self._schedule(np.concatenate((placed.new, placed.changed)))
+        opened = np.concatenate((placed.new, placed.changed))
+        self._schedule.at_watermark(opened, self._watermark)
         rows = placed.rows
         if placed.closed is not None:
             late.add(placed.closed, CLOSED, element, start, end)
@@ -364,28 +359,6 @@ class WindowOperator:
             panes = self._accumulate(bundle, element, rows, placed.changed, arrival)
         state.forget_keys()
         return StepOutput(panes, late.batch(), placed.merges)
-
-    def _assign(
-        self, bundle: Bundle, late: Dropped
-    ) -> tuple[Int64Array | None, Int64Array, Int64Array]:
-        """Assign windows and judge lateness on them, before any merging (S-O3)."""
-        windows = self._windowing.windows
-        columns = {name: bundle.values[name].data for name in windows.columns}
-        assigned = windows.assign(bundle.times, columns)
-        element, start, end = assigned.element, assigned.start, assigned.end
-        if assigned.unwindowed is not None:
-            late.add_unwindowed(assigned.unwindowed)
-        if self._watermark == START_OF_TIME or not len(end):
-            return element, start, end
-        first = int(end.min())
-        expiry = saturating_add(first, self._state.lateness_us)
-        if expiry > self._watermark and first > self._gone_until:
-            return element, start, end
-        expired = (self._state.expiry(end) <= self._watermark) | (end <= self._gone_until)
-        late.add(expired, EXPIRED, element, start, end)
-        kept = ~expired
-        element = np.flatnonzero(kept) if element is None else element[kept]
-        return element, start[kept], end[kept]
 
     def _accumulate(
         self,
@@ -415,19 +388,18 @@ class WindowOperator:
             timely = times >= self._watermark
             pick.at(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
-            self._holds.note(touched)
+            self._schedule.holds.note(touched)
         elif complete.any():  # a merge may have brought it what came before completion
-            self._holds.note(touched[complete])
+            self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
         elements = Elements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
-        if machine.has_deadlines:
-            self._clock_dues.push(touched, machine.next_deadline(table, touched, self._clock))
+        self._schedule.at_clock(touched, self._clock)
         if machine.wakes:
-            self._schedule(touched)
+            self._schedule.at_watermark(touched, self._watermark)
         expired = None
         if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
-            expired = state.expiry(end) <= self._watermark
+            expired = self._placement.expiry(end) <= self._watermark
         elif not machine.fires_before_completion and not complete.any():
             return None
         moments = Moments(complete, True, self._clock, self._watermark)
@@ -449,31 +421,30 @@ class WindowOperator:
         # Finished windows, and those whose completion the trigger does not watch for, are queued
         # for expiry alone; yet if this step completes them, their turn comes as with the others.
         reach = min(to, saturating_add(upto, self._windowing.lateness_us))
-        if self._dues.first > reach:
+        dues = self._schedule.by_watermark
+        if dues.first > reach:
             self._watermark = to
             return _NOTHING
-        table = self._state.table
-        self._watermark = before
-        rows = self._dues.pop(reach)
-        due = self._due_times(rows)
         self._watermark = to
-        end = table["end"][rows]
+        rows = dues.pop(reach)
+        due = self._schedule.due(rows, before)
+        end = self._state.table["end"][rows]
         completing = (end > before) & (end <= to)
         turn = np.where(completing, np.minimum(due, end), due)
         now = (due <= to) & (turn <= upto)
-        self._dues.push(rows[~now], due[~now])
+        dues.push(rows[~now], due[~now])
         rows, due, end, completing = rows[now], turn[now], end[now], completing[now]
         if not rows.size:
             return _NOTHING
         complete = end <= to
-        expired = self._state.expiry(end) <= to
+        expired = self._placement.expiry(end) <= to
         moments = Moments(complete, False, self._clock, to)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
         )
-        self._schedule(staying)
-        self._holds.note(staying)
-        _ = self.output_watermark  # lets go of the holds of windows that are gone
+        self._schedule.at_watermark(staying, to)
+        self._schedule.holds.note(staying)
+        _ = self.output_watermark  # releases the holds of windows that are gone
         self._state.forget_keys()
         return StepOutput(panes, None)
 
@@ -481,17 +452,18 @@ class WindowOperator:
         """Judge the windows whose processing-time timers are due, in time order (S-O8)."""
         if to <= self._clock:
             return _NOTHING
-        if self._clock_dues.first > to:
+        dues = self._schedule.by_clock
+        if dues.first > to:
             self._clock = to
             return _NOTHING
         table, machine = self._state.table, self._machine
-        rows = self._clock_dues.pop(to)
+        rows = dues.pop(to)
         at = machine.next_deadline(table, rows, self._clock)
         batches: list[PaneBatch] = []
         orders: list[PaneOrder] = []
         while rows.size:
             now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
-            self._clock_dues.push(rows[~now], at[~now])
+            dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark
             moments = Moments(complete, False, at, self._watermark)
@@ -568,22 +540,3 @@ class WindowOperator:
             return panes, rows
         state.drop(rows[going])
         return panes, rows[~going]
-
-    def _schedule(self, rows: Int64Array) -> None:
-        """Queue rows for the watermark they are next due at."""
-        if rows.size:
-            self._dues.push(rows, self._due_times(rows))
-
-    def _due_times(self, rows: Int64Array) -> Int64Array:
-        """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
-        table = self._state.table
-        end = table["end"][rows]
-        expiry = self._state.expiry(end)
-        if not self._machine.watches_completion:
-            return expiry
-        waiting = (end > self._watermark) & ~table["finished"][rows]
-        due = np.where(waiting, end, expiry)
-        if self._machine.wakes:
-            wake = self._machine.next_wake(table, rows, self._watermark)
-            due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
-        return due

@@ -56,7 +56,7 @@ class StoredState:
         self._windows = Journal(
             state.table,
             (prefix(WINDOWS), prefix(WINDOWS_LOOSE)),
-            due=lambda rows: state.expiry(state.table["end"][rows]),
+            due=lambda rows: state.placement.expiry(state.table["end"][rows]),
             bags=state.aggregation.bags,
             volatile=_REBUILT,
             derived={"place": state.places},

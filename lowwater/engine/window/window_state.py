@@ -6,22 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.records.columns import Column
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.window.aggregation import Aggregation
+from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.triggers._machine import Machine
-
-Mask = NDArray[np.bool_]
 
 _GARBAGE = 1 << 16
 _FINDING = 64  # index, queues, journal
@@ -41,7 +39,7 @@ class WindowState:
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
         self.windowing = windowing
-        self.lateness_us = windowing.lateness_us
+        self.placement = Placement(windowing)
         self.merging = windowing.merging
         self.machine = Machine(windowing.trigger, merging=self.merging is not None)
         self.rule = windowing.timestamps
@@ -157,10 +155,6 @@ class WindowState:
         """Return the key columns of rows."""
         return () if self.keys is None else self.keys.decode(self.table["key"][rows])
 
-    def expiry(self, end: Int64Array) -> Int64Array:
-        """Return when windows with these ends expire (S-T3)."""
-        return saturating_add_array(end, self.lateness_us)
-
     def hold_keys(self, rows: Int64Array, seen: Int64Array) -> None:
         """Count new rows for their keys.
 
@@ -275,6 +269,63 @@ class WindowState:
         if self._on_forgetting is not None:
             self._on_forgetting(live)
         self.keys.retain(live)
+
+    def _check(self, *, spilled: int = 0) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows).
+
+        Args:
+            spilled: How many windows are in the store alone: their keys are counted here too.
+        """
+        table = self.table
+        rows = table.live()
+        key, start, end, finished = (table[name][rows] for name in (*_WINDOW, "finished"))
+        ended, still_open = rows[finished], rows[~finished]
+        try:
+            table._check()
+            self.index._check()
+            assert self.finished_rows == len(ended)
+            assert (start < end).all()
+            assert (table["new"][rows] >= 0).all()
+            assert (table["new"][rows] > 0)[table["on_time_new"][rows]].all()
+            assert (table["new"][ended] == 0).all()  # S-O7
+            assert (table["on_time_index"][rows] < table["index"][rows]).all()
+            if self.segments is None:
+                assert (self.index.find(key, start, end) == rows).all()
+                assert len(self.index) == len(rows)
+            else:
+                self.segments._check()
+                assert len(self.index) == len(ended)
+                found = self.index.find(key[finished], start[finished], end[finished])
+                assert (found == ended).all()
+                held = self.segments.of_keys(distinct(key[~finished]))
+                assert set(held.tolist()) == set(still_open.tolist())
+                assert len(self.segments) == len(still_open)
+            for bag in self.aggregation.bags().values():
+                bag._check()
+                assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
+            if self.shown is not None:
+                self.shown.table._check()
+                self.shown.check(rows)
+            self._check_keys(key, spilled)
+        except AssertionError:
+            print(f"rows={rows.tolist()} finished={ended.tolist()} spilled={spilled}")
+            print({name: column[rows].tolist() for name, column in table.columns.items()})
+            raise
+
+    def _check_keys(self, keys: Int64Array, spilled: int) -> None:
+        """Assert that keys are counted, known, and each in a place of its own."""
+        counts = np.bincount(keys, minlength=len(self._key_rows))
+        assert (counts <= self._key_rows).all()
+        assert int(self._key_rows.sum()) == len(keys) + spilled
+        live = np.flatnonzero(self._key_rows)
+        assert self._live_keys == len(live)
+        places = self._key_place[live]
+        assert len(np.unique(places)) == len(places)
+        assert ((places >= 0) & (places < self.places_given)).all()
+        if self.keys is not None:
+            assert (live < self.keys.capacity).all()
+            decoded = list(zip(*(each.to_list() for each in self.keys.decode(live)), strict=True))
+            assert len(set(decoded)) == len(decoded) == len(live)
 
     def _cover_keys(self) -> None:
         need = 0 if self.keys is None else self.keys.capacity

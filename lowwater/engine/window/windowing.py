@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast, final, get_args
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
+from lowwater.triggers._nodes import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
 from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
 
@@ -179,16 +180,9 @@ class Windowing:
         return outlook(self.trigger, late_possible=self.lateness_us > 0).times
 
 
-def _custom_parts(trigger: object) -> list[CustomTrigger]:
-    if isinstance(trigger, CustomTrigger):
-        return [trigger]
-    parts: list[CustomTrigger] = []
-    for name in ("early", "late", "trigger", "main", "until"):
-        if (part := getattr(trigger, name, None)) is not None:
-            parts.extend(_custom_parts(part))
-    for part in getattr(trigger, "parts", ()):
-        parts.extend(_custom_parts(part))
-    return parts
+def _custom_parts(trigger: Trigger) -> list[CustomTrigger]:
+    nodes = walk(compile_trigger(trigger, ""))
+    return [node.trigger for node in nodes if isinstance(node.trigger, CustomTrigger)]
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

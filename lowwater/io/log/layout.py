@@ -21,10 +21,15 @@ import pyarrow as pa
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
-from lowwater.io.log.frames import LAYOUT
 from lowwater.io.log.segment_files import schema_of
 from lowwater.io.log.values import Offsets, as_offsets
 
+LAYOUT = 2
+"""Of the folder; frames have a version of their own.
+
+Layout 1 placed keys by another hash, so what is appended to such a log now would put one key into
+two partitions.
+"""
 MOST_PARTITIONS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -57,7 +62,7 @@ class Layout:
             raise StateError(
                 f"the log has layout {found.get('layout')!r}, and this version reads {LAYOUT}",
                 where=str(folder),
-                hint="Use the version of lowwater that wrote it",
+                hint="Read it with the lowwater that wrote it, and append its records to a new log",
             )
         partitions = found.get("partitions")
         if not isinstance(partitions, int) or not 0 < partitions <= MOST_PARTITIONS:

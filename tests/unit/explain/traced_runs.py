@@ -12,7 +12,7 @@ import lowwater as lw
 from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
-from lowwater.pipeline.streams import Stream
+from lowwater.pipeline.fluent import Stream
 from lowwater.testing._moments import moment
 
 

@@ -1,17 +1,11 @@
-"""The table in PostgreSQL, against a server of the tests' own, where one is installed."""
+"""The table in PostgreSQL, against a server that the tests start."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,41 +28,16 @@ from tests.unit.io.deliveries import (
     sessions,
     with_everything,
 )
+from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-_PG_CTL = shutil.which("pg_ctl")
-if _PG_CTL is None:
-    pytest.skip("needs PostgreSQL", allow_module_level=True)
-_BIN = Path(_PG_CTL).resolve().parent
+pytestmark = pytest.mark.xdist_group("postgresql")  # one server is enough
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Start a server that listens on a socket in its own folder; it refuses to be run by root."""
-    folder = Path(tempfile.mkdtemp(prefix="lowwater-"))
-    user = None
-    if os.geteuid() == 0:
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        user = "postgres" if "postgres" in names else "nobody"
-        shutil.chown(folder, user)
-    data = folder / "data"
-
-    def run(*command: str) -> None:
-        subprocess.run(
-            command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120
-        )
-
-    try:
-        run(str(_BIN / "initdb"), "-D", str(data), "-U", "tests", "-A", "trust", "-E", "UTF8")
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-        log = str(folder / "log")
-        run(str(_BIN / "pg_ctl"), "-D", str(data), "-w", "-l", log, "-o", options, "start")
-        try:
-            yield f"host={folder} user=tests dbname=postgres"
-        finally:
-            run(str(_BIN / "pg_ctl"), "-D", str(data), "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with running_server() as dsn:
+        yield dsn
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lowwater.testing import check_runner, check_trigger, check_window_function
 from lowwater.testing.runner_kit import runner_cases
 from lowwater.time import Int64Array
 from lowwater.windows import Assignment, Merged
-from tests.property import custom
+from tests.property import custom_windows as custom
 
 MINUTE = 60_000_000
 

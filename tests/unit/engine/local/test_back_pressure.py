@@ -20,10 +20,16 @@ import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
 from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.process_stage import Processed
+from tests.unit.engine.local.back_pressure_runs import (
+    Watch,
+    WatchedSource,
+    branched,
+    passed,
+    summed,
+)
 from tests.unit.engine.local.durable_runs import Stopped
-from tests.unit.engine.local.pressed import Told, Watch, branched, passed, summed
 
 QUIET: Any = {"progress": False, "clock": lw.ManualClock(0)}
 TAKE: Any = [
@@ -42,8 +48,8 @@ def keys_of(panes: Any) -> list[int]:
 
 def two(watch: Watch, batches: int = 8, **options: Any) -> tuple[lw.Stream, lw.Stream]:
     """Return two sources, one of them twenty seconds ahead."""
-    ahead = Told(1, watch, batches, ahead=20, **options)
-    return Told(0, watch, batches, **options).stream(), ahead.stream()
+    ahead = WatchedSource(1, watch, batches, ahead=20, **options)
+    return WatchedSource(0, watch, batches, **options).stream(), ahead.stream()
 
 
 @final
@@ -173,7 +179,7 @@ def late_and_bad(watch: Watch) -> lw.Stream:
         at = {2: 0, 3: None}.get(record["key"] % 5, record["at"])
         return {**record, "at": at}
 
-    return Told(0, watch, 8, ahead=9).stream().map(worse)
+    return WatchedSource(0, watch, 8, ahead=9).stream().map(worse)
 
 
 def test_who_lets_go_of_a_run_lets_go_of_its_sources() -> None:
@@ -191,11 +197,11 @@ def test_who_lets_go_of_a_run_lets_go_of_its_sources() -> None:
 class Lent:
     """A source whose batches come from an iterator that is no generator, but wants closing."""
 
-    schema = Told.schema
+    schema = WatchedSource.schema
 
     def __init__(self) -> None:
         self.closed = 0
-        self._batches = Told(0, None, 9).batches(1, ())
+        self._batches = WatchedSource(0, None, 9).batches(1, ())
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Lent:
         return self
@@ -279,7 +285,7 @@ def given_durably(
 def test_a_source_that_is_ahead_waits_and_nothing_of_it_does(skew: int | None) -> None:
     """It is at most ``max_skew`` and a batch ahead of one that has nothing for now."""
     watch = Watch()
-    slow, quick = Told(0, watch, 40, rests=20), Told(1, watch, 40)
+    slow, quick = WatchedSource(0, watch, 40, rests=20), WatchedSource(1, watch, 40)
     apart: list[int] = []
     opened: list[int] = []
 

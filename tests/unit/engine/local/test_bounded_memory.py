@@ -24,9 +24,15 @@ from lowwater.engine.records.json_rows import rows_of
 from lowwater.engine.records.tagged import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import Outcomes
-from tests.unit.engine.local.pressed import SECOND, Told, branched, passed, summed
+from tests.unit.engine.local.back_pressure_runs import (
+    SECOND,
+    WatchedSource,
+    branched,
+    passed,
+    summed,
+)
 
 BATCHES = 10
 ROWS = 20
@@ -36,7 +42,7 @@ SLACK = 32 * 1024
 
 def source(number: int, batches: int, **options: Any) -> lw.Stream:
     """Return a source of batches of one second each."""
-    return Told(number, None, batches, ROWS, **options).stream()
+    return WatchedSource(number, None, batches, ROWS, **options).stream()
 
 
 def united(batches: int, **options: Any) -> lw.Stream:

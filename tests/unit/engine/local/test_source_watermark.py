@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.pipeline.streams import Stream
+from lowwater.pipeline.fluent import Stream
 
 SECOND = 1_000_000
 WINDOW = lw.FixedWindows("10s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,6 +95,11 @@ def bags_of(stage: WindowOperator) -> list[Bag]:
     return [bag for part in stage._state.aggregation._parts for bag in part.bags.values()]
 
 
+def queues(stage: WindowOperator) -> tuple[Sized, ...]:
+    schedule = stage._schedule
+    return schedule.by_watermark, schedule.by_clock, schedule.holds
+
+
 def assert_empty(stage: WindowOperator) -> None:
     state = stage._state
     assert (stage.open_windows, stage.state_rows, state.finished_rows) == (0, 0, 0)
@@ -115,7 +120,7 @@ def test_nothing_is_held_after_expiry(windowing: lw.Windowing) -> None:
     assert stage.state_rows > 0
     stage.step(EndOfInput())
     assert_empty(stage)
-    for queue in (stage._dues, stage._clock_dues, stage._holds):
+    for queue in queues(stage):
         assert len(queue) == 0
 
 
@@ -192,7 +197,7 @@ def test_queues_stay_near_what_is_open() -> None:
     for at in range(0, 4_000, 2):
         stage.step(elements((at, "a"), (at + 1, "b")))
         stage.step(WatermarkAdvance(at))
-    for queue in (stage._dues, stage._clock_dues, stage._holds):
+    for queue in queues(stage):
         assert len(queue) < 100
 
 

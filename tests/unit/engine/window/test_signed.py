@@ -26,7 +26,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, InvalidArgument, StateError
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
-from tests.property.signed import Tally
+from tests.property.retracted_elements import Tally
 
 MAX = 2**63 - 1
 MIN = -(2**63)

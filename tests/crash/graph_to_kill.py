@@ -1,4 +1,4 @@
-"""A graph of stages that is killed: files and a log, united, on two ways to seven ends.
+"""A graph to kill: a union of files and a log, two branches, seven outputs.
 
 ::
 
@@ -14,7 +14,7 @@ from typing import Any, final
 import lowwater as lw
 from lowwater.engine.graph import sources
 from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
-from tests.crash.child import told
+from tests.crash.killed_process import instructions
 
 SECOND = 1_000_000
 PARTITIONS = 3
@@ -26,7 +26,7 @@ _OFTEN = lw.AfterWatermark(
 
 @final
 class Visits:
-    """Gathers what a key brings in cells of each kind, and tells of it by both sorts of time."""
+    """Collects values in cells of every kind and emits them on timers of both domains."""
 
     count = lw.value_cell(0)
     names = lw.list_cell()
@@ -81,8 +81,8 @@ class Visits:
 
 
 def main() -> None:
-    """Run the graph over the files and the log in the folder, until the end or until death."""
-    work = told()
+    """Run the graph over the files and the log in the folder, until the end or death."""
+    work = instructions()
     sources.READ_ROWS = 40  # so that the sources take turns
     place, out = work.folder / "in", work.folder / "out"
     table = str(out / "tables.sqlite")

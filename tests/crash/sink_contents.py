@@ -1,4 +1,4 @@
-"""What the sinks of a run hold, in an order of its own."""
+"""Reads back what the sinks of a run hold, in a canonical order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 import pyarrow.parquet as pq
 
-Written: TypeAlias = dict[str, list[str]]
+SinkContents: TypeAlias = dict[str, list[str]]
 Files: TypeAlias = dict[str, bytes]
 
 
-def written(folder: Path) -> Written:
-    """Return everything that is in ``out``, by place and kind, sorted; and what was counted."""
+def sink_contents(folder: Path) -> SinkContents:
+    """Return the rows in ``out``, sorted, by place and kind; and the metrics."""
     out = folder / "out"
-    found: Written = {"metrics": [(out / "metrics.json").read_text()]}
+    found: SinkContents = {"metrics": [(out / "metrics.json").read_text()]}
     schemas: dict[str, set[str]] = {}
 
     def add(path: Path, name: str, lines: list[str]) -> None:
@@ -42,8 +42,8 @@ def written(folder: Path) -> Written:
     return {name: sorted(lines) for name, lines in {**found, **schemas}.items()}
 
 
-def files(folder: Path) -> Files:
-    """Return the files of deliveries, by place and name, byte for byte."""
+def delivered_files(folder: Path) -> Files:
+    """Return the contents of the delivered files by their paths."""
     own = str(folder).encode()
     out = folder / "out"
     return {
@@ -52,17 +52,17 @@ def files(folder: Path) -> Files:
     }
 
 
-def differences(found: Written, wanted: Written) -> Iterator[str]:
-    """Yield in words what is missing, or is too much, by place and kind."""
+def differences(found: SinkContents, wanted: SinkContents) -> Iterator[str]:
+    """Yield a sentence for each place and kind with missing or surplus rows."""
     for name in sorted({*found, *wanted}):
         there, due = Counter(found.get(name, ())), Counter(wanted.get(name, ()))
-        for what, lines in (("missing", due - there), ("too much", there - due)):
+        for what, lines in (("missing", due - there), ("too many", there - due)):
             if lines:
                 yield f"{name}: {lines.total()} {what}, the first {min(lines)}"
 
 
 def _tables(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Yield the tables and their columns, but for deliveries, which may be cut otherwise."""
+    """Yield tables and the columns to compare: how rows are cut into deliveries may differ."""
     known = database.execute("select name from sqlite_master where type = 'table'").fetchall()
     for (name,) in known:
         if name.endswith(("_late", "_errors")):

@@ -1,4 +1,4 @@
-"""How far a run has come, by what its state directory holds between two starts."""
+"""Reads from a state directory how far its run has come."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lowwater.state.codec import decode
 from lowwater.state.key_layout import table_prefix
 from lowwater.state.rocks import RocksStore
 
-Standing: TypeAlias = dict[str, int]
+Progress: TypeAlias = dict[str, int]
 
 _FACTS = {"windows": _stored.FACTS, "process": stored.FACTS}
 _RISING = ("watermark", "output watermark", "clock")
 
 
-def standing(state: Path) -> Standing:
-    """Return what must never go back: commits, records read, and each stage's watermarks.
+def stored_progress(state: Path) -> Progress:
+    """Return what must never decrease: commits, records read, and each stage's watermarks.
 
-    Everything else that is there is read and decoded, too. Of a directory in which nothing was
-    ever committed that is nothing.
+    Also reads and decodes everything else in the directory. The result is empty for a directory
+    without a commit.
     """
     try:
         store = RocksStore(state, read_only=True)

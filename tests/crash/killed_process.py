@@ -1,9 +1,9 @@
-"""What the pipelines that are killed have in common: each is a process that is told how to die.
+"""The common part of the processes that a campaign kills.
 
 ``python -m tests.crash.NAME FOLDER HOW [cold]``, where HOW is ``none``, ``alarm:MICROSECONDS``
-(die at that instant), ``opening:MICROSECONDS`` (die so long after the state begins to be opened) or
-``point:NAME:COUNT`` (die when the named point is passed for that time). With ``cold``, no window
-stays in memory that can be spared.
+(die at that instant), ``opening:MICROSECONDS`` (die that long after the state store begins to open)
+or ``point:NAME:COUNT`` (die when the named point is passed for the COUNT-th time). With ``cold``,
+every window that can be spilled is.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from lowwater.state.rocks import RocksStore
 
 @final
 @dataclass(frozen=True)
-class Told:
-    """What the process was told.
+class Instructions:
+    """What the command line asks for.
 
     Args:
-        folder: Where it works: it holds ``in``; ``state`` and ``out`` are to be made.
+        folder: The working folder: it holds ``in``; the run makes ``state`` and ``out``.
         memory_limit: For the run.
-        began: When it began to work, by the stopwatch.
+        began: When the process began to work (``time.perf_counter()``).
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class Told:
     began: float
 
     def run(self, *ends: Ending, bundle_size: int) -> None:
-        """Run to the end or to death; note at the end what was counted, and how long it took."""
+        """Run until the end or death; at the end, write the metrics and the duration."""
         metrics: Metrics = lw.run(
             *ends, state=self.folder / "state", commit_every="bundle",
             memory_limit=self.memory_limit, bundle_size=bundle_size, progress=False,
@@ -51,8 +51,8 @@ class Told:
         (self.folder / "seconds").write_text(str(time.perf_counter() - self.began))
 
 
-def told() -> Told:
-    """Return what the command line says, and be ready to die as it says."""
+def instructions() -> Instructions:
+    """Parse the command line and arrange the death that it asks for."""
     folder, how = Path(sys.argv[1]), sys.argv[2]
     (folder / "out").mkdir(exist_ok=True)
     limit = None
@@ -66,11 +66,11 @@ def told() -> Told:
         _die_in_opening(int(rest))
     elif kind == "alarm":
         _die_after(int(rest))
-    return Told(folder, limit, time.perf_counter())
+    return Instructions(folder, limit, time.perf_counter())
 
 
 def _die_after(micros: int) -> None:
-    # Nobody handles it, so the kernel ends the process there and then.
+    # No handler: the kernel ends the process at once.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, micros / 1e6)
 

@@ -1,15 +1,15 @@
-"""One stage that is killed: sessions of keys, behind ``deduplicate``, with three sinks."""
+"""A pipeline of one stage to kill: deduplicated sessions per key, with three sinks."""
 
 from __future__ import annotations
 
 import lowwater as lw
 from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
-from tests.crash.child import told
+from tests.crash.killed_process import instructions
 
 
 def main() -> None:
-    """Run the pipeline over the files in the folder, until the end or until death."""
-    work = told()
+    """Run the pipeline over the files in the folder, until the end or death."""
+    work = instructions()
     out = work.folder / "out"
     pipeline = (
         lw.read_parquet(

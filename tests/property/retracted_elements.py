@@ -14,7 +14,7 @@ import lowwater as lw
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario
-from lowwater.testing.scenario import Add, Element, Step
+from lowwater.testing._arrivals import Add, ScenarioElement, Step
 from lowwater.triggers import AfterWatermark, Repeatedly
 from tests.property import strategies as own
 
@@ -118,7 +118,7 @@ def signed_scenarios(draw: st.DrawFn, *, gaps: bool) -> tuple[Scenario, list[int
     """Scenarios with small values, some elements in which take back one that came before."""
     scenario = draw(own.scenarios(gaps=gaps))
     signs: list[int] = []
-    there: list[Element] = []
+    there: list[ScenarioElement] = []
     steps: list[Step] = []
     for step in scenario.steps:
         if not isinstance(step, Add):

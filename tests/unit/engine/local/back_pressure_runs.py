@@ -1,4 +1,4 @@
-"""Sources that tell what is read of them and when they are closed, and a graph of several ends."""
+"""Sources that record when they are read and closed, and a graph of several outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.pipeline import Pipeline, Stream
-from lowwater.pipeline.process_stage import Processed
+from lowwater.pipeline.fluent import Processed
 
 SECOND = 1_000_000
 EARLY = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))
@@ -23,7 +23,7 @@ EARLY = lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1))
 @final
 @dataclass
 class Watch:
-    """What was read of all sources and what was given to each end, by the keys.
+    """Records which keys were read from all sources and which reached each output.
 
     Attributes:
         read: How many batches of each source were read.
@@ -60,14 +60,14 @@ class Watch:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Told:
-    """A source that makes its batches when they are asked for, and tells of it.
+class WatchedSource:
+    """A source that makes each batch on request and records the request.
 
     A batch is a second of event time; its keys are those of no other batch of any source.
 
     Args:
         number: Its number.
-        watch: Told of each batch; ``None``: nobody is.
+        watch: WatchedSource of each batch; ``None``: nobody is.
         count: How many batches it has.
         rows: How many rows each has.
         ahead: How far its event times are ahead, in seconds.

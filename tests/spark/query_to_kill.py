@@ -1,10 +1,10 @@
-"""The query that is killed: a driver of its own, told who is to die and when.
+"""A query to kill, with a driver of its own.
 
-``python -m tests.spark.killed FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb`` and HOW
-is ``none``, ``before:N`` or ``after:N`` (the driver dies around the N-th time that state is saved),
-``worker:N`` (a Python worker dies in the user's function as it is called for the N-th time),
-``raise:N`` (that function fails) or ``executor:N`` (the executor that it runs in dies: one of two,
-each a process of its own). It says ``started`` when the query runs.
+``python -m tests.spark.query_to_kill FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb``
+and HOW is ``none``, ``before:N`` or ``after:N`` (the driver dies before or after state is saved for
+the N-th time), ``worker:N`` (a Python worker dies in the N-th call of the user's function),
+``raise:N`` (that call raises) or ``executor:N`` (that call kills its executor, one of two, each a
+process of its own). Prints ``started`` when the query runs.
 """
 
 from __future__ import annotations

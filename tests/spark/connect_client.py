@@ -1,6 +1,7 @@
-"""A pipeline over Spark Connect, its server with it: ``python -m tests.spark.connected FOLDER``.
+"""Runs a pipeline over Spark Connect, with a server of its own.
 
-It says how many panes there are, run at once and as a stream with either way to keep state.
+``python -m tests.spark.connect_client FOLDER`` prints how many panes a static run gives, and a
+stream with each state backend.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import lowwater as lw
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark import recommended
 from lowwater.spark.versioned import CHECKPOINTS
-from tests.spark.killed import FAST
+from tests.spark.query_to_kill import FAST
 
 
 def main(folder: Path) -> None:

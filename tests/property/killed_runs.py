@@ -1,4 +1,4 @@
-"""Durable runs that are killed between any two steps, over a store in memory."""
+"""Durable runs over a store in memory that can be killed between any two steps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.property.graphs import Drawn
 
 
 class Killed(BaseException):
-    """Ends a run where it stands; nobody handles it."""
+    """Ends a run at once; nothing handles it."""
 
 
 @final
 class Fuse:
-    """Kills a run after so many of the steps that call it.
+    """Kills a run after a number of calls.
 
     Args:
-        steps: How many it lets pass; ``None``: all.
+        steps: How many calls return; ``None``: all.
     """
 
     def __init__(self, steps: int | None) -> None:
@@ -41,8 +41,8 @@ class Fuse:
 
 
 @final
-class Kept:
-    """A sink that outlives the runs: the same delivery again has no further effect."""
+class LastingSink:
+    """An idempotent sink that survives the runs."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -65,10 +65,10 @@ class Kept:
         pass
 
 
-def run_killed(case: Drawn, kills: Sequence[int], commit_every: Any) -> list[Kept]:
-    """Run, be killed after each number of steps, run again till the end; return what came out."""
+def run_killed(case: Drawn, kills: Sequence[int], commit_every: Any) -> list[LastingSink]:
+    """Run, die after each number of steps and run again, at last to the end; return the sinks."""
     contents = MemoryContents()
-    sinks = [Kept() for _ in case.ends]
+    sinks = [LastingSink() for _ in case.ends]
     for steps in (*kills, None):
         fuse = Fuse(steps)
         for sink in sinks:
@@ -87,7 +87,7 @@ def run_killed(case: Drawn, kills: Sequence[int], commit_every: Any) -> list[Kep
 
 @contextmanager
 def _over(contents: MemoryContents, fuse: Fuse) -> Iterator[None]:
-    """Have durable runs over a store in memory, which may fail before and after each commit."""
+    """Replace the store of durable runs by one in memory that may die around each commit."""
 
     class Mortal(MemoryStore):  # type: ignore[misc]  # final, but for this test
         def commit(self, batch: Batch) -> None:

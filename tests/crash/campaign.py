@@ -1,4 +1,4 @@
-"""Kills a pipeline again and again, and compares what it gives in the end."""
+"""Kills a pipeline repeatedly and compares its final output with an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from tests.crash.standing import Standing, standing
-from tests.crash.written import Files, Written, differences, files, written
+from tests.crash.sink_contents import (
+    Files,
+    SinkContents,
+    delivered_files,
+    differences,
+    sink_contents,
+)
+from tests.crash.stored_progress import Progress, stored_progress
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 POINTS = (
     "before the write",
     "after the write",
@@ -33,29 +39,29 @@ _DEATHS = {
 @final
 @dataclass
 class Campaign:
-    """A pipeline that is killed in one folder after another, and has to give the same in each.
+    """Kills one pipeline in many folders; its output must be the same in each.
 
     Args:
-        child: The module that runs it: see :mod:`tests.crash.child`.
-        sources: A folder with what it reads.
-        place: Where its folders go.
+        child: The module that runs the pipeline: see :mod:`tests.crash.killed_process`.
+        sources: The folder of its input.
+        place: The parent of its working folders.
 
-    Every third pipeline keeps its windows in memory: its deliveries are those of a run that is
-    not killed, file by file. The others spare memory at every other start; then commits, and
-    deliveries with them, may be cut otherwise, and what they hold is compared.
+    Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
+    run byte for byte. The others spill windows at every other start, which may move the boundaries
+    of commits and deliveries; there only the rows are compared.
 
     Attributes:
-        wanted: What it gives if it is not killed.
-        wanted_files: The files of it.
-        kills: How often it was killed.
-        restarts: How often it was started where it had run before.
-        pipelines: In how many folders it was.
+        wanted: What the sinks hold after an uninterrupted run.
+        wanted_files: The files of that run.
+        kills: How often the pipeline was killed.
+        restarts: How often it was started, the first starts included.
+        pipelines: In how many folders it ran.
     """
 
     child: str
     sources: Path
     place: Path
-    wanted: Written = field(init=False)
+    wanted: SinkContents = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
     restarts: int = field(default=0, init=False)
@@ -64,22 +70,22 @@ class Campaign:
     def __post_init__(self) -> None:
         whole = self._folder("whole")
         assert not self._is_killed(whole, "none")
-        self.wanted, self.wanted_files = written(whole), files(whole)
+        self.wanted, self.wanted_files = sink_contents(whole), delivered_files(whole)
         self._seconds = _seconds(whole)
 
     def __str__(self) -> str:
         return f"{self.kills} kills, {self.restarts} restarts, {self.pipelines} pipelines"
 
     def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
-        """Kill one pipeline at each point, passed for that time; return how often it died."""
+        """Kill one pipeline at each (point, count) in turn; return how often it died."""
         before = self.kills
         self._run_killed(iter([f"point:{name}:{count}" for name, count in deaths]))
         return self.kills - before
 
     def kill_at_random(self, kills: int, *, seed: int) -> None:
-        """Kill pipelines until they have died so often, at instants and points that chance says.
+        """Kill pipelines at random instants and points until they have died ``kills`` times.
 
-        Only deaths count: an instant may come after the end, where what is left takes less.
+        A drawn instant may lie after the end of a run; then nothing dies and nothing is counted.
         """
         chance = random.Random(seed)
         wanted = self.kills + kills
@@ -87,7 +93,7 @@ class Campaign:
             self._run_killed(self._at_random(chance, wanted))
 
     def _at_random(self, chance: random.Random, wanted: int) -> Iterator[str]:
-        """Yield how to die next, for one pipeline."""
+        """Yield the next deaths of one pipeline."""
         for _ in range(_MOST_PER_PIPELINE):
             if self.kills == wanted:
                 return
@@ -100,30 +106,31 @@ class Campaign:
                     yield f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
 
     def _run_killed(self, deaths: Iterator[str]) -> None:
-        """Run in a folder of its own until it outlives a death or none is left; compare then."""
+        """Run in a new folder until no death is left, or one came too late; then compare."""
         self.pipelines += 1
         folder = self._folder(str(self.pipelines))
-        spares = self.pipelines % 3 != 1
-        stood: Standing = {}
+        spills = self.pipelines % 3 != 1
+        progress: Progress = {}
         died: list[str] = []
         for how in deaths:
             self.restarts += 1
-            is_killed = self._is_killed(folder, how, cold=spares and len(died) % 2 == 0)
-            stood = _gone_on(folder, stood)
+            is_killed = self._is_killed(folder, how, cold=spills and len(died) % 2 == 0)
+            progress = _advanced(folder, progress)
             if not is_killed:
                 break
             died.append(how)
             self.kills += 1
         if not died:
             self._seconds = _seconds(folder)  # the machine has become faster
-        assert not self._is_killed(folder, "none", cold=spares and len(died) % 2 == 0)
-        _gone_on(folder, stood)
-        told = [f"after {', '.join(died)} in {folder}", *differences(written(folder), self.wanted)]
-        assert len(told) == 1, "\n".join(told)
-        if not spares:
-            own, wanted = files(folder), self.wanted_files
-            differ = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
-            assert not differ, f"{told[0]} other files: {', '.join(differ)}"
+        assert not self._is_killed(folder, "none", cold=spills and len(died) % 2 == 0)
+        _advanced(folder, progress)
+        where = f"after {', '.join(died)} in {folder}"
+        differs = list(differences(sink_contents(folder), self.wanted))
+        assert not differs, "\n".join([where, *differs])
+        if not spills:
+            own, wanted = delivered_files(folder), self.wanted_files
+            others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
+            assert not others, f"{where}: other files: {', '.join(others)}"
 
     def _folder(self, name: str) -> Path:
         folder = self.place / name
@@ -132,7 +139,7 @@ class Campaign:
         return folder
 
     def _is_killed(self, folder: Path, how: str, *, cold: bool = False) -> bool:
-        """Run the child; return whether it died as it was told, and did not come to the end."""
+        """Run the child; return whether it died as instructed before it ended."""
         done = subprocess.run(
             [sys.executable, "-m", self.child, str(folder), how, *["cold"] * cold],
             cwd=ROOT,
@@ -146,9 +153,9 @@ class Campaign:
         return done.returncode != 0
 
 
-def _gone_on(folder: Path, before: Standing) -> Standing:
-    """Return where the state stands now; nothing of it may have gone back."""
-    now = standing(folder / "state")
+def _advanced(folder: Path, before: Progress) -> Progress:
+    """Return the progress in the state directory; none of it may have decreased."""
+    now = stored_progress(folder / "state")
     for name, at in before.items():
         to = now.get(name)
         assert to is not None, f"{name} is gone from {folder}"

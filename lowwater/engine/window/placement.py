@@ -1,0 +1,123 @@
+"""Assigns windows to the elements of a bundle and judges lateness, for windows and processes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, final
+
+import numpy as np
+
+from lowwater.engine.records.columns import Mask
+from lowwater.engine.records.steps import EXPIRED, UNWINDOWED, Bundle, LateBatch
+from lowwater.engine.window.windowing import Windowing
+from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
+
+Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
+"""(element, start, end) of (element, window) pairs; ``None`` for one window each, in order."""
+
+
+@final
+class Dropped:
+    """The elements that one bundle's step dropped from their windows: the late output.
+
+    Args:
+        watermark: The watermark that they met.
+    """
+
+    def __init__(self, watermark: int) -> None:
+        self._watermark = watermark
+        self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
+
+    def add(
+        self,
+        dropped: Mask,
+        reason: int,
+        element: Int64Array | None,
+        start: Int64Array,
+        end: Int64Array,
+    ) -> None:
+        """Add the (element, window) pairs that a mask marks; ``None`` for elements in order."""
+        which = np.flatnonzero(dropped)
+        if which.size:
+            of = which if element is None else element[which]
+            self._parts.append((of, start[which], end[which], reason))
+
+    def add_unwindowed(self, element: Int64Array) -> None:
+        """Add elements that fall in no window (S-W2)."""
+        nothing = np.zeros(len(element), dtype=np.int64)
+        self._parts.append((element, nothing, nothing, UNWINDOWED))
+
+    def batch(self) -> LateBatch | None:
+        """Return them in order of element, then window."""
+        if not self._parts:
+            return None
+        element, start, end = (
+            np.concatenate([part[at] for part in self._parts]) for at in range(3)
+        )
+        reason = np.concatenate(
+            [np.full(len(part[0]), part[3], dtype=np.uint8) for part in self._parts]
+        )
+        order = np.lexsort((end, start, element))
+        return LateBatch(element[order], start[order], end[order], reason[order], self._watermark)
+
+
+@final
+class Placement:
+    """Assigns windows, and judges lateness per (element, window) before any merging (S-O3).
+
+    ``gone_until``: windows that end there or before had expired under a former, shorter lateness.
+    Their state was released, so they stay expired when a restart allows more (S-O7).
+
+    Args:
+        windowing: The windows and their allowed lateness.
+    """
+
+    def __init__(self, windowing: Windowing) -> None:
+        self.windowing = windowing
+        self.lateness_us = windowing.lateness_us
+        self.gone_until = START_OF_TIME
+
+    def assign(self, bundle: Bundle, watermark: int, late: Dropped) -> Assigned:
+        """Return the windows of a bundle's elements, without those that have expired.
+
+        Args:
+            bundle: The bundle.
+            watermark: The watermark that it meets.
+            late: Takes the elements that fall in no window or an expired one.
+        """
+        windows = self.windowing.windows
+        columns = {name: bundle.values[name].data for name in windows.columns}
+        assigned = windows.assign(bundle.times, columns)
+        element, start, end = assigned.element, assigned.start, assigned.end
+        if assigned.unwindowed is not None:
+            late.add_unwindowed(assigned.unwindowed)
+        if watermark == START_OF_TIME or not len(end):
+            return element, start, end
+        # Expiry rises with the end: where the earliest window has not expired, none has.
+        first = int(end.min())
+        if self.expires(first) > watermark and first > self.gone_until:
+            return element, start, end
+        expired = (self.expiry(end) <= watermark) | (end <= self.gone_until)
+        late.add(expired, EXPIRED, element, start, end)
+        kept = ~expired
+        element = np.flatnonzero(kept) if element is None else element[kept]
+        return element, start[kept], end[kept]
+
+    def expiry(self, end: Int64Array) -> Int64Array:
+        """Return when windows with these ends expire (S-T3)."""
+        return saturating_add_array(end, self.lateness_us)
+
+    def expires(self, end: int) -> int:
+        """Return when a window with this end expires (S-T3)."""
+        return saturating_add(end, self.lateness_us)
+
+    def resume(self, lateness_us: int, watermark: int, gone_until: int) -> None:
+        """Continue from a state that was saved, perhaps under another allowed lateness.
+
+        Args:
+            lateness_us: The allowed lateness it was saved under.
+            watermark: The watermark it was saved at.
+            gone_until: What ``gone_until`` was then.
+        """
+        self.gone_until = gone_until
+        if lateness_us != self.lateness_us:
+            self.gone_until = max(gone_until, saturating_add(watermark, -lateness_us))

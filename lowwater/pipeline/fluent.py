@@ -1,0 +1,631 @@
+"""The fluent, immutable values: streams, keyed and windowed streams, pipelines and processes.
+
+They make one another (a stream is keyed, windowed and aggregated, and the panes go on as a stream),
+so they are in one file. Each method returns a new value; nothing runs until ``run`` or its like.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, Unpack, final
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec, collect
+from lowwater.engine.graph.clocks import ClockLike
+from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
+from lowwater.engine.graph.plan import Plan
+from lowwater.engine.process.emitted import TIME as EMITTED_TIME
+from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.pane_table import empty_panes
+from lowwater.engine.records.stateless import (
+    AddComputed,
+    AddWhole,
+    BatchFunction,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    RecordFunction,
+    Select,
+    WithColumns,
+    require_names,
+)
+from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
+from lowwater.errors import InternalError, InvalidArgument, UnsupportedByRunner, describe, nearest
+from lowwater.pipeline.checks import (
+    STEPS,
+    check_lateness,
+    check_taken_back_in_time,
+    checked_aggregate,
+    checked_function,
+    inherited_lateness,
+    no_step,
+)
+from lowwater.pipeline.elements import Elements, ProcessResult
+from lowwater.pipeline.outputs import End
+from lowwater.pipeline.result import Result
+from lowwater.pipeline.run import Outcomes, PaneBatches, Panes, RunOptions
+from lowwater.pipeline.runnable import Runnable
+from lowwater.pipeline.stages import (
+    ResultTypes,
+    StreamParts,
+    check_keys,
+    checked_name,
+    pane_types,
+    panes_as_records,
+    process_stage,
+    public_names,
+    window_stage,
+)
+from lowwater.time import DurationLike
+from lowwater.triggers import Default, Trigger
+from lowwater.windows import WindowFunction
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    import pandas as pd
+
+Key: TypeAlias = str | Callable[[Any], Any]
+
+_WHOLE = HIDDEN + "record"
+_WINDOW_DEFAULTS: dict[str, object] = {
+    "trigger": None,
+    "accumulation": None,
+    "allowed_lateness": None,
+    "closing": "if_new",
+    "on_time": "always",
+    "timestamps": "end",
+    "allow_data_loss": None,
+}
+
+
+class RecordSteps(ABC):
+    """The steps on records: of a stream, of the panes of a pipeline, of what a process emits."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_stream(self) -> Stream:
+        """Return the records that the steps are for."""
+
+    def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
+        """Keep the records for which a condition is true; null does not count as true.
+
+        Args:
+            condition: A column expression such as ``lw.col("delay") > 5``, which is fast, or a
+                Python function of a record.
+        """
+        return self.to_stream()._with(Filter(condition))
+
+    def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
+        """Add columns by expressions, or replace those of the same name.
+
+        Expressions look at one record at a time: one that aggregates, such as
+        ``lw.col("v").sum()``, would see however many records happen to be read together.
+        """
+        return self.to_stream()._with(WithColumns(Expressions(expressions, named)))
+
+    def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
+        """Leave only these columns; those of the event time and the arrival always stay."""
+        stream = self.to_stream()
+        return stream._with(Select(Expressions(expressions, named), stream._always_selected()))
+
+    def map(self, function: RecordFunction) -> Stream:
+        """Replace each record by what a Python function makes of it.
+
+        A record is a mapping of its columns, or a plain value where the source gives those.
+        """
+        return self.to_stream()._with(Map(checked_function("map", function)))
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Replace each record by any number of records that a Python function makes of it."""
+        return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
+
+    def map_batches(self, function: BatchFunction) -> Stream:
+        """Replace batches of records, as Arrow, by what a function makes of them.
+
+        How the stream is cut into batches is not fixed, so rows should not depend on one another.
+        Where ``time`` or keys are functions, or the records are panes of a retracting stage, the
+        function has to give a row for each, in their order.
+        """
+        return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
+
+    def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
+        """Drop records whose id was seen before (S-D1); the last step before ``key_by``.
+
+        The first record with an id is kept. The id is remembered until the watermark reaches that
+        record's event time plus ``within``; until then whatever else comes with it is dropped and
+        counted in ``metrics.duplicates``. Copies that may come later than that need a longer one:
+        as long as the allowed lateness, at least. A record without an id is a dead letter.
+
+        Args:
+            id: The column of record ids, or several that make up one.
+            within: How long an id is remembered; above zero.
+        """
+        return self.to_stream()._deduplicated(Deduplication(id, within))
+
+    def union(self, *others: RecordSteps) -> Stream:
+        """Bring several streams together; also written ``a | b``.
+
+        The watermark behind it is the lowest of theirs (S-H3). Each keeps its own column of event
+        times. If they name different clocks, the run has to say which holds: ``run(clock=...)``.
+
+        Args:
+            *others: Streams, pipelines (their panes are meant) or processes, with the same columns.
+
+        Raises:
+            InvalidArgument: They do not have the same columns.
+        """
+        for other in others:
+            if not isinstance(other, RecordSteps):
+                raise InvalidArgument(
+                    f"{describe('other', other)} is no stream of records",
+                    where="union",
+                    hint="Unite streams, pipelines (their panes) and processes",
+                )
+        return self.to_stream()._united(other.to_stream() for other in others)
+
+    def __or__(self, other: RecordSteps) -> Stream:
+        return self.union(other)
+
+    def key_by(self, *keys: Key, **named: nw.Expr) -> KeyedStream:
+        """Group by one or several columns, or by what Python functions make of a record.
+
+        Args:
+            *keys: Names of columns, or functions of a record.
+            **named: Columns to add by expressions, and to group by behind the others:
+                ``key_by(day=lw.col("at").dt.date())``; ``key_by(all=lw.lit("all"))`` is one group.
+        """
+        if not keys and not named:
+            raise InvalidArgument(
+                "key_by needs at least one key",
+                hint='Write key_by("origin"), or key_by(all=lw.lit("all")) for one group of all',
+            )
+        stream = self.with_columns(**named) if named else self.to_stream()
+        columns: list[str] = []
+        names: list[str] = []
+        for at, key in enumerate(keys):
+            if isinstance(key, str):
+                columns.append(key)
+                names.append(key)
+                continue
+            if not callable(key):
+                raise InvalidArgument(
+                    f"{describe('key', key)} is neither the name of a column nor a function",
+                    where="key_by",
+                    hint='Write key_by("origin"), key_by("origin", "carrier") or key_by(function);'
+                    ' key_by(day=lw.col("at").dt.date()) for an expression',
+                )
+            column = f"{HIDDEN}key{at}"
+            stream = stream._with(AddComputed(column, key))
+            columns.append(column)
+            names.append("key" if len(keys) == 1 else f"key{at}")
+        return stream._keyed((*columns, *named), (*names, *named))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Stream(RecordSteps, StreamParts):
+    """Records on their way: made by :func:`lowwater.read_parquet` and its like.
+
+    Every method returns a new stream. Columns are checked as far as they are known beforehand.
+    """
+
+    def __repr__(self) -> str:
+        return f"Stream({outline(self._flows, deduplication=self._deduplication)})"
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns, if they are known without running."""
+        known = self._known
+        return None if known is None else public_names(known)
+
+    def named(self, name: str) -> Stream:
+        """Return the same stream, its source called ``name`` in metrics and explanations.
+
+        To be called before anything else: a stream that is used twice is one source only if it
+        has its name by then.
+        """
+        checked_name(name, "clicks")
+        flow = self._flows[0]
+        if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
+            raise InvalidArgument(
+                "only a stream straight from its source can be named: this is its name",
+                where="named",
+                hint="Name it where it is read, or name the stage behind it",
+            )
+        return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
+
+    def _keyed(self, columns: tuple[str, ...], names: tuple[str, ...]) -> KeyedStream:
+        check_keys(columns, names, self)
+        return KeyedStream(self, columns, names)
+
+    def to_stream(self) -> Stream:
+        """Return the stream itself: what a pipeline and a process go on as."""
+        return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hints = {
+                **dict.fromkeys(
+                    ("run", "collect", "to_arrow", "to_pandas", "write_parquet", "write_jsonl"),
+                    'Group first: .key_by("...").window(...).aggregate(...)',
+                ),
+                "window": 'Group first: .key_by("...").window(...)',
+                "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
+                "group": 'Group first: .key_by("...").window(...).group()',
+            }
+            raise no_step("a stream", name, hints)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class KeyedStream:
+    """Records grouped by key."""
+
+    _stream: Stream
+    _keys: tuple[str, ...]
+    _names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        stream = self._stream
+        shown = outline(stream._flows, self._names, deduplication=stream._deduplication)
+        return f"KeyedStream({shown})"
+
+    def window(
+        self,
+        windows: WindowFunction | Windowing,
+        *,
+        trigger: Trigger | None = None,
+        accumulation: Accumulation | None = None,
+        allowed_lateness: DurationLike | None = None,
+        closing: Closing = "if_new",
+        on_time: OnTime = "always",
+        timestamps: TimestampRule = "end",
+        allow_data_loss: str | None = None,
+    ) -> WindowedStream:
+        """Group by windows of event time too, and say when and how they are shown.
+
+        Args:
+            windows: Where in event time records are grouped; or a whole :class:`Windowing`, then
+                alone.
+            trigger: When a window is shown; once it is complete, then with every late bundle,
+                unless given.
+            accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
+                or ``"retracting"``; to be named when the trigger may fire more than once.
+            allowed_lateness: How long after its end a window still takes late records: none at
+                all, or as long as panes of the stage before may come late (S-C7), unless given.
+            closing: Whether an expiring window is shown again with nothing new.
+            on_time: Whether the on-time pane comes even with nothing new.
+            timestamps: The event time of a pane.
+            allow_data_loss: Why it is fine that the trigger may finish too early (S-R3).
+        """
+        options: dict[str, Any] = {
+            "trigger": trigger,
+            "accumulation": accumulation,
+            "allowed_lateness": allowed_lateness,
+            "closing": closing,
+            "on_time": on_time,
+            "timestamps": timestamps,
+            "allow_data_loss": allow_data_loss,
+        }
+        if isinstance(windows, Windowing):
+            given = [name for name, value in options.items() if value != _WINDOW_DEFAULTS[name]]
+            if given:
+                raise InvalidArgument(
+                    f"window takes either a Windowing or {given[0]}=, not both",
+                    hint=f"Use windowing.with_({given[0]}=...)",
+                )
+            return self._windowed(windows)
+        options["trigger"] = Default() if trigger is None else trigger
+        if allowed_lateness is None:
+            options["allowed_lateness"] = inherited_lateness(self._stream._flows)
+        return self._windowed(Windowing(windows=windows, **options))
+
+    def _windowed(self, windowing: Windowing) -> WindowedStream:
+        check_lateness(windowing.lateness_us, self._stream._flows)
+        check_taken_back_in_time(self._stream._flows)
+        known = self._stream._known
+        if known is not None:
+            require_names(windowing.windows.columns, known, "window")
+        return WindowedStream(self, windowing)
+
+    def process(self, process: object) -> Processed:
+        """Run a computation of the user's own on each key's records: see ``docs/process.md``.
+
+        Args:
+            process: An object with ``on_record`` or ``on_records``, and state cells and timers as
+                attributes of its class.
+
+        Raises:
+            InvalidArgument: It is no process, or records were to be deduplicated before.
+        """
+        return self._processed(process, None)
+
+    def _processed(self, process: object, windowing: Windowing | None) -> Processed:
+        stream = self._stream
+        stage = process_stage(stream, self._keys, self._names, process, windowing)
+        return Processed(stage, stream._clock)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hints = {
+                "aggregate": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
+                "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
+            }
+            steps = (*STEPS.values(), "deduplicate", "key_by")
+            hints |= dict.fromkeys(steps, f"Call .{name}(...) before the records are keyed")
+            raise no_step("a keyed stream", name, hints)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WindowedStream:
+    """Records grouped by key and window."""
+
+    _keyed: KeyedStream
+    _windowing: Windowing
+
+    def __repr__(self) -> str:
+        keyed, stream = self._keyed, self._keyed._stream
+        shown = outline(
+            stream._flows, keyed._names, self._windowing, deduplication=stream._deduplication
+        )
+        return f"WindowedStream({shown})"
+
+    def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
+        """Say what panes show: aggregates, by name or by the name of the function.
+
+        ``aggregate(lw.sum("delay"))`` shows a ``sum``; ``aggregate(total=lw.sum("delay"),
+        flights=lw.count())`` shows ``total`` and ``flights``.
+        """
+        aggregates: dict[str, AggregateSpec] = {}
+        for spec in unnamed:
+            name = checked_aggregate("an aggregate", spec).name
+            if name in aggregates or name in named:
+                raise InvalidArgument(
+                    f"two aggregates are called {name!r}",
+                    where="aggregate",
+                    hint=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
+                )
+            aggregates[name] = spec
+        for name, spec in named.items():
+            aggregates[name] = checked_aggregate(name, spec)
+        if not aggregates:
+            raise InvalidArgument(
+                "aggregate needs at least one aggregate",
+                hint="Write, say, aggregate(n=lw.count()), or use group()",
+            )
+        return self._pipeline(aggregates, self._keyed._stream)
+
+    def process(self, process: object) -> Processed:
+        """Run a computation of the user's own, with state per key and window.
+
+        State is released when the window expires. The trigger and the accumulation play no part.
+
+        Args:
+            process: As for :meth:`KeyedStream.process`.
+
+        Raises:
+            InvalidArgument: It is no process, or its cells cannot merge as these windows do.
+        """
+        return self._keyed._processed(process, self._windowing)
+
+    def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
+        """Show lists, in order of arrival: of whole records, or of one column's values.
+
+        Args:
+            column: The column; left out, whole records (plain values where the source gives
+                those).
+            name: What panes call the list.
+        """
+        if column is not None:
+            return self._pipeline({name: collect(column)}, self._keyed._stream)
+        stream = self._keyed._stream._with(AddWhole(_WHOLE))
+        return self._pipeline({name: collect(_WHOLE)}, stream)
+
+    def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
+        keyed = self._keyed
+        stage = window_stage(stream, keyed._keys, keyed._names, self._windowing, aggregates)
+        return Pipeline(stage, stream._clock, *pane_types(stage, aggregates, stream._schema))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "Say what to show first: .aggregate(n=lw.count()) or .group()"
+            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas")
+            raise no_step(
+                "a windowed stream",
+                name,
+                dict.fromkeys((*ends, "write_parquet", "write_jsonl"), hint),
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StageOutput(RecordSteps, Runnable):
+    """What a stage gives: it can be run, and goes on as a stream of records."""
+
+    _stage: Stage
+    _clock: ClockLike | None = None
+
+    def named(self, name: str) -> Self:
+        """Return the same, its last stage called ``name`` in metrics and explanations."""
+        stage = replace(self._stage, name=checked_name(name, "per minute"))
+        return replace(self, _stage=stage)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Pipeline(StageOutput):
+    """All that leads from sources to the panes of a stage. Nothing runs until an end is called.
+
+    Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand. Its panes can be
+    the records of a further stage: ``filter``, ``key_by`` and the other steps of a stream go on
+    from here.
+    """
+
+    _key_types: tuple[pa.DataType, ...] = ()
+    _results: ResultTypes | None = None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({stage_outline(self._stage)})"
+
+    def run(self, **options: Unpack[RunOptions]) -> Panes:
+        """Run, and give the panes one by one as they come: see :class:`RunOptions`.
+
+        What comes back is an iterator that also has ``metrics``.
+        """
+        return Panes(self._outcomes(options), self._stage.key_names)
+
+    def run_batches(self, **options: Unpack[RunOptions]) -> PaneBatches:
+        """Run, and give the panes as columns: what is fast for many of them."""
+        return PaneBatches(self._outcomes(options), self._stage.key_names)
+
+    def collect(self, **options: Unpack[RunOptions]) -> Result:
+        """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
+        run = self._outcomes(options)
+        result = Result(self._stage.key_names, self._no_panes(), run.metrics, run.trace, run.graph)
+        for outcome in run:
+            result._add(outcome.panes, outcome.late, outcome.errors)
+        return result
+
+    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run to the end and return the panes as an Arrow table."""
+        return self.collect(**options).to_arrow()
+
+    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
+        """Run to the end and return the panes as a pandas DataFrame."""
+        return self.collect(**options).to_pandas()
+
+    def to_spark(self, spark: Any, **options: Any) -> Any:
+        """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
+
+        See :class:`lowwater.spark.SparkOptions` for the options, and ``docs/spark.md`` for
+        the columns.
+
+        Args:
+            spark: The Spark session.
+            **options: How to run there.
+
+        Raises:
+            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
+        """
+        try:
+            from lowwater.spark.options import options_of
+            from lowwater.spark.query import panes_on_spark
+        except ImportError as error:
+            raise UnsupportedByRunner(
+                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
+            ) from error
+        plan = Plan.of(self._stage, "to_spark")
+        return panes_on_spark(spark, plan, options_of(options), self._clock)
+
+    def to_stream(self) -> Stream:
+        """Return the panes as the records of a stream, for a further stage.
+
+        Their event time is the panes' timestamp (S-H1), a column ``timestamp``; the others are the
+        keys, ``window_start``, ``window_end``, the aggregates, ``timing``, ``index``,
+        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates take
+        back what was retracted.
+        """
+        parts = panes_as_records(self._stage, self._key_types, self._results)
+        return Stream(**parts, _clock=self._clock)
+
+    def _outcomes(self, options: RunOptions) -> Outcomes:
+        return Outcomes((self._stage,), options)
+
+    def _end(self) -> End:
+        return End(self._stage, self._no_panes())
+
+    def _no_panes(self) -> pa.Table:
+        names = self._stage.key_names
+        types = self._key_types or (pa.null(),) * len(names)
+        keys = list(zip(names, types, strict=True))
+        work = self._stage.work
+        return empty_panes(keys, list(work.aggregates) if isinstance(work, Windowed) else [])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Processed(StageOutput):
+    """A keyed computation: made by ``process``. It goes on as a stream of what is emitted.
+
+    The records behind it have the keys, and the fields of what was emitted (a plain value is a
+    column ``value``); their event time is the one they were emitted with.
+    """
+
+    _output: str = MAIN
+
+    def __repr__(self) -> str:
+        return f"Processed({stage_outline(self._stage)}{output_suffix(self._output)})"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tags that the process may emit to, the main one first."""
+        work = self._stage.work
+        return work.outputs if isinstance(work, Computed) else (MAIN,)
+
+    def output(self, tag: str) -> Processed:
+        """Return the same computation, with what it emits to ``tag`` as what goes on from it."""
+        if tag not in self.outputs:
+            raise InvalidArgument(
+                f"the process has no output {tag!r}", hint=nearest(str(tag), self.outputs)
+            )
+        return replace(self, _output=tag)
+
+    def run(self, **options: Unpack[RunOptions]) -> Elements:
+        """Run, and give what is emitted to this output one by one as it comes.
+
+        What comes back is an iterator that also has ``metrics``.
+        """
+        return Elements(Outcomes((self._stage,), options), self._output)
+
+    def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
+        """Run to the end and keep everything, of all outputs."""
+        run = Outcomes((self._stage,), options)
+        result = ProcessResult(self._stage.key_names, run)
+        for outcome in run:
+            for tag, emitted in outcome.emitted.items():
+                result._emitted.setdefault(tag, []).append(emitted)
+            if outcome.late is not None:
+                result.late.extend(outcome.late.to_records())
+            result.errors.extend(outcome.errors)
+        return result
+
+    def to_stream(self) -> Stream:
+        """Return what is emitted to this output as a stream."""
+        flow = Flow(self._stage, (), EMITTED_TIME, None, self._output)
+        return Stream((flow,), self._clock)
+
+    def to_spark(self, spark: Any, **options: Any) -> NoReturn:
+        """Raise ``UnsupportedByRunner``: Spark cannot run processes; the error says what can be."""
+        Plan.of(self._stage, "to_spark")
+        raise InternalError("a process was planned for Spark")
+
+    def _end(self) -> End:
+        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            collected = f"Run it first: .collect().{name}()"
+            group = f'Group what is emitted first: .key_by("...").{name}(...)'
+            hints = {
+                **dict.fromkeys(("to_arrow", "to_pandas", "elements", "values"), collected),
+                **dict.fromkeys(("window", "process"), group),
+                **dict.fromkeys(
+                    ("aggregate", "group"),
+                    'Group what is emitted first: .key_by("...").window(...).aggregate(...)',
+                ),
+                "run_batches": "Use run() or collect()",
+            }
+            raise no_step("a process", name, hints)

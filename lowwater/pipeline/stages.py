@@ -1,0 +1,250 @@
+"""What streams consist of, and the stages that are built on them. Values and checks, no state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import Computed, Flow, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.plan import admission_of
+from lowwater.engine.local.process_stage import kind_taken
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.deduplicate import Deduplication
+from lowwater.engine.records.pane_table import TIME, records_schema
+from lowwater.engine.records.pane_table import RESERVED
+from lowwater.engine.records.stateless import AddComputed, AddWhole, Step, require_names
+from lowwater.engine.window.result_types import result_type
+from lowwater.engine.window.windowing import Windowing
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.pipeline.checks import STEPS, check_adds_up, names_after, no_records, schema_after
+
+ResultTypes = Mapping[str, pa.DataType | None]
+"""The types of aggregates by name; ``None`` for one that only a run can tell."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamParts:
+    """What a stream of records consists of.
+
+    Args:
+        _flows: Where the records come from, and the steps on the way; several are a union.
+        _clock: Where processing time comes from, if a source says.
+        _schema: The columns, if their types are known without running.
+        _deduplication: Which records are duplicates, if any are to be dropped.
+        _names: The names of the columns, where only these are known.
+    """
+
+    _flows: tuple[Flow, ...]
+    _clock: ClockLike | None = None
+    _schema: pa.Schema | None = None
+    _deduplication: Deduplication | None = None
+    _names: tuple[str, ...] | None = None
+
+    @property
+    def _known(self) -> tuple[str, ...] | None:
+        """The names of the columns, the hidden ones too, if they are known without running."""
+        return self._names if self._schema is None else tuple(self._schema.names)
+
+    def _with(self, step: Step) -> Self:
+        if not isinstance(step, (AddComputed, AddWhole)):
+            self._check_order(STEPS[type(step)])
+        flows = tuple(replace(flow, steps=(*flow.steps, step)) for flow in self._flows)
+        schema = schema_after(step, self._schema)
+        names = None if schema is not None else names_after(step, self._known)
+        return replace(self, _flows=flows, _schema=schema, _names=names)
+
+    def _united(self, others: Iterable[StreamParts]) -> Self:
+        self._check_order("union")
+        flows, schema, names, clock = list(self._flows), self._schema, self._known, self._clock
+        for other in others:
+            other._check_order("union")
+            flows.extend(other._flows)
+            clock = other._clock if clock is None else clock
+            names = _common_names(names, other._known)
+            schema = common_schema(schema, other._schema)
+        return replace(self, _flows=tuple(flows), _clock=clock, _schema=schema, _names=names)
+
+    def _deduplicated(self, deduplication: Deduplication) -> Self:
+        if self._known is not None:
+            require_names(deduplication.columns, self._known, "deduplicate")
+        self._check_order("deduplicate")
+        if any(is_signed(flow) for flow in self._flows):
+            raise InvalidArgument(
+                "deduplicate comes behind a stage that takes panes back: a pane and its retraction "
+                "have the same id",
+                where="deduplicate",
+                hint="Drop duplicates before the first window",
+            )
+        return replace(self, _deduplication=deduplication)
+
+    def _check_order(self, step: str) -> None:
+        """Raise if a step would come behind ``deduplicate``: which copies it sees would matter."""
+        if self._deduplication is not None:
+            raise InvalidArgument(
+                f"{step} comes after deduplicate, which is the last step before key_by",
+                where=step,
+                hint="Call deduplicate once, after all other steps on records",
+            )
+
+    def _always_selected(self) -> tuple[str, ...]:
+        """Return the columns that ``select`` leaves in any case: event times and arrivals."""
+        reads = [flow.origin for flow in self._flows if isinstance(flow.origin, Read)]
+        clocks = (read.clock for read in reads)
+        arrival = (clock.column for clock in clocks if isinstance(clock, ArrivalClock))
+        return (*dict.fromkeys(flow.time for flow in self._flows), *arrival)
+
+
+def checked_name(name: object, example: str) -> str:
+    """Return a name that a user has given to a source or a stage, or raise."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(
+            f"{describe('name', name)} is not a name", hint=f"Write, say, named({example!r})"
+        )
+    return name
+
+
+def check_keys(columns: Iterable[str], names: Sequence[str], stream: StreamParts) -> None:
+    """Raise if the stream lacks a key column, or a key's name is taken."""
+    if stream._known is not None:
+        require_names(columns, stream._known, "key_by")
+    for name in names:
+        if names.count(name) > 1 or name in RESERVED:
+            twice = names.count(name) > 1
+            why = "there are two" if twice else "panes have a column of that name"
+            raise InvalidArgument(
+                f"a key cannot be called {name!r}: {why}",
+                where="key_by",
+                hint="Rename it with with_columns",
+            )
+
+
+def window_stage(
+    stream: StreamParts,
+    keys: tuple[str, ...],
+    names: tuple[str, ...],
+    windowing: Windowing,
+    aggregates: Mapping[str, AggregateSpec],
+) -> Stage:
+    """Return the stage of windows and aggregates, checked as far as can be without running."""
+    for name in aggregates:
+        if name in RESERVED or name in names:
+            why = "that is a key" if name in names else "panes have that already"
+            raise InvalidArgument(
+                f"an aggregate cannot be called {name!r}: {why}",
+                where="aggregate",
+                hint=f"Name it, as in aggregate(my_{name}=...)",
+            )
+    check_adds_up(stream._flows)
+    work = Windowed(windowing, dict(aggregates))
+    stage = Stage(stream._flows, keys, names, work, stream._deduplication)
+    if stage.signed:  # is there a difference where panes show one?
+        signed_specs(aggregates, differences=windowing.shows_differences)
+    if stream._known is not None:
+        needed = (spec.column for spec in aggregates.values() if spec.column is not None)
+        require_names(needed, stream._known, "aggregate")
+    return stage
+
+
+def pane_types(
+    stage: Stage, aggregates: Mapping[str, AggregateSpec], schema: pa.Schema | None
+) -> tuple[tuple[pa.DataType, ...], ResultTypes | None]:
+    """Return the types of a stage's keys and aggregates, as far as its input's are known.
+
+    Raises:
+        InvalidArgument: The stage cannot take its input's types.
+    """
+    if schema is None:
+        return (), None
+    admission_of(stage.inputs[0], stage, "dead_letter").admit(no_records(schema))
+    types = {name: schema.field(name).type for name in schema.names}
+    results = {name: result_type(spec, types) for name, spec in aggregates.items()}
+    return tuple(types[key] for key in stage.keys), results
+
+
+def process_stage(
+    stream: StreamParts,
+    keys: tuple[str, ...],
+    names: tuple[str, ...],
+    process: object,
+    windowing: Windowing | None,
+) -> Stage:
+    """Return the stage of a process, checked.
+
+    Raises:
+        InvalidArgument: The object is no process, or not one for these windows.
+    """
+    if stream._deduplication is not None:
+        raise InvalidArgument(
+            "a process does not drop duplicates yet",
+            where="deduplicate(...).key_by(...).process",
+            hint="Remember the ids in a cell of the process, or put deduplicate before a stage "
+            "with windows that the process reads",
+        )
+    definition = Definition.of(process, windowing)
+    stage = Stage(stream._flows, keys, names, Computed(process, windowing, definition.outputs))
+    if stage.signed and "kind" in (stream._known or ()):
+        raise kind_taken()
+    return stage
+
+
+def panes_as_records(
+    stage: Stage, key_types: Sequence[pa.DataType], results: ResultTypes | None
+) -> dict[str, Any]:
+    """Return the parts of the stream of a stage's panes (S-H1): its flow, and what is known."""
+    assert isinstance(stage.work, Windowed)
+    flows = (Flow(stage, (), TIME),)
+    known = {name: kind for name, kind in (results or {}).items() if kind is not None}
+    if results is not None and len(known) == len(results):
+        keys = dict(zip(stage.key_names, key_types, strict=True))
+        return {"_flows": flows, "_schema": records_schema(keys, known, signed=stage.retracts)}
+    some: dict[str, pa.DataType] = dict.fromkeys(stage.work.aggregates, pa.null())
+    keys = dict.fromkeys(stage.key_names, pa.null())
+    names = records_schema(keys, some, signed=stage.retracts).names
+    return {"_flows": flows, "_names": tuple(names)}
+
+
+def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schema | None:
+    """Return the columns of two streams that come together.
+
+    Raises:
+        InvalidArgument: They have types that do not go together.
+    """
+    if first is None or second is None:
+        return None
+    try:
+        return pa.unify_schemas([first, second], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidArgument(
+            f"streams that come together differ in the types of their columns: {error}",
+            where="union",
+            hint="Convert one of them with with_columns",
+        ) from error
+
+
+def _common_names(
+    first: tuple[str, ...] | None, second: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """Return the columns of two streams by name; raise if one has some that the other lacks."""
+    if first is None or second is None:
+        return None
+    public = public_names(first), public_names(second)
+    for name in sorted({*public[0]} ^ {*public[1]}):
+        without = public[1] if name in public[0] else public[0]
+        raise InvalidArgument(
+            f"streams that come together have the same columns, but one has {name!r} and the other "
+            "does not",
+            where="union",
+            hint=nearest(name, without),
+        )
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def public_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of columns without those that only the library sees."""
+    return tuple(name for name in names if not name.startswith(HIDDEN))

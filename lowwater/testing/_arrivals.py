@@ -1,0 +1,145 @@
+"""What arrives when, as values: bundles of elements, moves of the clock and of the watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, final
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.testing._moments import MomentLike, moment, readable, show
+from lowwater.time import Instant
+
+ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
+"""``(value, event time, key)``, and perhaps a mapping of more columns."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScenarioElement:
+    """One element of a scenario.
+
+    Args:
+        value: Its value, read by aggregates that name no column.
+        time: Its event time; anything but an ``Instant`` is an unreadable one (S-B1).
+        key: Its key.
+        columns: More columns by name.
+    """
+
+    value: Any
+    time: Any
+    key: Any
+    columns: Mapping[str, Any]
+
+    @property
+    def record(self) -> Any:
+        """What late records and dead letters show: the value, or all columns when it has more."""
+        return {"value": self.value, **self.columns} if self.columns else self.value
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The tuple that :meth:`Scenario.add` takes."""
+        at = show(self.time) if isinstance(self.time, Instant) else self.time
+        columns = (dict(self.columns),) if self.columns else ()
+        return (self.value, at, self.key, *columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A bundle arrives; the clock moves to ``at`` first."""
+
+    elements: tuple[ScenarioElement, ...]
+    at: Instant | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WatermarkMove:
+    """The watermark moves; the clock moves to ``at`` first."""
+
+    to: Instant
+    at: Instant | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClockMove:
+    """The clock moves."""
+
+    at: Instant
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InputEnd:
+    """The input ends: the watermark moves to the end of time; the clock moves first."""
+
+    at: Instant | None = None
+
+
+Step: TypeAlias = Add | WatermarkMove | ClockMove | InputEnd
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Arrivals:
+    """Steps in order, and where clock and watermark stand before the first."""
+
+    start: Instant
+    watermark_at_start: Instant
+    steps: tuple[Step, ...]
+
+    def __init__(self, *, start: MomentLike = "00:00:00", watermark: MomentLike = "-inf") -> None:
+        object.__setattr__(self, "start", moment(start, name="start"))
+        object.__setattr__(self, "watermark_at_start", moment(watermark, name="watermark"))
+        object.__setattr__(self, "steps", ())
+
+    def add(self, *elements: ElementLike, at: MomentLike | None = None) -> Self:
+        """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
+
+        Raises:
+            InvalidArgument: There are no elements, or one is not such a tuple. An unreadable
+                event time is none of that: it becomes a dead letter (S-B1).
+        """
+        if not elements:
+            raise InvalidArgument(
+                "add() takes at least one element",
+                hint='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
+            )
+        return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
+
+    def watermark(self, to: MomentLike, *, at: MomentLike | None = None) -> Self:
+        """Return the scenario with one more move of the watermark."""
+        return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at)))
+
+    def clock(self, to: MomentLike) -> Self:
+        """Return the scenario with one more move of the clock."""
+        return self._with(ClockMove(moment(to, name="clock")))
+
+    def end(self, *, at: MomentLike | None = None) -> Self:
+        """Return the scenario with the end of input: the watermark moves to the end of time."""
+        return self._with(InputEnd(_maybe(at)))
+
+    @property
+    def elements(self) -> tuple[ScenarioElement, ...]:
+        """All elements, in order of arrival."""
+        return tuple(e for step in self.steps if isinstance(step, Add) for e in step.elements)
+
+    def _with(self, step: Step) -> Self:
+        longer = type(self)(start=self.start, watermark=self.watermark_at_start)
+        object.__setattr__(longer, "steps", (*self.steps, step))
+        return longer
+
+
+def _element(parts: ElementLike) -> ScenarioElement:
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (3, 4):
+        raise InvalidArgument(
+            f"{describe('element', parts)} is not (value, event time, key)",
+            hint='Write .add((5, "12:00:26", "A"))',
+        )
+    columns = dict(parts[3]) if len(parts) == 4 else {}
+    return ScenarioElement(parts[0], readable(parts[1]), parts[2], columns)
+
+
+def _maybe(at: MomentLike | None) -> Instant | None:
+    return None if at is None else moment(at, name="at")
