@@ -16,8 +16,7 @@ from lowwater.engine.local.process_stage import kind_taken
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.pane_table import TIME, records_schema
-from lowwater.engine.records.pane_table import RESERVED
+from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
 from lowwater.engine.records.stateless import AddComputed, AddWhole, Step, require_names
 from lowwater.engine.window.result_types import result_type
 from lowwater.engine.window.windowing import Windowing

@@ -28,11 +28,8 @@ from lowwater.spark.cell import CELL_DDL
 from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
-from lowwater.spark.shuffle import GROUP, NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
-from lowwater.spark.signals import CarriedTime, Signals, signals_of, time_columns
-from lowwater.spark.spark_steps import in_workers, makes, native_steps
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
-from lowwater.spark.signals import CarriedTime, Signals
+from lowwater.spark.signals import CarriedTime, Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps
 from lowwater.spark.types import (
     SIDE_FIELDS,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, assert_never, final
 
 from lowwater.engine.records.panes import Pane
-from lowwater.testing._moments import show
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, Step, WatermarkMove
+from lowwater.testing._moments import show
 from lowwater.testing.scenario import Scenario
 from lowwater.time import Instant
 from lowwater.windows import Window

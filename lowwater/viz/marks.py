@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from collections.abc import Iterator
 from typing import assert_never
 
 from lowwater.viz.scene import ElementOutcome, Mark, Scene

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
-from collections.abc import Mapping
 from typing import Any, assert_never
 
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
