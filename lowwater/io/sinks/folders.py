@@ -16,7 +16,13 @@ import pyarrow.parquet as pq
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.io.sinks.ownership import check_owner, encoded, is_same_writer, owned_by, read_owner
+from lowwater.io.sinks.output_owner import (
+    check_owner,
+    encoded,
+    is_same_writer,
+    owned_by,
+    read_owner,
+)
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals
 
 STAGING = ".staging"

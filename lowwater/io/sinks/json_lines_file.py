@@ -13,7 +13,13 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
-from lowwater.io.sinks.ownership import check_owner, encoded, is_same_writer, owned_by, read_owner
+from lowwater.io.sinks.output_owner import (
+    check_owner,
+    encoded,
+    is_same_writer,
+    owned_by,
+    read_owner,
+)
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
 
 SUFFIX = ".jsonl"
