@@ -1,4 +1,4 @@
-"""The extension of griffe that ``mkdocs.yml`` names: docstrings are rewritten as Markdown."""
+"""A griffe extension, named in ``mkdocs.yml``, that rewrites docstrings as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = as_markdown(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Show no constructor of a class that users do not construct: its fields are private."""
+        """Hide the constructor of a class that users do not construct: its fields are private."""
         for cls in list(_classes(pkg)):
             if any(_has_private_field(each) for each in (cls, *_bases(cls))):
                 cls.decorators = [

@@ -27,9 +27,8 @@ from lowwater.spark.reading import frame_of_source
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps
-from lowwater.spark.supported import only_stage, shippable
+from lowwater.spark.supported import only_stage, require_distinct, shippable
 from lowwater.spark.types import (
-    SIDE_FIELDS,
     arrow_schema,
     numbered,
     pane_schema,
@@ -83,7 +82,7 @@ def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> 
         result_types(work.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
-    _require_distinct(shown.names, stage.key_names)
+    require_distinct(shown.names, stage.key_names)
     backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = shippable(stage, steps)
     packed = _packed(frame, shipped, options, signals, read.max_ahead_us)
@@ -125,7 +124,7 @@ def _packed(
 
 
 def _needed(frame: DataFrame, stage: Stage, options: SparkOptions, signals: Signals) -> list[str]:
-    """Return the columns that go on: Spark need not read the others."""
+    """Return the columns that the workers need, so that Spark does not read the others."""
     if stage.inputs[0].steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
     needed = _read(stage, signals)
@@ -133,7 +132,7 @@ def _needed(frame: DataFrame, stage: Stage, options: SparkOptions, signals: Sign
 
 
 def _read(stage: Stage, signals: Signals) -> set[str]:
-    """Return the columns that are read behind the steps."""
+    """Return the columns that the stage reads after the steps."""
     (flow,), work = stage.inputs, stage.work
     assert isinstance(work, Windowed)
     needed = {flow.time, *stage.keys, *work.windowing.windows.columns}
@@ -143,8 +142,8 @@ def _read(stage: Stage, signals: Signals) -> set[str]:
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
     timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
     if group.ends:
-        # Spark's own watermark follows the micro-batches' times, so that it moves in each, and one
-        # more without records comes at the end. The day's delay keeps rows from being late for it.
+        # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
+        # Spark runs one more without records at the end. With a delay of a day no row is late.
         timeout = "EventTimeTimeout"
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
@@ -165,7 +164,7 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
 
 
 def _counted(given: DataFrame) -> DataFrame:
-    """Have Spark's progress tell what is counted of each micro-batch."""
+    """Add the counts of each micro-batch to Spark's progress reports."""
     if not given.isStreaming:
         return given
     most = ("watermark", "clock")
@@ -199,27 +198,6 @@ def _timers(windowing: Windowing, options: SparkOptions, *, carries_clock: bool)
         return options.timers
     machine = Machine(windowing.trigger, merging=windowing.merging is not None)
     return "clock" if machine.has_deadlines and not options.drain else "batches"
-
-
-def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
-    """Raise if two columns of the result would be one to Spark, which overlooks case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.casefold(), name)
-        if other is name:
-            continue
-        side = name == other and name in {field.name for field in SIDE_FIELDS}
-        raise InvalidArgument(
-            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
-            if not side
-            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
-            where="to_spark",
-            hint="Rename it" if not side else 'Rename it, or leave outputs="all" out',
-        )
-
-
-def _called(name: str, keys: tuple[str, ...]) -> str:
-    return f"the key {name!r}" if name in keys else f"the column {name!r}"
 
 
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
