@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import lowwater
+from lowwater.engine.process.cells import CELLS
+from lowwater.engine.process.declarations import CellKind
 
 ROOT = Path(lowwater.__file__).parent
 OPEN = {
@@ -45,3 +48,8 @@ def test_every_match_is_closed() -> None:
 
 def test_there_are_matches_to_judge() -> None:
     assert sum(path.startswith("triggers/") for path, _ in matches()) >= 6
+
+
+def test_every_kind_of_cell_has_a_class() -> None:
+    assert set(CELLS) == set(get_args(CellKind))
+    assert all(made.kind == kind for kind, made in CELLS.items())
