@@ -79,6 +79,16 @@ def test_lateness_is_judged_on_the_proto_window() -> None:
     assert late == [(0, (6, 10), "expired")]
 
 
+def test_dropped_elements_come_in_order_of_element_then_window() -> None:
+    _, late = place(placement(lw.SlidingWindows(10, 5)), 50, 23, 8)
+    assert [(element, window) for element, window, _ in late] == [
+        (0, (15, 25)),
+        (0, (20, 30)),
+        (1, (0, 10)),
+        (1, (5, 15)),
+    ]
+
+
 def test_what_falls_in_no_window() -> None:
     """S-W2: between sliding windows there may be gaps."""
     assert place(placement(lw.SlidingWindows(2, 5)), START_OF_TIME, 3) == (
