@@ -29,7 +29,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_here(spark: Any, folder: Path, backend: StateBackend, faults: dict[int, str]) -> list[str]:
     """Run the query in the tests' session, to its end."""
     query = start(spark, folder, backend, Tripping(Counter(folder / "calls"), faults))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     return output(folder)
 
 
