@@ -348,6 +348,8 @@ def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: 
                     if wanted[-1] and at + WITHIN > watermark:
                         known[id] = at + WITHIN
                 assert driven.take(*((value(id), at) for id, at in step)) == wanted
+            if driven.own._stored is not None:
+                driven.own._stored._check()
         driven.own.advance(END_OF_TIME)
         driven.reborn()
         assert len(driven.own) == 0
