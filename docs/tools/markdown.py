@@ -1,7 +1,7 @@
 """Converts docstrings to Markdown, for the reference.
 
-Docstrings are written for readers of the source: roles such as ``:class:`Pane``` name other objects,
-examples are unfenced, and tables are drawn. Markdown has its own syntax for each.
+Docstrings are written for readers of the source: roles such as ``:class:`Pane``` name other
+objects, examples are unfenced, and tables are drawn. Markdown has its own syntax for each.
 """
 
 from __future__ import annotations
