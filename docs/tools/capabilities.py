@@ -93,17 +93,15 @@ def tried_embedded() -> Outcomes:
     return found
 
 
-def tried_on_spark(session: Any = None) -> Outcomes:
-    """Run everything on Spark: in the session given, or in a new one."""
-    if session is not None:
-        return _on_spark(session)
+def tried_on_spark() -> Outcomes:
+    """Run everything on Spark, in a new session."""
     from lowwater.spark.session import local_session
 
     with (
         tempfile.TemporaryDirectory() as folder,
         local_session("capabilities", Path(folder)) as made,
     ):
-        return _on_spark(made)
+        return {**probed_on_spark(made), "Rules": _scenarios_on_spark(made)}
 
 
 def scenario_rules() -> dict[str, str]:
@@ -129,24 +127,27 @@ def _embedded(probe: Probe, folder: Path) -> str:
     return YES
 
 
-def _on_spark(session: Any) -> Outcomes:
-    from tests.spark.cases_in_one_query import run_many
-    from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
-
+def probed_on_spark(session: Any) -> Outcomes:
+    """Run the probes on Spark, but not the scenarios."""
     found: Outcomes = {}
     with tempfile.TemporaryDirectory() as folder:
         for at, (area, those) in enumerate(_by_area()):
             place = Path(folder) / str(at)
             found[area] = {p.name: _tried(session, p, place / str(n)) for n, p in those}
-        cases = [conformance_case(param.values[0]) for param in test_scenarios.CASES]
-        cases += [golden_case(case) for case in test_goldens.DATA["cases"]]
-        many = Path(folder) / "many"
-        many.mkdir()
-        rows = run_many(session, cases, many)
+    return found
+
+
+def _scenarios_on_spark(session: Any) -> dict[str, str]:
+    from tests.spark.cases_in_one_query import run_many
+    from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
+
+    cases = [conformance_case(param.values[0]) for param in test_scenarios.CASES]
+    cases += [golden_case(case) for case in test_goldens.DATA["cases"]]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = run_many(session, cases, Path(folder))
     for at, case in enumerate(cases):
         check(case, rows[at])
-    found["Rules"] = dict.fromkeys(scenario_rules(), YES)
-    return found
+    return dict.fromkeys(scenario_rules(), YES)
 
 
 def _tried(session: Any, probe: Probe, folder: Path) -> str:

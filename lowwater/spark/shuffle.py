@@ -1,9 +1,10 @@
 """ShuffleRows: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
 
-Records are admitted where they are read, sorted by key group, and cross the shuffle as Arrow: one
-row of bytes per partition and key group, so neither Spark nor pandas touches them one by one.
-Every partition sends a row to every group, if only to report how far its event times have come:
-so all groups are called in each micro-batch that reads anything, and all know the same watermark.
+The workers that read records also admit them, sort them by key group and send them through the
+shuffle as Arrow: one row of bytes per partition and key group, so that neither Spark nor pandas
+handles records individually. Every partition sends a row to every group, even if it only reports
+its latest event time. So each micro-batch that reads anything calls all groups, and all of them
+compute the same watermark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Stage, admission_of
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -29,9 +30,9 @@ from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
 NOW = HIDDEN + "now"
-"""The column of the micro-batch's own time, int64 microseconds, where it is needed."""
+"""The column of the micro-batch's own time, int64 microseconds, if it is needed."""
 CORRUPT = HIDDEN + "corrupt"
-"""The column into which Spark puts lines that it cannot read."""
+"""The column in which Spark reports lines that it cannot parse."""
 
 SHUFFLE_SCHEMA = pa.schema(
     [
@@ -48,7 +49,7 @@ SHUFFLE_SCHEMA = pa.schema(
 )
 """The columns of a shuffle row; ``elements`` and ``dead_letters`` are Arrow streams.
 
-Instants, in microseconds, are text: pandas would make floats of integers among nulls.
+Instants, in microseconds, are text, because pandas converts integers to floats if there are nulls.
 """
 SHUFFLE_DDL = (
     "key_group int, partition int, sequence long, events long, latest string, clock string, "
@@ -74,7 +75,7 @@ class ShuffleWriter:
     """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
 
     Args:
-        plan: The stage; its steps are those that Spark does not run as columns.
+        stage: The stage; its steps are those that Spark does not run as columns.
         key_groups: How many there are.
         on_error: What becomes of unusable records.
         signals: What the records say of time.
@@ -84,7 +85,7 @@ class ShuffleWriter:
         names: What the columns are called, in their order; left out, as Spark calls them.
     """
 
-    plan: Plan
+    stage: Stage
     key_groups: int
     on_error: OnError
     signals: Signals
@@ -95,14 +96,15 @@ class ShuffleWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the shuffle rows of a partition, some for each of its stretches."""
-        admission = self.plan.admission(self.on_error, self.max_ahead_us)
+        (flow,) = self.stage.inputs
+        admission = admission_of(flow, self.stage, self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             named = stretch.rename_columns(self.names) if self.names else stretch
             signal, records = self.signals.split(Records.from_arrow(named))
             dead_letters: list[ErrorRecord] = []
             records = self._readable(records, dead_letters)
-            for step in self.plan.steps:
+            for step in flow.steps:
                 if records.length:
                     records = step.apply(records)
             if not records.length:
@@ -119,7 +121,7 @@ class ShuffleWriter:
             yield self._shuffle_rows(0, Signal(), 0, None, [])
 
     def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
-        """Set aside the lines that Spark could not read."""
+        """Make dead letters of the lines that Spark could not parse."""
         corrupt = records.columns.get(CORRUPT)
         if corrupt is None:
             return records
@@ -136,14 +138,14 @@ class ShuffleWriter:
         return records
 
     def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
-        """Return the clock when records came, where event times are held against it."""
+        """Return the clock at the records' arrival, if ``max_ahead`` limits event times by it."""
         if self.max_ahead_us is None:
             return None
         came = self.signals.came(records, signal)
         return int(records.columns[NOW].data[0]) if came is None else came
 
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
-        """Return the admitted elements sorted by key group, and where each group begins."""
+        """Return the admitted elements sorted by key group, and where each group starts."""
         bundle, kept = admitted.bundle, admitted.kept
         group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
@@ -156,7 +158,7 @@ class ShuffleWriter:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # numpy sorts 16 bits by radix, which wider integers it does not.
+        # Key groups are uint16: numpy has a radix sort for 16 bits, and none for wider integers.
         order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
