@@ -54,7 +54,7 @@ class SparkOptions:
             ``availableNow`` comes to the end of its source. For no other trigger.
         max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
             an event time may be; left out, as far as the source was told.
-        on_error: What becomes of unusable records.
+        on_error: How invalid records are handled.
         files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
         types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
     """

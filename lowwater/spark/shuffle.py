@@ -77,7 +77,7 @@ class ShuffleWriter:
     Args:
         stage: The stage; its steps are those that Spark does not run as columns.
         key_groups: How many there are.
-        on_error: What becomes of unusable records.
+        on_error: How invalid records are handled.
         signals: What the records say of time.
         keep_records: Whether the records go along, for late ones to be shown whole.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds.
@@ -131,7 +131,7 @@ class ShuffleWriter:
             if self.on_error == "raise":
                 raise DataError(
                     f"a line cannot be read: {lines[0]!r}",
-                    hint='Mend it, or use on_error="dead_letter" to set such lines aside',
+                    hint='Fix it, or use on_error="dead_letter" to set such lines aside',
                 )
             dead_letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
             records = records.take(np.flatnonzero(~broken))

@@ -151,7 +151,7 @@ def _array(values: list[Any], name: str, field: pa.Field | None) -> pa.Array:
         wanted = "of one type" if field is None else str(field.type)
         raise DataError(
             f"the values of column {name!r} are not {wanted}: {str(error).rstrip('.')}",
-            hint="Mend the values, or give an Arrow table",
+            hint="Fix the values, or give an Arrow table",
         ) from None
     if field is None and pa.types.is_null(array.type):
         raise InvalidArgument(

@@ -219,7 +219,7 @@ def test_values_that_arrow_lacks(given_: tuple[Any, ...], back: list[Any]) -> No
 @pytest.mark.parametrize("value", [object(), 1j, lambda: None, 2**70])
 def test_values_that_cannot_be_written_down(value: Any) -> None:
     items = [{"t": i * 60_000_000, "k": "a", "v": i} for i in range(2)]
-    says = r"the column 'odd' holds a .*that cannot be written down.*Let the aggregate give"
+    says = r"the column 'odd' holds a .*that cannot be encoded.*Have the aggregate return"
     with pytest.raises(DataError, match=says):
         of_items(items, {"odd": lw.combine(Whatever("x", value), "v")})
 
@@ -240,9 +240,9 @@ def test_half_a_surrogate_pair() -> None:
 @pytest.mark.parametrize(
     ("encoding", "data", "says"),
     [
-        (MSGPACK, b"\xc1", "holds no msgpack"),
-        (MSGPACK, b"", "holds no msgpack"),
-        (JSON, b"{", "holds no json"),
+        (MSGPACK, b"\xc1", "not valid msgpack"),
+        (MSGPACK, b"", "not valid msgpack"),
+        (JSON, b"{", "not valid json"),
         (b"pickle", b"cos\nsystem\n(S'true'\ntR.", "is not known"),
     ],
 )
