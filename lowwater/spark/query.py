@@ -1,4 +1,4 @@
-"""A stage as a Spark DataFrame of panes."""
+"""Turns a stage into a Spark DataFrame of panes."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ _NOW_STAMP = "now_stamp"
 def panes_on_spark(
     spark: SparkSession, plan: Plan, options: SparkOptions, clock: ClockLike | None = None
 ) -> DataFrame:
-    """Return the panes of a stage as a DataFrame: streaming if the source is.
+    """Return the panes of a stage as a DataFrame, which is streaming if the source is.
 
     Args:
         spark: The session.
         plan: The stage.
         options: How to run it.
-        clock: What its source, which is one, was given as ``clock=``.
+        clock: The ``clock=`` of its only source.
 
     Raises:
-        InvalidArgument: A column is not there, or its name is taken.
-        UnsupportedByRunner: The stage does what cannot be done here.
+        InvalidArgument: A column does not exist, or its name is taken.
+        UnsupportedByRunner: The stage uses a feature that Spark does not support.
     """
     if not hasattr(spark, "createDataFrame"):
         raise InvalidArgument(
@@ -129,7 +129,7 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
 
 
 def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
-    """Return the columns that go on: Spark need not read the others."""
+    """Return the columns in use, so that Spark need not read the others."""
     if plan.steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
     needed = _read(plan, signals)
@@ -137,7 +137,7 @@ def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
 
 
 def _read(plan: Plan, signals: Signals) -> set[str]:
-    """Return the columns that are read behind the steps."""
+    """Return the columns that are read after the steps."""
     needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
     return needed | strictest_needs(plan.aggregates).keys() | time_columns(signals)
 
@@ -145,8 +145,9 @@ def _read(plan: Plan, signals: Signals) -> set[str]:
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
     timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
     if group.ends:
-        # Spark's own watermark follows the micro-batches' times, so that it moves in each, and one
-        # more without records comes at the end. The day's delay keeps rows from being late for it.
+        # Spark's own watermark follows the times of micro-batches, so that it advances in each one
+        # and Spark runs a final micro-batch without records. The delay of a day keeps Spark from
+        # dropping rows as late.
         timeout = "EventTimeTimeout"
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
@@ -167,7 +168,7 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
 
 
 def _counted(given: DataFrame) -> DataFrame:
-    """Have Spark's progress tell what is counted of each micro-batch."""
+    """Report the counters of each micro-batch in Spark's progress."""
     if not given.isStreaming:
         return given
     most = ("watermark", "clock")
@@ -223,7 +224,7 @@ def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers
 
 
 def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
-    """Raise if two columns of the result would be one to Spark, which overlooks case."""
+    """Raise if Spark, which ignores case, would take two columns of the result for one."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.casefold(), name)
@@ -261,7 +262,7 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
 @final
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Stands for a source that stayed with the driver."""
+    """Stands in for a source that is not shipped to the workers."""
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -1,4 +1,4 @@
-"""Steps on records: as Spark's columns where both mean the same, else as they are."""
+"""Stateless steps on Spark: as native columns where the results are equal, else in workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lowwater.spark.types import (
 def native_steps(
     frame: DataFrame, steps: tuple[Step, ...]
 ) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
-    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+    """Apply the leading steps natively, as far as Spark gives the same results as the engine.
 
     Returns:
         The DataFrame; the schema after all steps; the steps that are left for the workers.
@@ -35,7 +35,7 @@ def native_steps(
         after = _after(step, schema)
         made = _native(frame, step, schema) if native else None
         if made is None:
-            native = False  # the steps behind it see what it gives
+            native = False  # later steps read its output, so they run in the workers too
             left.append(step)
         else:
             frame = made
@@ -44,7 +44,7 @@ def native_steps(
 
 
 def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
-    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    """Apply a step natively; ``None`` if Spark's columns would not give the same results."""
     types = {field.name: field.type for field in schema}
     if isinstance(step, Filter):
         if not step.vectorised:
