@@ -1,4 +1,4 @@
-"""The extension of griffe that ``mkdocs.yml`` names: docstrings are rewritten as Markdown."""
+"""A griffe extension, named in ``mkdocs.yml``, that rewrites docstrings as Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = as_markdown(obj.docstring.value)
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Show no constructor of a class that users do not construct: its fields are private."""
+        """Hide the constructor of a class that users do not construct: its fields are private."""
         if any(
             name.startswith("_") and not name.startswith("__") and member.is_attribute
             for name, member in cls.members.items()

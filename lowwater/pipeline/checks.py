@@ -36,13 +36,13 @@ STEPS: dict[type, str] = {
 }
 
 
-class OutOfOrder(InvalidArgument, AttributeError):
+class WrongStep(InvalidArgument, AttributeError):
     """A step was asked for where it cannot come."""
 
 
-def no_step(what: str, name: str, hints: Mapping[str, str]) -> OutOfOrder:
+def no_step(what: str, name: str, hints: Mapping[str, str]) -> WrongStep:
     """Return the error for a method that is not there, with what may have been meant."""
-    return OutOfOrder(f"{what} has no {name!r}", hint=hints.get(name))
+    return WrongStep(f"{what} has no {name!r}", hint=hints.get(name))
 
 
 def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
-from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.process import Emitted
 from lowwater.engine.process.emitted import TIME as EMITTED_TIME
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import empty_panes
+from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -37,8 +37,9 @@ from lowwater.engine.records.stateless import (
     WithColumns,
     require_names,
 )
+from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InternalError, InvalidArgument, UnsupportedByRunner, describe, nearest
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
@@ -48,10 +49,8 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.elements import Elements, ProcessResult
 from lowwater.pipeline.outputs import End
-from lowwater.pipeline.result import Result
-from lowwater.pipeline.run import Outcomes, PaneBatches, Panes, RunOptions
+from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -70,7 +69,6 @@ from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
     import narwhals as nw
-    import pandas as pd
 
 Key: TypeAlias = str | Callable[[Any], Any]
 
@@ -353,7 +351,7 @@ class KeyedStream:
     def _processed(self, process: object, windowing: Windowing | None) -> Processed:
         stream = self._stream
         stage = process_stage(stream, self._keys, self._names, process, windowing)
-        return Processed(stage, stream._clock)
+        return Processed(stage)
 
     if not TYPE_CHECKING:
 
@@ -436,7 +434,7 @@ class WindowedStream:
     def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
         keyed = self._keyed
         stage = window_stage(stream, keyed._keys, keyed._names, self._windowing, aggregates)
-        return Pipeline(stage, stream._clock, *pane_types(stage, aggregates, stream._schema))
+        return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
 
     if not TYPE_CHECKING:
 
@@ -451,11 +449,10 @@ class WindowedStream:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StageOutput(RecordSteps, Runnable):
+class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
     """What a stage gives: it can be run, and goes on as a stream of records."""
 
     _stage: Stage
-    _clock: ClockLike | None = None
 
     def named(self, name: str) -> Self:
         """Return the same, its last stage called ``name`` in metrics and explanations."""
@@ -465,7 +462,7 @@ class StageOutput(RecordSteps, Runnable):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pipeline(StageOutput):
+class Pipeline(StageOutput[Pane, PaneBatch]):
     """All that leads from sources to the panes of a stage. Nothing runs until an end is called.
 
     Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand. Its panes can be
@@ -479,56 +476,6 @@ class Pipeline(StageOutput):
     def __repr__(self) -> str:
         return f"Pipeline({stage_outline(self._stage)})"
 
-    def run(self, **options: Unpack[RunOptions]) -> Panes:
-        """Run, and give the panes one by one as they come: see :class:`RunOptions`.
-
-        What comes back is an iterator that also has ``metrics``.
-        """
-        return Panes(self._outcomes(options), self._stage.key_names)
-
-    def run_batches(self, **options: Unpack[RunOptions]) -> PaneBatches:
-        """Run, and give the panes as columns: what is fast for many of them."""
-        return PaneBatches(self._outcomes(options), self._stage.key_names)
-
-    def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
-        run = self._outcomes(options)
-        result = Result(self._stage.key_names, self._no_panes(), run.metrics, run.trace, run.graph)
-        for outcome in run:
-            result._add(outcome.panes, outcome.late, outcome.errors)
-        return result
-
-    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
-        """Run to the end and return the panes as an Arrow table."""
-        return self.collect(**options).to_arrow()
-
-    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
-        """Run to the end and return the panes as a pandas DataFrame."""
-        return self.collect(**options).to_pandas()
-
-    def to_spark(self, spark: Any, **options: Any) -> Any:
-        """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
-
-        See :class:`lowwater.spark.SparkOptions` for the options, and ``docs/spark.md`` for
-        the columns.
-
-        Args:
-            spark: The Spark session.
-            **options: How to run there.
-
-        Raises:
-            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
-        """
-        try:
-            from lowwater.spark.options import options_of
-            from lowwater.spark.query import panes_on_spark
-        except ImportError as error:
-            raise UnsupportedByRunner(
-                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-            ) from error
-        plan = Plan.of(self._stage, "to_spark")
-        return panes_on_spark(spark, plan, options_of(options), self._clock)
-
     def to_stream(self) -> Stream:
         """Return the panes as the records of a stream, for a further stage.
 
@@ -537,14 +484,13 @@ class Pipeline(StageOutput):
         ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates take
         back what was retracted.
         """
-        parts = panes_as_records(self._stage, self._key_types, self._results)
-        return Stream(**parts, _clock=self._clock)
-
-    def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._stage,), options)
+        return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
     def _end(self) -> End:
         return End(self._stage, self._no_panes())
+
+    def _form(self) -> PaneForm:
+        return PaneForm(self._stage.key_names)
 
     def _no_panes(self) -> pa.Table:
         names = self._stage.key_names
@@ -556,7 +502,7 @@ class Pipeline(StageOutput):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Processed(StageOutput):
+class Processed(StageOutput[Element, Emitted]):
     """A keyed computation: made by ``process``. It goes on as a stream of what is emitted.
 
     The records behind it have the keys, and the fields of what was emitted (a plain value is a
@@ -582,37 +528,15 @@ class Processed(StageOutput):
             )
         return replace(self, _output=tag)
 
-    def run(self, **options: Unpack[RunOptions]) -> Elements:
-        """Run, and give what is emitted to this output one by one as it comes.
-
-        What comes back is an iterator that also has ``metrics``.
-        """
-        return Elements(Outcomes((self._stage,), options), self._output)
-
-    def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
-        """Run to the end and keep everything, of all outputs."""
-        run = Outcomes((self._stage,), options)
-        result = ProcessResult(self._stage.key_names, run)
-        for outcome in run:
-            for tag, emitted in outcome.emitted.items():
-                result._emitted.setdefault(tag, []).append(emitted)
-            if outcome.late is not None:
-                result.late.extend(outcome.late.to_records())
-            result.errors.extend(outcome.errors)
-        return result
-
     def to_stream(self) -> Stream:
         """Return what is emitted to this output as a stream."""
-        flow = Flow(self._stage, (), EMITTED_TIME, None, self._output)
-        return Stream((flow,), self._clock)
-
-    def to_spark(self, spark: Any, **options: Any) -> NoReturn:
-        """Raise ``UnsupportedByRunner``: Spark cannot run processes; the error says what can be."""
-        Plan.of(self._stage, "to_spark")
-        raise InternalError("a process was planned for Spark")
+        return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
 
     def _end(self) -> End:
         return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(self._stage.key_names, self._output)
 
     if not TYPE_CHECKING:
 
@@ -620,12 +544,11 @@ class Processed(StageOutput):
             collected = f"Run it first: .collect().{name}()"
             group = f'Group what is emitted first: .key_by("...").{name}(...)'
             hints = {
-                **dict.fromkeys(("to_arrow", "to_pandas", "elements", "values"), collected),
+                **dict.fromkeys(("elements", "values"), collected),
                 **dict.fromkeys(("window", "process"), group),
                 **dict.fromkeys(
                     ("aggregate", "group"),
                     'Group what is emitted first: .key_by("...").window(...).aggregate(...)',
                 ),
-                "run_batches": "Use run() or collect()",
             }
             raise no_step("a process", name, hints)

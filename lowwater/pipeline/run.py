@@ -1,12 +1,10 @@
-"""A run that users hold: its options, and its outcomes as they come."""
+"""Run options, checked, and the outcomes of a run as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
-
-import pyarrow as pa
+from typing import Any, TypeAlias, TypedDict, final
 
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Graph, Read, Stage
@@ -17,22 +15,16 @@ from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
-from lowwater.engine.records.pane_table import panes_to_arrow
-from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, describe
-from lowwater.pipeline.traced import Traced
 from lowwater.time import DurationLike, duration
-
-if TYPE_CHECKING:
-    from lowwater.viz import GraphDiagram
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
 
 
 class RunOptions(TypedDict, total=False):
-    """How to run a pipeline; every end takes these.
+    """How to run a pipeline; every way to run takes these.
 
     Args:
         bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
@@ -137,82 +129,6 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
-
-
-class UnderWay(Traced):
-    """A run that is being iterated over: what can be asked of it meanwhile.
-
-    Args:
-        outcomes: The run.
-    """
-
-    def __init__(self, outcomes: Outcomes) -> None:
-        self._outcomes = outcomes
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    @property
-    def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
-        return self._outcomes.trace()
-
-    def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
-        from lowwater.viz import GraphDiagram
-
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
-
-
-@final
-class Panes(UnderWay, Iterator[Pane]):
-    """The panes of a run, as they come, and its metrics."""
-
-    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        super().__init__(outcomes)
-        self._keys = keys
-        self._panes = _panes(outcomes)
-
-    def __repr__(self) -> str:
-        return f"<panes of a run, {self.metrics.events} events so far>"
-
-    def __next__(self) -> Pane:
-        return next(self._panes)
-
-
-@final
-class PaneBatches(UnderWay, Iterator[PaneBatch]):
-    """The panes of a run as columns, as they come, and its metrics."""
-
-    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        super().__init__(outcomes)
-        self._keys = keys
-        self._batches = _batches(outcomes)
-
-    def __repr__(self) -> str:
-        return f"<batches of panes of a run, {self.metrics.events} events so far>"
-
-    def __next__(self) -> PaneBatch:
-        return next(self._batches)
-
-    def to_arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the remaining batches as Arrow batches instead."""
-        return (panes_to_arrow(batch, self._keys) for batch in self)
-
-
-# Not methods: what holds nothing of the run's holder ends with it, and then sources are closed.
-def _panes(outcomes: Outcomes) -> Iterator[Pane]:
-    for batch in _batches(outcomes):
-        yield from batch
-
-
-def _batches(outcomes: Outcomes) -> Iterator[PaneBatch]:
-    with closing(iter(outcomes)) as found:
-        for outcome in found:
-            if outcome.panes is not None:
-                yield outcome.panes
 
 
 def _callback(name: str, function: Any) -> Any:

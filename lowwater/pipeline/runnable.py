@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Unpack
+
+import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import DurableSink
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.plain import JsonLinesSink, ParquetSink
 from lowwater.pipeline.outputs import Delivering, End, Writing
+from lowwater.pipeline.result import (
+    BatchT,
+    Form,
+    ItemT,
+    Result,
+    Run,
+    arrow_batches_of,
+    batches_of,
+    items_of,
+)
+from lowwater.pipeline.run import Outcomes, RunOptions
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lowwater.viz import GraphDiagram
 
 
-class Runnable(ABC):
+class Runnable(ABC, Generic[ItemT, BatchT]):
     """A value with an output: something to run, collect, write and draw."""
 
     __slots__ = ()
@@ -26,6 +41,10 @@ class Runnable(ABC):
     @abstractmethod
     def _end(self) -> End:
         """Return the output that is meant."""
+
+    @abstractmethod
+    def _form(self) -> Form[ItemT, BatchT]:
+        """Return how this output is read."""
 
     def _graph(self) -> Graph:
         return Graph.of([self._end().stage])
@@ -43,6 +62,44 @@ class Runnable(ABC):
         from lowwater.viz import GraphDiagram
 
         return GraphDiagram.of(self._graph())
+
+    def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
+        """Run, and give panes, or what a process emits to this output, one by one as they come.
+
+        What comes back is an iterator that also has ``metrics``. Sources are closed when it ends
+        or is let go of.
+        """
+        outcomes = self._outcomes(options)
+        return Run(outcomes, items_of(outcomes, self._form()))
+
+    def run_batches(self, **options: Unpack[RunOptions]) -> Run[BatchT]:
+        """Run, and give the same in batches of columns, without an object for each."""
+        outcomes = self._outcomes(options)
+        return Run(outcomes, batches_of(outcomes, self._form()))
+
+    def to_arrow_batches(self, **options: Unpack[RunOptions]) -> Run[pa.RecordBatch]:
+        """Run, and give the same as Arrow batches, as they come."""
+        outcomes = self._outcomes(options)
+        return Run(outcomes, arrow_batches_of(outcomes, self._form()))
+
+    def collect(self, **options: Unpack[RunOptions]) -> Result:
+        """Run to the end and keep everything: of a process, what it emits to any output."""
+        outcomes, end = self._outcomes(options), self._end()
+        result = Result(end.stage, outcomes, end.no_panes)
+        for outcome in outcomes:
+            result._add(outcome)
+        return result
+
+    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run to the end and return panes, or what is emitted to this output, as an Arrow table."""
+        return self.collect(**options).to_arrow(self._end().output)
+
+    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
+        """Run to the end and return the same as a pandas DataFrame."""
+        return self.collect(**options).to_pandas(self._end().output)
+
+    def _outcomes(self, options: RunOptions) -> Outcomes:
+        return Outcomes((self._end().stage,), options)
 
     def write_parquet(self, folder: PathLike) -> Writing:
         """Return it with a folder of Parquet files as its output; call ``run`` on that.
@@ -75,3 +132,25 @@ class Runnable(ABC):
                     hint="Use, say, lowwater.io.sinks.SqliteTable",
                 )
         return Delivering(self._end(), sinks)
+
+    def to_spark(self, spark: Any, **options: Any) -> Any:
+        """Return panes as a Spark DataFrame: streaming if the source is, else the batch answer.
+
+        See :class:`lowwater.spark.SparkOptions` for the options, and ``docs/spark.md`` for
+        the columns.
+
+        Args:
+            spark: The Spark session.
+            **options: How to run there.
+
+        Raises:
+            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
+        """
+        try:
+            from lowwater.spark.options import options_of
+            from lowwater.spark.query import panes_on_spark
+        except ImportError as error:
+            raise UnsupportedByRunner(
+                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
+            ) from error
+        return panes_on_spark(spark, self._graph(), options_of(options))

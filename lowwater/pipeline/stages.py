@@ -9,9 +9,16 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
-from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph.graph import Computed, Flow, Read, Stage, Windowed, is_signed
-from lowwater.engine.graph.plan import admission_of
+from lowwater.engine.graph.clocks import ArrivalClock
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Read,
+    Stage,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.local.process_stage import kind_taken
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.batch import HIDDEN
@@ -33,14 +40,12 @@ class StreamParts:
 
     Args:
         _flows: Where the records come from, and the steps on the way; several are a union.
-        _clock: Where processing time comes from, if a source says.
         _schema: The columns, if their types are known without running.
         _deduplication: Which records are duplicates, if any are to be dropped.
         _names: The names of the columns, where only these are known.
     """
 
     _flows: tuple[Flow, ...]
-    _clock: ClockLike | None = None
     _schema: pa.Schema | None = None
     _deduplication: Deduplication | None = None
     _names: tuple[str, ...] | None = None
@@ -60,14 +65,13 @@ class StreamParts:
 
     def _united(self, others: Iterable[StreamParts]) -> Self:
         self._check_order("union")
-        flows, schema, names, clock = list(self._flows), self._schema, self._known, self._clock
+        flows, schema, names = list(self._flows), self._schema, self._known
         for other in others:
             other._check_order("union")
             flows.extend(other._flows)
-            clock = other._clock if clock is None else clock
             names = _common_names(names, other._known)
             schema = common_schema(schema, other._schema)
-        return replace(self, _flows=tuple(flows), _clock=clock, _schema=schema, _names=names)
+        return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
 
     def _deduplicated(self, deduplication: Deduplication) -> Self:
         if self._known is not None:

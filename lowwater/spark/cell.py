@@ -32,7 +32,7 @@ class Cell:
     content: bytes
 
     def to_row(self) -> tuple[Any, ...]:
-        """Return it as Spark takes it."""
+        """Return the cell as a row for Spark."""
         return (LAYOUT, self.key_groups, self.backend, self.stamp, self.latest, self.content)
 
     @classmethod

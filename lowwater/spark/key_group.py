@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.graph.graph import Windowed
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.plan import Plan
 from lowwater.engine.records.steps import (
     REASONS,
     TIMINGS,
@@ -34,7 +34,7 @@ from lowwater.spark.shuffle import (
 from lowwater.spark.signals import CarriedTime
 from lowwater.spark.state_backends import LIVE, LiveOperators, StateBackend
 from lowwater.time import END_OF_TIME, START_OF_TIME
-from lowwater.watermark import Observed
+from lowwater.watermark import Observed, WatermarkEstimator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +112,9 @@ class KeyGroup:
 
     Args:
         stage: The name of the stage, unique in the worker process.
-        plan: The stage.
+        work: The windowing and aggregates of the stage.
+        key_names: The names of the keys in its panes.
+        watermark: The watermark estimator; ``None``: no watermark until the input ends.
         schema: The schema of the output rows.
         key_groups: The number of key groups.
         backend: The state backend.
@@ -122,7 +124,9 @@ class KeyGroup:
     """
 
     stage: str
-    plan: Plan
+    work: Windowed
+    key_names: tuple[str, ...]
+    watermark: WatermarkEstimator | None
     schema: pa.Schema
     key_groups: int
     backend: StateBackend
@@ -193,7 +197,7 @@ class KeyGroup:
         return stepped.given(operator, shuffle_rows.events, 0)
 
     def _operator(self) -> WindowOperator:
-        return WindowOperator(self.plan.windowing, self.plan.aggregates)
+        return WindowOperator(self.work.windowing, self.work.aggregates)
 
     def _stepped(
         self,
@@ -204,11 +208,11 @@ class KeyGroup:
         *,
         ended: bool,
     ) -> _Stepped:
-        rows = Rows(self.schema, self.plan.key_names)
+        rows = Rows(self.schema, self.key_names)
         stepped = _Stepped(rows)
         for dead_letters in shuffle_rows.dead_letters:
             stepped.dead_letters += rows.add_dead_letters(from_bytes(dead_letters))
-        elements = read_elements(shuffle_rows.elements, len(self.plan.keys))
+        elements = read_elements(shuffle_rows.elements, len(self.key_names))
         inputs: list[StepInput] = []
         if shuffle_rows.clock is not None or not self.carries_clock:
             inputs.append(ClockAdvance(now if shuffle_rows.clock is None else shuffle_rows.clock))
@@ -224,7 +228,7 @@ class KeyGroup:
     def _watermark(self, shuffle_rows: ShuffleRows, latest: int | None, now: int) -> int:
         if shuffle_rows.watermark is not None:
             return shuffle_rows.watermark
-        estimator = self.plan.watermark
+        estimator = self.watermark
         if estimator is None or latest is None or isinstance(estimator, CarriedTime):
             return START_OF_TIME
         guess = estimator.start()

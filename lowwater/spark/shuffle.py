@@ -1,9 +1,10 @@
 """The shuffle: one row per partition of a micro-batch and key group, with elements as Arrow bytes.
 
-Records are validated where they are read, sorted by key group, and cross the shuffle as one row of
-bytes per partition and key group, so neither Spark nor pandas handles them individually. Every
-partition sends a row to every group, even if it only reports its latest event time. All groups are
-therefore called in each micro-batch that reads anything, and all compute the same watermark.
+The workers that read records also admit them, sort them by key group and send them through the
+shuffle as Arrow: one row of bytes per partition and key group, so that neither Spark nor pandas
+handles records individually. Every partition sends a row to every group, even if it only reports
+its latest event time. So each micro-batch that reads anything calls all groups, and all of them
+compute the same watermark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Stage, admission_of
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -29,9 +30,9 @@ from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
 NOW = HIDDEN + "now"
-"""The column with the micro-batch's own time, int64 microseconds, where it is needed."""
+"""The column of the micro-batch's own time, int64 microseconds, if it is needed."""
 CORRUPT = HIDDEN + "corrupt"
-"""The column in which Spark returns lines that it cannot parse."""
+"""The column in which Spark reports lines that it cannot parse."""
 
 SHUFFLE_SCHEMA = pa.schema(
     [
@@ -48,7 +49,7 @@ SHUFFLE_SCHEMA = pa.schema(
 )
 """The columns of a shuffle row; ``elements`` and ``dead_letters`` are Arrow streams.
 
-Instants, in microseconds, are text, because pandas converts integers with nulls to floats.
+Instants, in microseconds, are text, because pandas converts integers to floats if there are nulls.
 """
 SHUFFLE_DDL = (
     "key_group int, partition int, sequence long, events long, latest string, clock string, "
@@ -74,8 +75,8 @@ class ShuffleWriter:
     """Validates the records of a partition and packs them by key group; runs in ``mapInArrow``.
 
     Args:
-        plan: The stage, with only those steps that Spark does not run as columns.
-        key_groups: The number of key groups.
+        stage: The stage; its steps are those that Spark does not run as columns.
+        key_groups: How many there are.
         on_error: How invalid records are handled.
         signals: Extracts event times and clocks from the records.
         keep_records: Whether to keep whole records, for the output of late ones.
@@ -84,7 +85,7 @@ class ShuffleWriter:
         names: The names of the columns, in order; by default the names in Spark.
     """
 
-    plan: Plan
+    stage: Stage
     key_groups: int
     on_error: OnError
     signals: Signals
@@ -94,15 +95,16 @@ class ShuffleWriter:
     names: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the shuffle rows of a partition, one per key group and chunk of its records."""
-        admission = self.plan.admission(self.on_error, self.max_ahead_us)
+        """Yield the shuffle rows of a partition, some for each of its stretches."""
+        (flow,) = self.stage.inputs
+        admission = admission_of(flow, self.stage, self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             named = stretch.rename_columns(self.names) if self.names else stretch
             signal, records = self.signals.split(Records.from_arrow(named))
             dead_letters: list[ErrorRecord] = []
             records = self._readable(records, dead_letters)
-            for step in self.plan.steps:
+            for step in flow.steps:
                 if records.length:
                     records = step.apply(records)
             if not records.length:
@@ -119,7 +121,7 @@ class ShuffleWriter:
             yield self._shuffle_rows(0, Signal(), 0, None, [])
 
     def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
-        """Turn lines that Spark could not parse into dead letters."""
+        """Make dead letters of the lines that Spark could not parse."""
         corrupt = records.columns.get(CORRUPT)
         if corrupt is None:
             return records
@@ -136,14 +138,14 @@ class ShuffleWriter:
         return records
 
     def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
-        """Return the clock at arrival if event times have a ``max_ahead``; else ``None``."""
+        """Return the clock at the records' arrival, if ``max_ahead`` limits event times by it."""
         if self.max_ahead_us is None:
             return None
         came = self.signals.came(records, signal)
         return int(records.columns[NOW].data[0]) if came is None else came
 
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
-        """Sort the admitted elements by key group; also return where each group begins."""
+        """Return the admitted elements sorted by key group, and where each group starts."""
         bundle, kept = admitted.bundle, admitted.kept
         group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
@@ -156,7 +158,7 @@ class ShuffleWriter:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # numpy sorts 16 bits by radix, which wider integers it does not.
+        # Key groups are uint16: numpy has a radix sort for 16 bits, and none for wider integers.
         order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))

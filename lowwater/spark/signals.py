@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, WallClock, arrivals
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.clocks import ArrivalClock, WallClock, arrivals
+from lowwater.engine.graph.graph import Read
 from lowwater.engine.records.admit_times import event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
@@ -172,16 +172,16 @@ class ArrivalSignals:
         return arrivals(elements, self.clock, self.timezone)
 
 
-def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
-    """Return how to extract time from the records of a stage, and whether they carry the clock.
+def signals_of(read: Read) -> tuple[Signals, bool]:
+    """Return what reads time from the records of a source, and whether these carry the clock.
 
     Args:
-        plan: The stage.
-        clock: The ``clock=`` of its source.
+        read: The source, and what it was given as ``watermark=`` and ``clock=``.
 
     Raises:
         UnsupportedByRunner: Spark cannot use that clock.
     """
+    clock = read.clock
     if clock is not None and not isinstance(clock, (ArrivalClock, WallClock)):
         raise UnsupportedByRunner(
             f"the clock {clock!r} is an object of this process, which the tasks of a cluster "
@@ -190,7 +190,7 @@ def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
             hint="Leave it out for the time of micro-batches, or carry the time in a column: "
             'ArrivalClock("column")',
         )
-    carried = plan.watermark
+    carried = read.watermark
     if isinstance(carried, CarriedTime):
         if isinstance(clock, ArrivalClock):
             raise UnsupportedByRunner(
@@ -198,9 +198,9 @@ def signals_of(plan: Plan, clock: ClockLike | None) -> tuple[Signals, bool]:
                 where="clock=",
                 hint=f"Say it there: {CarriedTime(carried.watermark, clock=clock.column)!r}",
             )
-        return CarriedSignals(carried, plan.time, plan.timezone), carried.clock is not None
+        return CarriedSignals(carried, read.time, read.timezone), carried.clock is not None
     if isinstance(clock, ArrivalClock):
-        return ArrivalSignals(clock, plan.timezone), True
+        return ArrivalSignals(clock, read.timezone), True
     return EventTimes(), False
 
 

@@ -189,8 +189,8 @@ def backend_of(
 
 
 def _qualified(spark: SparkSession, place: str) -> str:
-    """Qualify a path as Spark does: without a scheme it is on Hadoop's default filesystem."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    """Return a path as Spark understands it: without a scheme, it is on Hadoop's own default."""
+    if not isinstance(spark, SparkSession):  # Connect's session is another class
         raise UnsupportedByRunner(
             f"over Spark Connect it is not known what filesystem {CHECKPOINTS} is on",
             where="to_spark(state_location=)",

@@ -11,7 +11,7 @@ from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.pipeline.traced import Traced
+from lowwater.pipeline.result import Traced
 from lowwater.testing import _text
 from lowwater.testing._arrivals import Arrivals
 from lowwater.testing._drive import Aggregates, drive

@@ -63,11 +63,14 @@ class Decoder:
         name: What it reads.
         samples: Bytes as they are written.
         check: Reads other bytes in place of a sample, by its number.
+        one_store: Samples are the keys and values of one store: ``check`` reads all of it each
+            time, so that for unchanged bytes all samples are the same case.
     """
 
     name: str
     samples: list[bytes]
     check: Callable[[int, bytes], None]
+    one_store: bool = False
 
 
 def _check_value(_: int, data: bytes) -> None:
@@ -242,7 +245,7 @@ def _state(which: int) -> Decoder:
         if refusals:
             raise refusals[0]
 
-    return Decoder(f"state {which}", samples, check)
+    return Decoder(f"state {which}", samples, check, one_store=True)
 
 
 def _take_up(store: MemoryStore, which: int) -> None:
@@ -306,7 +309,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
             again.save(Batch())
 
     name = f"process{', columns' * vectorised}{', windows' * windowed}"
-    return Decoder(name, samples, check)
+    return Decoder(name, samples, check, one_store=True)
 
 
 def decoders() -> list[Decoder]:

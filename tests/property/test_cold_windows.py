@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -27,6 +27,7 @@ from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
 from lowwater.time import END_OF_TIME
+from tests.examples import examples
 from tests.property import strategies as own
 
 SAVED, RESTORED = "saved", "restored"
@@ -132,13 +133,13 @@ FATES = st.lists(st.sampled_from([SAVED, None, RESTORED]), min_size=1, max_size=
 
 
 @given(own.cases(), FATES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(7.5)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     check(case, fates, lw.collect(), list)
 
 
 @given(own.cases(), FATES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(7.5)
 def test_numbers(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

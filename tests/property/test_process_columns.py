@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.process import ProcessOperator
@@ -13,11 +13,12 @@ from lowwater.state.key_layout import END
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
+from tests.examples import examples
 from tests.property import process_columns_model as model
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@settings(max_examples=max(300, settings().max_examples))
+@examples(7.5)
 @given(acts=model.ACTS, survives=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_as_the_model_says(windowed: bool, acts: list[model.Act], survives: list[bool]) -> None:
     """S-K9: of each key in time order, exactly once, saved and restored."""

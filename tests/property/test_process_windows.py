@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -17,6 +17,7 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
+from tests.examples import examples
 
 
 class Adds:
@@ -55,7 +56,7 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("windows", WINDOWS, ids=repr)
-@settings(max_examples=max(100, settings().max_examples))
+@examples(2.5)
 @given(acts=STEPS, survives=st.lists(st.booleans(), min_size=1, max_size=4))
 def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) -> None:
     """S-K7, S-K8."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -17,6 +17,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
+from tests.examples import examples
 from tests.property import strategies as own
 
 
@@ -92,13 +93,13 @@ SURVIVES = st.lists(st.booleans(), min_size=1, max_size=5)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(7.5)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     check(*case, survives, lw.collect(), list)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(7.5)
 def test_numbers(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.process.output import MAIN as MAIN
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.stateless import Step
+from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.watermark import WatermarkEstimator
@@ -195,6 +197,41 @@ class Graph:
         stages: dict[Stage, None] = {}
         _visit(end, reads, stages)
         return frozenset(stages)
+
+
+def admission_of(
+    flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None
+) -> Admission:
+    """Return what admits the records of a flow to a stage: it knows what the stage can take.
+
+    Args:
+        flow: What the stage reads.
+        stage: The stage.
+        on_error: How invalid records are handled.
+        max_ahead_us: How far beyond the clock an event time may be, in microseconds.
+    """
+    work = stage.work
+    durations = () if work.windowing is None else work.windowing.windows.columns
+    needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
+    return Admission(
+        time=flow.time,
+        keys=stage.keys,
+        needs={name: need for name, need in needs.items() if name not in durations},
+        durations=durations,
+        on_error=on_error,
+        timezone=flow.timezone,
+        ids=() if stage.deduplication is None else stage.deduplication.columns,
+        max_ahead_us=max_ahead_us,
+        sound_keys=_sound_keys(flow),
+    )
+
+
+def _sound_keys(flow: Flow) -> tuple[str, ...]:
+    """Return columns that were keys before, and that no step has touched: they can be keys."""
+    origin = flow.origin
+    if not isinstance(origin, Stage) or not isinstance(origin.work, Windowed):
+        return ()
+    return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
 
 
 def _visit(stage: Stage, reads: dict[Read, None], stages: dict[Stage, None]) -> None:

@@ -8,9 +8,17 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Computed, Flow, Graph, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Graph,
+    Read,
+    Stage,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder

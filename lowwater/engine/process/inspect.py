@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lowwater.engine.process import persistence as stored
-from lowwater.engine.process.cell import Cursor
+from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import ColumnState
@@ -16,7 +16,7 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
 from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.persistence import FACTS, LOOSE, StoredProcess, check_facts
-from lowwater.engine.process.state_keys import Scopes
+from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
@@ -52,9 +52,11 @@ def verify_process(store: StateStore, operator: int, group: int = 0) -> None:
             StoredColumns(definition, state, None, operator, group).fill(store, record)
             held = {stored.CELLS: 0, stored.TIMERS: 0}
         else:
-            cells = [CELLS[cell.kind](n, cell, Cursor()) for n, cell in definition.cells.items()]
+            cells = [
+                CELLS[cell.kind](n, cell, ScopeCursor()) for n, cell in definition.cells.items()
+            ]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
-            scopes = Scopes(windowed=_windowed(record))
+            scopes = StateKeys(windowed=_windowed(record))
             StoredProcess(definition, scopes, cells, timers, operator, group).fill(store, record)
             held = {
                 stored.CELLS: sum(len(cell.held) for cell in cells),

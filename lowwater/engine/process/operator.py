@@ -1,4 +1,4 @@
-"""The operator of a keyed computation: hooks of the user's own over state and timers per key."""
+"""The operator of a keyed computation: calls the user's hooks with state and timers per key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lowwater.watermark import Hold
 class ProcessOperator:
     """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
 
-    A step does no I/O, reads no clock and starts no thread; what the user's hooks do is theirs.
+    A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.
 
     Args:
         process: The user's object (see ``docs/process.md``).
@@ -66,7 +66,7 @@ class ProcessOperator:
 
     @property
     def output_watermark(self) -> int:
-        """The low watermark behind this operator: the input's, or an earlier timer's output time.
+        """The watermark of the output: the input's, or an earlier timer's output time.
 
         It never goes back (S-H3, S-K6).
         """
@@ -79,7 +79,7 @@ class ProcessOperator:
 
     @property
     def next_deadline(self) -> int:
-        """The clock at which a processing-time timer is due next; the end of time for none."""
+        """The clock at which a processing-time timer is due next, or the end of time."""
         return self._engine.next_deadline
 
     @property
@@ -97,7 +97,7 @@ class ProcessOperator:
         return self._engine.hold()
 
     def step(self, step: StepInput) -> ProcessOutput:
-        """Take one input and return what it gives (S-O1).
+        """Process one input and return its output (S-O1).
 
         Costs O(elements + timers due * log timers), and whatever the hooks do.
 
@@ -125,7 +125,7 @@ class ProcessOperator:
                 assert_never(step)
 
     def keep_in_store(self, operator: int, group: int = 0) -> None:
-        """Have changes noted, so that :meth:`save` can write them; before the first step.
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
             operator: Number of the operator in its pipeline: its place in the store.
@@ -142,7 +142,7 @@ class ProcessOperator:
         self._engine.save(batch)
 
     def restore(self, store: StateStore) -> bool:
-        """Take up what was saved in a store, before the first step; say whether there was any.
+        """Load what was saved in a store, before the first step; return whether there was any.
 
         Raises:
             StateError: What is stored is damaged, of another layout, or another process's.

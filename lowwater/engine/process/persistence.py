@@ -10,7 +10,7 @@ import numpy as np
 from lowwater.engine.process.cell import HeldCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.key_persistence import StoredKeys, declared, kinds_of, number
-from lowwater.engine.process.state_keys import Scopes
+from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.window.placement import Placement
@@ -50,7 +50,7 @@ class StoredProcess:
     def __init__(
         self,
         definition: Definition,
-        scopes: Scopes,
+        scopes: StateKeys,
         cells: Sequence[HeldCell],
         timers: Timers,
         operator: int,

@@ -1,4 +1,4 @@
-"""Placing elements into windows that merge: MergeWindows over the rows of the keys touched."""
+"""Finds or opens the windows of elements; MergeWindows over the rows of the keys touched."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Placed:
 
     Args:
         rows: The row of each element's window, int64; meaningless where it is closed.
-        closed: Which elements belong to a window that has finished (S-O4), ``None`` for none.
+        closed: Which elements belong to a window that has finished (S-O4); ``None`` for none.
         new: Rows of windows that did not exist before.
         changed: Rows of windows that others merged into, or whose interval changed.
-        merges: Which windows became which, if that was asked for.
+        merges: Which windows merged into which, if that was asked for.
     """
 
     rows: Int64Array
@@ -40,7 +40,7 @@ class Placed:
 @final
 @dataclass(frozen=True, slots=True)
 class _Parties:
-    """What is to be merged: new proto-windows and active rows, sorted by (key, start, end)."""
+    """What may merge: new proto-windows and active rows, sorted by (key, start, end)."""
 
     proto_of_element: Int64Array
     protos: int
@@ -82,7 +82,7 @@ def place_merging(
         end: Its end.
         clock: The clock.
         watermark: The watermark.
-        reports: Whether to say which windows became which.
+        reports: Whether to report which windows merged into which.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -98,7 +98,7 @@ def place_merging(
     wanted[party_group[: parties.protos]] = True
     shut = np.zeros(groups, dtype=np.bool_)
     if state.finished_rows:
-        # S-O4: what comes out exactly as a finished window leaves the active ones as they are.
+        # S-O4: a merge set that comes out exactly as a finished window does not merge.
         shut = state.index.find(group_key, merged.start, merged.end) >= 0
     row_group = party_group[parties.protos :]
     open_rows = ~shut[row_group]
@@ -108,9 +108,11 @@ def place_merging(
         of = np.concatenate((group_of_element, row_group[open_rows]))
         begins = np.concatenate((start, state.table["start"][rows]))
         ends = np.concatenate((end, state.table["end"][rows]))
-        told = ~shut[of]
+        reported = ~shut[of]
         names = () if state.keys is None else state.keys.decode(group_key)
-        merges = MergedWindows(of[told], begins[told], ends[told], names, merged.start, merged.end)
+        merges = MergedWindows(
+            of[reported], begins[reported], ends[reported], names, merged.start, merged.end
+        )
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
@@ -192,7 +194,7 @@ def _merge_rows(
     same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
     begins = run_starts(group)
     into[group[begins]] = rows[begins]
-    into[group[same]] = rows[same]  # S-P4: an equal window goes on, with its index
+    into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
     present = group[begins]
     size = np.add.reduceat(np.ones(len(rows), dtype=np.int64), begins.nonzero()[0])
     goes_on = np.zeros(len(into), dtype=np.bool_)
@@ -223,7 +225,7 @@ def _merge_rows(
 
 
 def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:
-    """Move what rows have taken in to the rows they merge into, and release them."""
+    """Move what rows hold to the rows they merge into, and release them."""
     if not rows.size:
         return
     table = state.table

@@ -77,7 +77,7 @@ def test_batches() -> None:
     run = pipeline().run_batches(bundle_size=1)
     assert sum(len(batch) for batch in run) == 2
     assert run.metrics.events == 4
-    assert [batch.num_rows for batch in pipeline().run_batches().to_arrow_batches()] == [1, 1]
+    assert [batch.num_rows for batch in pipeline().to_arrow_batches()] == [1, 1]
 
 
 def test_an_aggregate_that_becomes_a_float() -> None:
