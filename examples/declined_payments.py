@@ -1,4 +1,4 @@
-"""A rule against fraud: three declined payments of a card within ten minutes, out of order.
+"""Detect fraud: three declined payments of a card within ten minutes, out of order.
 
 python examples/declined_payments.py
 """
@@ -13,7 +13,7 @@ MINUTE = lw.duration("1m")
 class Declined:
     """Raises an alarm at the third declined payment of a card within ten minutes of event time.
 
-    Payments come out of order, so each is looked at among those before and after it.
+    Payments arrive out of order, so each is compared with those before and after it.
     """
 
     declined = lw.ordered_cell()
@@ -33,8 +33,8 @@ class Declined:
                 ctx.declined.delete(first, last + 1)
                 break
         if len(ctx.declined):
-            # No payment before the watermark will come any more: what is older than ten minutes
-            # by then can be part of no alarm.
+            # No payment below the watermark is expected any more, so payments ten minutes
+            # or more below it can no longer be part of an alarm.
             self._set(ctx)
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:

@@ -1,4 +1,4 @@
-"""The first record of each id, as a computation of one's own; `.deduplicate` does the same, faster.
+"""Keep the first record of each id with a process of your own; `.deduplicate` does it faster.
 
 python examples/first_seen.py
 """
@@ -11,7 +11,7 @@ HOUR = lw.duration("1h")
 
 
 class FirstSeen:
-    """Lets the first record of each key through, and forgets the key an hour after it."""
+    """Emits the first record of each key, and forgets the key an hour later."""
 
     seen = lw.value_cell(False)
     forget = lw.timer()
@@ -27,7 +27,7 @@ class FirstSeen:
 
 
 def first_orders(orders: lw.Stream) -> lw.Processed:
-    """Return the orders, by ``order``, without those that came before within the hour."""
+    """Return the orders, by ``order``, without repetitions within an hour."""
     return orders.key_by("order").process(FirstSeen())
 
 

@@ -1,6 +1,6 @@
 """The nine events of *Streaming Systems* (Akidau, Chernyak, Lax, 2018, chapter 2), drawn.
 
-``python -m examples.nine_events FILE.svg`` draws them in windows of two minutes that show early,
+``python -m examples.nine_events FILE.svg`` draws them in windows of two minutes with early,
 on-time and late panes; without a file it draws them in the terminal.
 """
 
@@ -14,7 +14,7 @@ from lowwater.viz import Diagram
 
 
 def nine_events() -> Scenario:
-    """Return what arrived when, with a watermark that guesses, and goes too far for the 9."""
+    """Return what arrived when, with a heuristic watermark that is too fast for the 9."""
     return (
         Scenario(start="12:00:00", watermark="12:00:00")
         .add((5, "12:00:26", "TeamX"), at="12:05:19")

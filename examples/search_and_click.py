@@ -1,8 +1,8 @@
-"""Two streams into one computation: searches with their clicks, and searches without any.
+"""Join two streams in one process: searches with their clicks, and searches without clicks.
 
     python examples/search_and_click.py
 
-A search that nobody clicked on is told of by a timer, ten minutes after it. The timer holds the
+A timer emits a search that nobody clicked on ten minutes after it. The timer holds the
 watermark at the search, so what it emits is not late to the stage that counts it.
 """
 
@@ -18,7 +18,7 @@ PATIENCE = 10 * MINUTE
 
 
 class Joined:
-    """Joins a search with its clicks; the two may come in any order."""
+    """Joins a search with its clicks; the two may arrive in any order."""
 
     search = lw.value_cell()
     clicks = lw.list_cell()
@@ -40,7 +40,7 @@ class Joined:
             ctx.emit({"query": query, "link": link}, time=max(searched, clicked))
         ctx.clicks.clear()
         ctx.joined.set(True)
-        ctx.expire.set(searched + PATIENCE)  # without a hold: nothing is left to tell
+        ctx.expire.set(searched + PATIENCE)  # no hold: nothing is left to emit
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
         if ctx.search.is_set and not ctx.joined.get():

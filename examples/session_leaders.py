@@ -1,9 +1,9 @@
-"""Three stages: sessions of each user, how many of them end per minute, and who had the most.
+"""Chain three stages: sessions per user, how many end per minute, and which user had the most.
 
     python examples/session_leaders.py
 
-Sessions are shown early and taken back as they grow and merge; what is counted over them, and who
-leads, follows. In the end it is what a batch over all records would give.
+Sessions are emitted early and retracted as they grow and merge. The counts over them, and the
+leaders, are corrected each time. The final result is that of a batch over all records.
 """
 
 import random
@@ -14,7 +14,7 @@ from typing import Literal
 import lowwater as lw
 
 GAP = "20s"
-TIES = 1_000_000  # of users with as many sessions, those with lower numbers come first
+TIES = 1_000_000  # of users with equally many sessions, lower numbers come first
 
 
 class Top:
@@ -43,7 +43,7 @@ class Top:
 
 
 def sessions(visits: lw.Stream, *, retracting: bool = True) -> lw.Pipeline:
-    """Group each user's visits into sessions; retracting, they are shown with every third visit."""
+    """Group each user's visits into retracting sessions, which fire with every third visit."""
     if not retracting:
         return visits.key_by("user").window(lw.Sessions(GAP)).aggregate(visits=lw.count())
     return (

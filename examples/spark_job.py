@@ -2,8 +2,8 @@
 
     spark-submit --py-files lowwater.zip spark_job.py INPUT OUTPUT STATE
 
-STATE is a folder that all workers reach, with the query's checkpoint and its state in it. The job
-ends when it has read what is there; started again, it goes on with what came since.
+STATE is a folder that all workers can reach, for the query's checkpoint and its state. The job ends
+when it has read all files; started again, it resumes with the files that arrived since.
 """
 
 import sys
@@ -42,7 +42,7 @@ def main(source: str, target: str, state: str) -> None:
 
 
 def where_lowwater_is(frames):
-    """Say where a Python worker found lowwater: in the archive that came along."""
+    """Return where a Python worker found lowwater: in the archive sent with the job."""
     import pandas as pd
 
     for _ in frames:

@@ -1,10 +1,11 @@
-"""A cluster of its own on this machine: a master, two workers, and a job sent by spark-submit.
+"""Run a small cluster on this machine: a master, two workers, and a job sent by spark-submit.
 
     python examples/spark_standalone.py
 
-lowwater is not installed on the workers: it goes along as a zip (``--py-files``). What it needs is
-there because all share this Python; elsewhere send an environment along (``--archives``, packed
-with venv-pack or conda-pack), as compiled packages cannot be imported from a zip.
+lowwater is not installed on the workers: spark-submit sends it as a zip (``--py-files``). Its
+dependencies are there because all processes share this Python. Elsewhere, send an environment
+(``--archives``, packed with venv-pack or conda-pack): compiled packages cannot be imported from a
+zip.
 """
 
 import json
@@ -28,7 +29,7 @@ HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).with_name("spark_job.py")
 SECONDS = 60
-BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # what lives for a minute is not optimized
+BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short-lived JVMs: skip optimization
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ def submit(master: str, archive: Path, folder: Path) -> str:
         "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": BRIEFLY,
         "spark.executor.extraJavaOptions": BRIEFLY,
-        # Two executors are wanted before the first task runs, so that both get some.
+        # Wait for two executors before the first task, so that both get tasks.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS}s",
     }
@@ -89,7 +90,7 @@ def submit(master: str, archive: Path, folder: Path) -> str:
 
 
 def write_rides(folder: Path) -> None:
-    """Write three files of rides, half a minute after the other."""
+    """Write three files of rides, each covering two minutes."""
     folder.mkdir()
     for file in range(3):
         lines = [
@@ -116,7 +117,7 @@ def write_archive(path: Path) -> Path:
 
 @contextmanager
 def daemon(folder: Path, *command: str) -> Iterator[None]:
-    """Have a daemon of Spark run, with its log in a folder; stop it at the end."""
+    """Run a daemon of Spark, with its log in a folder, and stop it at the end."""
     folder.mkdir()
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -146,14 +147,14 @@ def environment() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return a port that nobody listens on."""
     with socket.socket() as found:
         found.bind((HOST, 0))
         return int(found.getsockname()[1])
 
 
 def wait_for(port: int) -> None:
-    """Wait until somebody listens at a port."""
+    """Wait until something listens on a port."""
     until = time.monotonic() + SECONDS
     while True:
         try:

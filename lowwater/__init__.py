@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
     from lowwater.engine.graph.trace import TracedElement as TracedElement
+    from lowwater.engine.process import Emitted as Emitted
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
     from lowwater.engine.process import combining_cell as combining_cell
@@ -82,20 +83,20 @@ if TYPE_CHECKING:
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
-    from lowwater.pipeline import ProcessResult as ProcessResult
     from lowwater.pipeline import Result as Result
+    from lowwater.pipeline import Run as Run
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import WindowedStream as WindowedStream
     from lowwater.pipeline import from_arrow as from_arrow
     from lowwater.pipeline import from_iterable as from_iterable
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
+    from lowwater.pipeline import from_spark as from_spark
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
+    from lowwater.pipeline import read_log as read_log
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline import run as run
-    from lowwater.pipeline.readers_log import read_log as read_log
-    from lowwater.pipeline.readers_spark import from_spark as from_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant
@@ -146,8 +147,8 @@ _PLACES = {
     "lowwater.engine.graph.metrics": "Metrics",
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
     "lowwater.engine.process": (
-        "ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell output "
-        "set_cell timer value_cell"
+        "Emitted ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell "
+        "output set_cell timer value_cell"
     ),
     "lowwater.engine.records.batch": "Records",
     "lowwater.engine.graph.sources": "ReplayableSource Source",
@@ -160,11 +161,10 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element KeyedStream Pipeline ProcessResult Processed Result Stream WindowedStream "
-        "from_arrow from_iterable from_pandas from_source read_csv read_jsonl read_parquet run"
+        "Element KeyedStream Pipeline Processed Result Run Stream WindowedStream "
+        "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
+        "read_parquet run"
     ),
-    "lowwater.pipeline.readers_log": "read_log",
-    "lowwater.pipeline.readers_spark": "from_spark",
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
         "AfterAll AfterAny AfterCount AfterEach AfterProcessingTime AfterWatermark Always "

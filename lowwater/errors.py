@@ -1,4 +1,4 @@
-"""The one tree of errors, and how their messages are built.
+"""The tree of errors that lowwater raises, and the helpers that build their messages.
 
 ::
 
@@ -10,7 +10,7 @@
     ├── StateError                          stored state is corrupt, locked or incompatible
     └── InternalError                       a bug in lowwater: please report
 
-Every message says what happened in the user's words, where, and one concrete hint.
+Every message says what happened in the user's words, where it happened, and one concrete fix.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ __all__ = [
 
 
 class LowwaterError(Exception):
-    """Base of every error raised on purpose.
+    """Base class of every error that lowwater raises on purpose.
 
     Args:
         what: What happened, in the user's words.
         where: The place: a step of the pipeline, a file, a path such as ``$.window.period``.
-        hint: One thing to do about it.
+        hint: One concrete fix.
+
+    >>> str(InvalidArgument("size=0 (int) must be longer than zero", where="window", hint="Use 1"))
+    'size=0 (int) must be longer than zero (at window). Use 1'
     """
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -73,10 +76,12 @@ class InternalError(LowwaterError):
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn whatever a user's own function raises into a ``DataError`` that names the function.
+    """Turn any exception from a user's function into a ``DataError`` that names the function.
+
+    lowwater's own errors pass through unchanged: they already say what, where and the fix.
 
     Raises:
-        DataError: The code inside raised something that is not lowwater's own.
+        DataError: The code inside raised anything other than a ``LowwaterError``.
     """
     try:
         yield
@@ -85,12 +90,12 @@ def user_code(what: str) -> Iterator[None]:
     except Exception as error:
         raise DataError(
             f"{what} failed: {type(error).__name__}: {error}",
-            hint="Mend it; the error above this one shows the place",
+            hint="Fix it; the error above this one shows the place",
         ) from error
 
 
 def describe(name: str, value: object) -> str:
-    """Return ``name=value (type)``, as error messages show an argument.
+    """Return ``name=value (type)``, the form in which error messages quote an argument.
 
     >>> describe("size", "2x")
     "size='2x' (str)"
@@ -99,7 +104,7 @@ def describe(name: str, value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the known name nearest to a wrong one.
+    """Return a hint that suggests the closest known name, or lists the known names.
 
     >>> nearest("delya", ["delay", "key"])
     "Did you mean 'delay'?"

@@ -1,8 +1,8 @@
 """Instants and durations: signed 64-bit integers of microseconds (S-T1).
 
-Instants count from 1970-01-01T00:00:00Z. Whatever a user writes is converted once, at the public
-edge, by :func:`instant` and :func:`duration`; inside there are only integers. Arithmetic near the
-ends of time saturates (:func:`saturating_add`), it never wraps.
+Instants count from 1970-01-01T00:00:00Z. User input is converted once, at the public API, by
+:func:`instant` and :func:`duration`; all internal code uses plain integers. Arithmetic near the
+ends of time saturates (:func:`saturating_add`) and never wraps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Int64Array: TypeAlias = NDArray[np.int64]
 START_OF_TIME = -(2**63)
 """The earliest instant, and the watermark before anything is known."""
 END_OF_TIME = 2**63 - 1
-"""The latest instant: a watermark here says that the input has ended."""
+"""The latest instant. A watermark at this value means that the input has ended."""
 DAY_US = 86_400_000_000
 LAST_EVENT_TIME = END_OF_TIME - DAY_US - 1
 """The latest event time an element may carry: the end of the global window, less one (S-W4)."""
@@ -59,11 +59,11 @@ _RAW_MICROS = re.compile(r"-?\d{1,19}us", re.ASCII)
 
 
 class Instant(int):
-    """An integer of microseconds since 1970-01-01T00:00:00Z that shows itself as a time.
+    """An integer of microseconds since 1970-01-01T00:00:00Z that prints as a time.
 
-    It is an ``int`` in every respect but its ``repr`` and ``str``, and in that ``format`` writes it
-    as ``datetime`` does, in UTC, where it is given a ``%``. Made from an ``int``, from whatever
-    else :func:`instant` takes, or from its own text.
+    It behaves as an ``int`` except for ``repr`` and ``str``, and for ``format`` with a ``%``
+    directive, which formats it as ``datetime.strftime`` does, in UTC. Construct it from an
+    ``int``, from anything :func:`instant` accepts, or from its own text.
 
     >>> Instant(946728000000000)
     Instant('2000-01-01T12:00:00Z')
@@ -107,15 +107,15 @@ InstantLike: TypeAlias = int | str | datetime | np.datetime64
 
 
 def duration(value: DurationLike, *, name: str = "duration") -> int:
-    """Return a duration as microseconds (S-T1).
+    """Convert a duration to microseconds (S-T1).
 
     Args:
         value: An ``int`` of microseconds, text such as ``"250ms"``, ``"10s"``, ``"1h30m"``,
             ``"1d"``, a ``timedelta`` or a ``numpy.timedelta64``.
-        name: What the error message calls it.
+        name: What error messages call the value.
 
     Raises:
-        InvalidArgument: It is none of these, or does not fit 64 bits.
+        InvalidArgument: The value is none of these, or does not fit 64 bits.
 
     >>> duration("1h30m")
     5400000000
@@ -139,15 +139,16 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
 
 
 def instant(value: InstantLike, *, name: str = "instant") -> Instant:
-    """Return an instant as microseconds since the epoch (S-T1).
+    """Convert an instant to microseconds since the epoch (S-T1).
 
     Args:
         value: An ``int`` of microseconds, an aware ``datetime`` (``pandas.Timestamp`` is one), a
             ``numpy.datetime64`` or ISO-8601 text with an offset.
-        name: What the error message calls it.
+        name: What error messages call the value.
 
     Raises:
-        InvalidArgument: It is none of these: naive datetimes and floats are refused.
+        InvalidArgument: The value is none of these. Naive datetimes and floats are refused: the
+            former name no instant, the latter lose microseconds.
 
     >>> instant("2000-01-01T12:00:00Z")
     Instant('2000-01-01T12:00:00Z')
@@ -198,7 +199,9 @@ def saturating_add_array(at: Int64Array, delta: int | Int64Array) -> Int64Array:
 
 
 def format_instant(value: int) -> str:
-    """Return ISO-8601 text in UTC, or ``-inf``, ``+inf`` and plain numbers where it has none.
+    """Format an instant as ISO-8601 in UTC; ``-inf`` and ``+inf`` for the ends of time.
+
+    Instants outside the years 1 to 9999 have no ISO-8601 form and print as microseconds.
 
     >>> format_instant(0), format_instant(END_OF_TIME)
     ('1970-01-01T00:00:00Z', '+inf')
@@ -215,7 +218,7 @@ def format_instant(value: int) -> str:
 
 
 def format_duration(value: int) -> str:
-    """Return the shortest text that :func:`duration` reads back.
+    """Format a duration as the shortest text that :func:`duration` parses back.
 
     >>> format_duration(5_400_000_000)
     '1h30m'
@@ -246,7 +249,7 @@ def _parse_duration(text: str, name: str) -> int:
 
 
 def _read_instant(value: InstantLike) -> int:
-    """Return an instant; text may also be one of the forms only ``format_instant`` writes."""
+    """Parse an instant, including the forms that only ``format_instant`` writes."""
     if value == "+inf":
         return END_OF_TIME
     if value == "-inf":
@@ -261,7 +264,7 @@ def _from_datetime(value: datetime, name: str) -> Instant:
         raise _bad_instant(name, value)
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidArgument(
-            f"{describe(name, value)} has no time zone, so it names no instant",
+            f"{describe(name, value)} has no time zone, so it is not an instant",
             hint='Add one: .replace(tzinfo=datetime.UTC), or "Z" at the end of the text',
         )
     return Instant((value - _EPOCH) // _MICROSECOND)

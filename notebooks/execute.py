@@ -1,7 +1,7 @@
-"""Execute the notebooks: ``python -m notebooks.execute`` writes their outputs anew.
+"""Execute the notebooks: ``python -m notebooks.execute`` runs them and writes their outputs.
 
-With ``--check`` nothing is written: what comes out must be what the files have. Names of notebooks,
-or the beginnings of names, choose among them.
+With ``--check`` nothing is written: the outputs must equal those in the files. Names of notebooks,
+or prefixes of names, select some of them.
 """
 
 from __future__ import annotations

@@ -1,31 +1,31 @@
-"""Hypothesis profiles: `ci` unless LOWWATER_HYPOTHESIS_PROFILE says otherwise."""
+"""Hypothesis profiles, and the plugin that reports what a run left untested."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadlines: a test must not fail because the machine is busy.
-_SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile(
-    "ci",
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=_SLOW_IS_FINE,
-)
-settings.register_profile(
-    "nightly",
-    max_examples=2_000,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=_SLOW_IS_FINE,
-)
+from tests.untested import Untested
+
+# How many examples a property gets in each tier; `tests.examples` scales them for some tests.
+_EXAMPLES = {"quick": 5, "ci": 40, "nightly": 1_000, "fuzz": 2_000}
+for _name, _count in _EXAMPLES.items():
+    _campaign = _name in {"nightly", "fuzz"}
+    settings.register_profile(
+        _name,
+        max_examples=_count,
+        deadline=None,  # a test must not fail because the machine is busy
+        derandomize=not _campaign,
+        print_blob=_campaign,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 settings.load_profile(os.environ.get("LOWWATER_HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C mean what it does at a terminal: a background shell starts us with it ignored."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugin; let Ctrl-C work although a background shell starts us ignoring it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Untested())

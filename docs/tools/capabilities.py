@@ -1,9 +1,9 @@
-"""What each runner can do: tried, not claimed. Writes ``docs/reference/capabilities.md``.
+"""Tests what each runner supports, and writes ``docs/reference/capabilities.md``.
 
 ``python -m docs.tools.capabilities`` runs every probe and every scenario of the conformance suite
-embedded, reads from ``capabilities.json`` what they gave on Spark, and writes the page. With
-``--spark`` it tries them on Spark first, and writes that file; it needs pyspark and Java, as
-``tests/spark/test_capabilities.py`` does, which checks that the file still tells the truth.
+embedded, reads the outcomes on Spark from ``capabilities.json``, and writes the page. With
+``--spark`` it first runs them on Spark and writes that file. This needs pyspark and Java, as does
+``tests/spark/test_capabilities.py``, which checks that the file is current.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "reference" / "capabilities.md"
 ON_SPARK = PAGE.with_suffix(".json")
 YES = "yes"
 Outcomes: TypeAlias = dict[str, dict[str, str]]
-"""By area and name: ``yes``, or why not."""
+"""By area and name: ``yes``, or the reason why not."""
 
 _HEAD = """\
 # What each runner supports
@@ -50,9 +50,9 @@ panes are emitted. The rules are in [semantics](../semantics.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page; with ``--spark`` what it says of Spark, too."""
+    """Write the page; with ``--spark`` also the outcomes on Spark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spark", action="store_true", help="try on Spark first")
+    parser.add_argument("--spark", action="store_true", help="run on Spark first")
     if parser.parse_args(arguments).spark:
         ON_SPARK.write_text(json.dumps(tried_on_spark(), indent=2, ensure_ascii=False) + "\n")
     PAGE.write_text(page(tried_embedded(), json.loads(ON_SPARK.read_text())))
@@ -62,7 +62,7 @@ def page(embedded: Outcomes, spark: Outcomes) -> str:
     """Return the page as Markdown.
 
     Raises:
-        KeyError: Something was not tried on Spark yet: run with ``--spark``.
+        KeyError: A probe has not run on Spark yet: run with ``--spark``.
     """
     parts = [_HEAD]
     for area, found in embedded.items():
@@ -79,7 +79,7 @@ def page(embedded: Outcomes, spark: Outcomes) -> str:
 
 
 def tried_embedded() -> Outcomes:
-    """Run everything embedded; what does not come out as it must is an AssertionError."""
+    """Run everything embedded; a wrong result is an AssertionError."""
     found: Outcomes = {}
     with tempfile.TemporaryDirectory() as folder:
         for at, (area, those) in enumerate(_by_area()):
@@ -93,21 +93,19 @@ def tried_embedded() -> Outcomes:
     return found
 
 
-def tried_on_spark(session: Any = None) -> Outcomes:
-    """Run everything on Spark: in a session that is there, or in one of its own."""
-    if session is not None:
-        return _on_spark(session)
+def tried_on_spark() -> Outcomes:
+    """Run everything on Spark, in a new session."""
     from lowwater.spark.session import local_session
 
     with (
         tempfile.TemporaryDirectory() as folder,
         local_session("capabilities", Path(folder)) as made,
     ):
-        return _on_spark(made)
+        return {**probed_on_spark(made), "Rules": _scenarios_on_spark(made)}
 
 
 def scenario_rules() -> dict[str, str]:
-    """Return the rules that each scenario pins, by its name."""
+    """Return the rules that each scenario covers, by its name."""
     named = {
         param.values[0]["name"]: ", ".join(param.values[0]["rules"])
         for param in test_scenarios.CASES
@@ -129,24 +127,27 @@ def _embedded(probe: Probe, folder: Path) -> str:
     return YES
 
 
-def _on_spark(session: Any) -> Outcomes:
-    from tests.spark.cases_in_one_query import run_many
-    from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
-
+def probed_on_spark(session: Any) -> Outcomes:
+    """Run the probes on Spark, but not the scenarios."""
     found: Outcomes = {}
     with tempfile.TemporaryDirectory() as folder:
         for at, (area, those) in enumerate(_by_area()):
             place = Path(folder) / str(at)
             found[area] = {p.name: _tried(session, p, place / str(n)) for n, p in those}
-        cases = [conformance_case(param.values[0]) for param in test_scenarios.CASES]
-        cases += [golden_case(case) for case in test_goldens.DATA["cases"]]
-        many = Path(folder) / "many"
-        many.mkdir()
-        rows = run_many(session, cases, many)
+    return found
+
+
+def _scenarios_on_spark(session: Any) -> dict[str, str]:
+    from tests.spark.cases_in_one_query import run_many
+    from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
+
+    cases = [conformance_case(param.values[0]) for param in test_scenarios.CASES]
+    cases += [golden_case(case) for case in test_goldens.DATA["cases"]]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = run_many(session, cases, Path(folder))
     for at, case in enumerate(cases):
         check(case, rows[at])
-    found["Rules"] = dict.fromkeys(scenario_rules(), YES)
-    return found
+    return dict.fromkeys(scenario_rules(), YES)
 
 
 def _tried(session: Any, probe: Probe, folder: Path) -> str:
@@ -156,10 +157,10 @@ def _tried(session: Any, probe: Probe, folder: Path) -> str:
         return f"there is no to_spark() of {type(pipeline).__name__}"
     try:
         frame = pipeline.to_spark(session, **probe.options)
-        if frame.isStreaming:  # it has no end by itself
+        if frame.isStreaming:  # it has no end of its own
             frame = pipeline.to_spark(session, drain=True, **probe.options)
     except UnsupportedByRunner as error:
-        return error.what.replace(str(folder), "…")  # a place that is another each time
+        return error.what.replace(str(folder), "…")  # a path that differs each time
     rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()
     wanted = pipeline.to_arrow().to_pylist()
     assert _plain(rows) == _plain(wanted), f"{probe.area}, {probe.name}: Spark gives other panes"
@@ -183,9 +184,9 @@ def _streamed(frame: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def _plain(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return rows as sorted text, without rounding, and without when they were shown.
+    """Return rows as sorted text, rounded, and without when they were emitted.
 
-    Where a bundle ends, and with it the clock and the watermark at a firing, is the runner's.
+    Where a bundle ends, and with it the clock and the watermark at a firing, depends on the runner.
     """
     return sorted(
         repr(sorted((k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()

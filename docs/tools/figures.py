@@ -1,7 +1,7 @@
-"""The pictures on pages: what a page's own code gives, drawn when the site is built.
+"""The pictures on pages: drawn by a page's own code when the site is built.
 
-A mark such as ``<!-- figure: run.diagram() -->`` stands on a line of its own. The Python blocks
-before it run, and what the expression gives is put in its place, as SVG.
+A mark such as ``<!-- figure: run.diagram() -->`` is on a line of its own. The Python blocks before
+it run, and the value of the expression replaces the mark, as SVG.
 """
 
 from __future__ import annotations

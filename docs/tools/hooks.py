@@ -1,4 +1,4 @@
-"""What mkdocs puts into pages while it builds: the help of each command, and pictures of runs."""
+"""Fills marks in pages while mkdocs builds: the help of each command, and pictures of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def commands() -> Iterator[str]:
     """Yield a heading and the help of each command, as Markdown."""
-    os.environ["COLUMNS"] = "100"  # what argparse takes for the width of the terminal
+    os.environ["COLUMNS"] = "100"  # argparse reads the width of the terminal from it
     for parser in _leaves(_parser()):
         name = parser.prog.removeprefix("lowwater").strip()
         yield f"## {name}\n\n```text\n{parser.format_help()}```\n"

@@ -1,7 +1,7 @@
-"""Docstrings as Markdown, for the reference.
+"""Converts docstrings to Markdown, for the reference.
 
-They are written for people who read the source: roles such as ``:class:`Pane``` name other objects,
-examples stand as they are typed, and tables are drawn. Markdown has other ways for each.
+Docstrings are written for readers of the source: roles such as ``:class:`Pane``` name other
+objects, examples are unfenced, and tables are drawn. Markdown has its own syntax for each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RULE = re.compile(r"^\s*=+(\s+=+)*\s*$")
 
 
 def as_markdown(text: str) -> str:
-    """Return a docstring with its roles, examples and drawings as Markdown writes them."""
+    """Return a docstring with its roles, examples and drawings in Markdown syntax."""
     return _ROLE.sub(_named, "\n".join(_fenced(text.splitlines())))
 
 

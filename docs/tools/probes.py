@@ -1,7 +1,7 @@
-"""Small pipelines, one for each thing that a runner can do or cannot.
+"""Small pipelines, one per feature that a runner may or may not support.
 
-Each is run on every runner as it is; what comes out must be equal. A folder is given to those that
-read files.
+Each runs unchanged on every runner, and the panes must be equal. Probes that read files receive a
+folder.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ TABLE = pa.table(
 @final
 @dataclass(frozen=True)
 class Probe:
-    """One thing to be tried.
+    """One feature to test.
 
     Args:
-        area: What it is a part of.
+        area: The section of the table.
         name: What users call it.
         pipeline: Makes the pipeline, given a folder to write to.
-        options: What Spark has to be told besides.
+        options: Further options of ``to_spark``.
     """
 
     area: str
@@ -48,7 +48,7 @@ class Probe:
 
 
 class Spread:
-    """A combiner: the greatest value less the least."""
+    """A combiner: the largest value minus the smallest."""
 
     def create_accumulator(self) -> list[int]:
         return []
@@ -66,7 +66,7 @@ class Spread:
 
 
 class AfterThree:
-    """Logic of a trigger: ready when three elements have come."""
+    """Logic of a trigger: ready after three elements."""
 
     def on_element(self, context: Any, time: int) -> None:
         context.state = (context.state or 0) + 1
@@ -83,7 +83,7 @@ class AfterThree:
 
 
 class Doubled:
-    """A process: gives each value twice."""
+    """A process: emits each value twice."""
 
     def on_record(self, record: Any, ctx: Any) -> None:
         ctx.emit({"value": record["value"]})
@@ -110,19 +110,19 @@ def in_windows(windows: Any, **options: Any) -> lw.Pipeline:
 
 
 def by_trigger(trigger: lw.Trigger, accumulation: Any = "accumulating") -> lw.Pipeline:
-    """Add up by some trigger, late elements allowed."""
+    """Add up with a trigger, late elements allowed."""
     return in_windows(
         lw.FixedWindows("1m"), trigger=trigger, accumulation=accumulation, allowed_lateness="1m"
     )
 
 
 def guessed(estimator: Any) -> Callable[[Path], Any]:
-    """Count by the watermark of an estimator."""
+    """Count with the watermark of an estimator."""
     return lambda _: counted(begun(estimator))
 
 
 def showing(aggregate: lw.AggregateSpec) -> Callable[[Path], Any]:
-    """Show an aggregate."""
+    """Emit an aggregate."""
     windowed = begun().key_by("key").window(lw.FixedWindows("1m"))
     return lambda _: windowed.aggregate(shown=aggregate)
 

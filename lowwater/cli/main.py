@@ -16,7 +16,6 @@ from lowwater.errors import InvalidArgument, LowwaterError
 if TYPE_CHECKING:
     from lowwater.engine.graph.metrics import Metrics
     from lowwater.pipeline import Pipeline, Processed
-    from lowwater.pipeline.run import RunOptions
 
 _DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
 _RUN_DESCRIPTION = """\
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: What stands after the program's name; the process's own unless given.
+        arguments: The command-line arguments; by default those of the process.
 
     Returns:
         The exit status: 0, 1 for an error of the pipeline or its data, 2 for a wrong command,
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
-    except BrokenPipeError:  # the reader has seen enough, as `| head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
@@ -214,7 +213,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def summary(metrics: Metrics) -> str:
-    """Return what a run did, in a line.
+    """Summarise the metrics of a run in one line.
 
     >>> from lowwater.engine.graph.metrics import Metrics
     >>> summary(Metrics(events=10, elapsed=1.0))
@@ -237,8 +236,10 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
     from lowwater.io.terminal import PaneTable
 
     if options.format == "jsonl":
-        batches = pipeline.run_batches(bundle_size=options.bundle_size, on_error=options.on_error)
-        for batch in batches.to_arrow_batches():
+        batches = pipeline.to_arrow_batches(
+            bundle_size=options.bundle_size, on_error=options.on_error
+        )
+        for batch in batches:
             stream.writelines(to_json(row) + "\n" for row in batch.to_pylist())
         return batches.metrics
     panes = pipeline.run(bundle_size=options.bundle_size, on_error=options.on_error)
@@ -249,22 +250,16 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
 
 
 def _print_emitted(process: Processed, options: argparse.Namespace, stream: TextIO) -> Metrics:
-    from lowwater.engine.process.emitted import emitted_table
     from lowwater.engine.records.json_rows import to_json
     from lowwater.io.terminal import cell
-    from lowwater.pipeline.run import Outcomes
 
-    how: RunOptions = {"bundle_size": options.bundle_size, "on_error": options.on_error}
-    run = Outcomes((process._stage,), how)
-    for outcome in run:
-        if process._output not in outcome.emitted:
-            continue
-        part = emitted_table([outcome.emitted[process._output]], process._stage.key_names)
-        for row in part.to_pylist():
+    batches = process.to_arrow_batches(bundle_size=options.bundle_size, on_error=options.on_error)
+    for batch in batches:
+        for row in batch.to_pylist():
             text = (
                 to_json(row)
                 if options.format == "jsonl"
                 else "  ".join(f"{name}={cell(value)}" for name, value in row.items())
             )
             stream.write(text + "\n")
-    return run.metrics
+    return batches.metrics

@@ -1,7 +1,5 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
-from lowwater.pipeline.elements import Element as Element
-from lowwater.pipeline.elements import ProcessResult as ProcessResult
 from lowwater.pipeline.fluent import KeyedStream as KeyedStream
 from lowwater.pipeline.fluent import Pipeline as Pipeline
 from lowwater.pipeline.fluent import Processed as Processed
@@ -13,10 +11,12 @@ from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
 from lowwater.pipeline.readers import from_source as from_source
+from lowwater.pipeline.readers import from_spark as from_spark
 from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
+from lowwater.pipeline.readers import read_log as read_log
 from lowwater.pipeline.readers import read_parquet as read_parquet
+from lowwater.pipeline.result import Element as Element
 from lowwater.pipeline.result import Result as Result
-from lowwater.pipeline.run import PaneBatches as PaneBatches
-from lowwater.pipeline.run import Panes as Panes
+from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions

@@ -1,7 +1,8 @@
 """The fluent, immutable values: streams, keyed and windowed streams, pipelines and processes.
 
-They make one another (a stream is keyed, windowed and aggregated, and the panes go on as a stream),
-so they are in one file. Each method returns a new value; nothing runs until ``run`` or its like.
+They are in one file because they create one another: a stream is keyed, windowed and aggregated,
+and the panes are the records of another stream. Each method returns a new value; nothing runs
+before ``run``, ``collect``, ``to_arrow`` or an output is called.
 """
 
 from __future__ import annotations
@@ -9,21 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
-from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.local.delivery import Sink
+from lowwater.engine.process import Emitted
 from lowwater.engine.process.emitted import TIME as EMITTED_TIME
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import empty_panes
+from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -37,21 +39,20 @@ from lowwater.engine.records.stateless import (
     WithColumns,
     require_names,
 )
+from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InternalError, InvalidArgument, UnsupportedByRunner, describe, nearest
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
-    check_taken_back_in_time,
+    check_retracted_in_time,
     checked_aggregate,
     checked_function,
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.elements import Elements, ProcessResult
-from lowwater.pipeline.outputs import End
-from lowwater.pipeline.result import Result
-from lowwater.pipeline.run import Outcomes, PaneBatches, Panes, RunOptions
+from lowwater.pipeline.outputs import Writing
+from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -70,7 +71,6 @@ from lowwater.windows import WindowFunction
 
 if TYPE_CHECKING:
     import narwhals as nw
-    import pandas as pd
 
 Key: TypeAlias = str | Callable[[Any], Any]
 
@@ -87,7 +87,10 @@ _WINDOW_DEFAULTS: dict[str, object] = {
 
 
 class RecordSteps(ABC):
-    """The steps on records: of a stream, of the panes of a pipeline, of what a process emits."""
+    """The steps on records, for everything that is a stream of records.
+
+    A stream has records, a pipeline's panes are records, and so is what a process emits.
+    """
 
     __slots__ = ()
 
@@ -154,8 +157,8 @@ class RecordSteps(ABC):
     def union(self, *others: RecordSteps) -> Stream:
         """Bring several streams together; also written ``a | b``.
 
-        The watermark behind it is the lowest of theirs (S-H3). Each keeps its own column of event
-        times. If they name different clocks, the run has to say which holds: ``run(clock=...)``.
+        The watermark of the union is the lowest of theirs (S-H3). Each keeps its own column of
+        event times. If they name different clocks, choose one for the run: ``run(clock=...)``.
 
         Args:
             *others: Streams, pipelines (their panes are meant) or processes, with the same columns.
@@ -180,7 +183,7 @@ class RecordSteps(ABC):
 
         Args:
             *keys: Names of columns, or functions of a record.
-            **named: Columns to add by expressions, and to group by behind the others:
+            **named: Columns to add by expressions, and to group by after the others:
                 ``key_by(day=lw.col("at").dt.date())``; ``key_by(all=lw.lit("all"))`` is one group.
         """
         if not keys and not named:
@@ -213,9 +216,9 @@ class RecordSteps(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stream(RecordSteps, StreamParts):
-    """Records on their way: made by :func:`lowwater.read_parquet` and its like.
+    """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known beforehand.
+    Every method returns a new stream. Columns are checked as far as they are known without running.
     """
 
     def __repr__(self) -> str:
@@ -239,7 +242,7 @@ class Stream(RecordSteps, StreamParts):
             raise InvalidArgument(
                 "only a stream straight from its source can be named: this is its name",
                 where="named",
-                hint="Name it where it is read, or name the stage behind it",
+                hint="Name it where it is read, or name the stage that reads it",
             )
         return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
@@ -248,7 +251,7 @@ class Stream(RecordSteps, StreamParts):
         return KeyedStream(self, columns, names)
 
     def to_stream(self) -> Stream:
-        """Return the stream itself: what a pipeline and a process go on as."""
+        """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
     if not TYPE_CHECKING:
@@ -292,18 +295,18 @@ class KeyedStream:
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
     ) -> WindowedStream:
-        """Group by windows of event time too, and say when and how they are shown.
+        """Group by windows of event time too, and choose when and how they emit panes.
 
         Args:
             windows: Where in event time records are grouped; or a whole :class:`Windowing`, then
                 alone.
-            trigger: When a window is shown; once it is complete, then with every late bundle,
-                unless given.
+            trigger: When a window emits a pane. Unless given: once it is complete, then with every
+                late bundle.
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
                 or ``"retracting"``; to be named when the trigger may fire more than once.
-            allowed_lateness: How long after its end a window still takes late records: none at
+            allowed_lateness: How long after its end a window still accepts late records: none at
                 all, or as long as panes of the stage before may come late (S-C7), unless given.
-            closing: Whether an expiring window is shown again with nothing new.
+            closing: Whether an expiring window emits a final pane with nothing new.
             on_time: Whether the on-time pane comes even with nothing new.
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may finish too early (S-R3).
@@ -332,7 +335,7 @@ class KeyedStream:
 
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
-        check_taken_back_in_time(self._stream._flows)
+        check_retracted_in_time(self._stream._flows)
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
@@ -353,7 +356,7 @@ class KeyedStream:
     def _processed(self, process: object, windowing: Windowing | None) -> Processed:
         stream = self._stream
         stage = process_stage(stream, self._keys, self._names, process, windowing)
-        return Processed(stage, stream._clock)
+        return Processed(stage)
 
     if not TYPE_CHECKING:
 
@@ -383,10 +386,16 @@ class WindowedStream:
         return f"WindowedStream({shown})"
 
     def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
-        """Say what panes show: aggregates, by name or by the name of the function.
+        """Aggregate the records of each window; panes have a value for each aggregate.
 
-        ``aggregate(lw.sum("delay"))`` shows a ``sum``; ``aggregate(total=lw.sum("delay"),
-        flights=lw.count())`` shows ``total`` and ``flights``.
+        ``aggregate(lw.sum("delay"))`` calls it ``sum``; ``aggregate(total=lw.sum("delay"),
+        flights=lw.count())`` calls them ``total`` and ``flights``.
+
+        >>> import lowwater as lw
+        >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
+        >>> minutes = lw.from_iterable(rides, time="at", key="team").window(lw.FixedWindows("1m"))
+        >>> minutes.aggregate(lw.sum("points"), rides=lw.count()).collect().panes[0].values
+        {'sum': 5, 'rides': 1}
         """
         aggregates: dict[str, AggregateSpec] = {}
         for spec in unnamed:
@@ -421,7 +430,7 @@ class WindowedStream:
         return self._keyed._processed(process, self._windowing)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
-        """Show lists, in order of arrival: of whole records, or of one column's values.
+        """Emit lists, in order of arrival: of whole records, or of one column's values.
 
         Args:
             column: The column; left out, whole records (plain values where the source gives
@@ -436,7 +445,7 @@ class WindowedStream:
     def _pipeline(self, aggregates: Mapping[str, AggregateSpec], stream: Stream) -> Pipeline:
         keyed = self._keyed
         stage = window_stage(stream, keyed._keys, keyed._names, self._windowing, aggregates)
-        return Pipeline(stage, stream._clock, *pane_types(stage, aggregates, stream._schema))
+        return Pipeline(stage, *pane_types(stage, aggregates, stream._schema))
 
     if not TYPE_CHECKING:
 
@@ -451,11 +460,10 @@ class WindowedStream:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StageOutput(RecordSteps, Runnable):
-    """What a stage gives: it can be run, and goes on as a stream of records."""
+class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
+    """The output of a stage: it can be run, and its records can be read by another stage."""
 
     _stage: Stage
-    _clock: ClockLike | None = None
 
     def named(self, name: str) -> Self:
         """Return the same, its last stage called ``name`` in metrics and explanations."""
@@ -465,12 +473,12 @@ class StageOutput(RecordSteps, Runnable):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pipeline(StageOutput):
-    """All that leads from sources to the panes of a stage. Nothing runs until an end is called.
+class Pipeline(StageOutput[Pane, PaneBatch]):
+    """Everything between sources and the panes of a windowed stage.
 
-    Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand. Its panes can be
-    the records of a further stage: ``filter``, ``key_by`` and the other steps of a stream go on
-    from here.
+    ``aggregate`` and ``group`` return pipelines; nothing runs until one is run, collected or
+    written. The panes can be records for another stage: a pipeline has ``filter``, ``key_by`` and
+    the other steps of a stream.
     """
 
     _key_types: tuple[pa.DataType, ...] = ()
@@ -479,72 +487,21 @@ class Pipeline(StageOutput):
     def __repr__(self) -> str:
         return f"Pipeline({stage_outline(self._stage)})"
 
-    def run(self, **options: Unpack[RunOptions]) -> Panes:
-        """Run, and give the panes one by one as they come: see :class:`RunOptions`.
-
-        What comes back is an iterator that also has ``metrics``.
-        """
-        return Panes(self._outcomes(options), self._stage.key_names)
-
-    def run_batches(self, **options: Unpack[RunOptions]) -> PaneBatches:
-        """Run, and give the panes as columns: what is fast for many of them."""
-        return PaneBatches(self._outcomes(options), self._stage.key_names)
-
-    def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything: panes, late elements, dead letters and metrics."""
-        run = self._outcomes(options)
-        result = Result(self._stage.key_names, self._no_panes(), run.metrics, run.trace, run.graph)
-        for outcome in run:
-            result._add(outcome.panes, outcome.late, outcome.errors)
-        return result
-
-    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
-        """Run to the end and return the panes as an Arrow table."""
-        return self.collect(**options).to_arrow()
-
-    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
-        """Run to the end and return the panes as a pandas DataFrame."""
-        return self.collect(**options).to_pandas()
-
-    def to_spark(self, spark: Any, **options: Any) -> Any:
-        """Return the panes as a Spark DataFrame: streaming if the source is, else the batch answer.
-
-        See :class:`lowwater.spark.SparkOptions` for the options, and ``docs/spark.md`` for
-        the columns.
-
-        Args:
-            spark: The Spark session.
-            **options: How to run there.
-
-        Raises:
-            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
-        """
-        try:
-            from lowwater.spark.options import options_of
-            from lowwater.spark.query import panes_on_spark
-        except ImportError as error:
-            raise UnsupportedByRunner(
-                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-            ) from error
-        plan = Plan.of(self._stage, "to_spark")
-        return panes_on_spark(spark, plan, options_of(options), self._clock)
-
     def to_stream(self) -> Stream:
         """Return the panes as the records of a stream, for a further stage.
 
         Their event time is the panes' timestamp (S-H1), a column ``timestamp``; the others are the
         keys, ``window_start``, ``window_end``, the aggregates, ``timing``, ``index``,
-        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates take
-        back what was retracted.
+        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates
+        subtract what was retracted.
         """
-        parts = panes_as_records(self._stage, self._key_types, self._results)
-        return Stream(**parts, _clock=self._clock)
+        return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
-    def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._stage,), options)
+    def _to(self, *sinks: Sink) -> Writing:
+        return Writing(self._stage, self._no_panes(), sinks)
 
-    def _end(self) -> End:
-        return End(self._stage, self._no_panes())
+    def _form(self) -> PaneForm:
+        return PaneForm(self._stage.key_names)
 
     def _no_panes(self) -> pa.Table:
         names = self._stage.key_names
@@ -556,11 +513,11 @@ class Pipeline(StageOutput):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Processed(StageOutput):
-    """A keyed computation: made by ``process``. It goes on as a stream of what is emitted.
+class Processed(StageOutput[Element, Emitted]):
+    """A keyed computation, returned by ``process``; what it emits can be records for another stage.
 
-    The records behind it have the keys, and the fields of what was emitted (a plain value is a
-    column ``value``); their event time is the one they were emitted with.
+    Those records have the keys and the fields of what was emitted (a plain value is a column
+    ``value``); their event time is the one they were emitted with.
     """
 
     _output: str = MAIN
@@ -575,44 +532,23 @@ class Processed(StageOutput):
         return work.outputs if isinstance(work, Computed) else (MAIN,)
 
     def output(self, tag: str) -> Processed:
-        """Return the same computation, with what it emits to ``tag`` as what goes on from it."""
+        """Return the same computation, with the output ``tag`` as the one that is run or read."""
         if tag not in self.outputs:
             raise InvalidArgument(
                 f"the process has no output {tag!r}", hint=nearest(str(tag), self.outputs)
             )
         return replace(self, _output=tag)
 
-    def run(self, **options: Unpack[RunOptions]) -> Elements:
-        """Run, and give what is emitted to this output one by one as it comes.
-
-        What comes back is an iterator that also has ``metrics``.
-        """
-        return Elements(Outcomes((self._stage,), options), self._output)
-
-    def collect(self, **options: Unpack[RunOptions]) -> ProcessResult:
-        """Run to the end and keep everything, of all outputs."""
-        run = Outcomes((self._stage,), options)
-        result = ProcessResult(self._stage.key_names, run)
-        for outcome in run:
-            for tag, emitted in outcome.emitted.items():
-                result._emitted.setdefault(tag, []).append(emitted)
-            if outcome.late is not None:
-                result.late.extend(outcome.late.to_records())
-            result.errors.extend(outcome.errors)
-        return result
-
     def to_stream(self) -> Stream:
         """Return what is emitted to this output as a stream."""
-        flow = Flow(self._stage, (), EMITTED_TIME, None, self._output)
-        return Stream((flow,), self._clock)
+        return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
 
-    def to_spark(self, spark: Any, **options: Any) -> NoReturn:
-        """Raise ``UnsupportedByRunner``: Spark cannot run processes; the error says what can be."""
-        Plan.of(self._stage, "to_spark")
-        raise InternalError("a process was planned for Spark")
+    def _to(self, *sinks: Sink) -> Writing:
+        empty = emitted_table((), self._stage.key_names)
+        return Writing(self._stage, empty, sinks, self._output)
 
-    def _end(self) -> End:
-        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+    def _form(self) -> ElementForm:
+        return ElementForm(self._stage.key_names, self._output)
 
     if not TYPE_CHECKING:
 
@@ -620,12 +556,11 @@ class Processed(StageOutput):
             collected = f"Run it first: .collect().{name}()"
             group = f'Group what is emitted first: .key_by("...").{name}(...)'
             hints = {
-                **dict.fromkeys(("to_arrow", "to_pandas", "elements", "values"), collected),
+                **dict.fromkeys(("elements", "values"), collected),
                 **dict.fromkeys(("window", "process"), group),
                 **dict.fromkeys(
                     ("aggregate", "group"),
                     'Group what is emitted first: .key_by("...").window(...).aggregate(...)',
                 ),
-                "run_batches": "Use run() or collect()",
             }
             raise no_step("a process", name, hints)

@@ -1,32 +1,40 @@
-"""Where streams begin: ``lw.read_parquet`` and its like."""
+"""The readers, where streams begin: ``lw.read_parquet``, ``lw.from_iterable`` and the others."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 import pyarrow as pa
 
-from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph.graph import Flow, Read
+from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.engine.records.stateless import require_names
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
-from lowwater.io.follow import Follow
 from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.log.layout import Layout
+from lowwater.io.log.source import LogSource
+from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
-from lowwater.io.paths import PathsLike, as_paths, require_places
+from lowwater.io.paths import PathsLike, as_paths
 from lowwater.pipeline.fluent import Key, KeyedStream, Stream
+from lowwater.pipeline.source_options import (
+    FileOptions,
+    SourceOptions,
+    follow_of,
+    stream_of,
+    with_options,
+)
 from lowwater.time import DurationLike
-from lowwater.watermark import WatermarkEstimator, columns_read
-from lowwater.windows._base import positive_duration
+from lowwater.watermark import BoundedDisorder, WatermarkEstimator
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lowwater.spark.signals import CarriedTime
 
 FieldOf: TypeAlias = str | Callable[[Any], Any]
 
@@ -40,11 +48,7 @@ def from_iterable(
     *,
     time: FieldOf,
     key: None = None,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream: ...
 
 
@@ -54,24 +58,17 @@ def from_iterable(
     *,
     time: FieldOf,
     key: FieldOf | tuple[str, ...],
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> KeyedStream: ...
 
 
+@with_options(SourceOptions)
 def from_iterable(
     items: Iterable[Any],
     *,
     time: FieldOf,
     key: FieldOf | tuple[str, ...] | None = None,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream | KeyedStream:
     """Begin with elements that Python holds or makes; they are taken as the pipeline needs them.
 
@@ -83,13 +80,6 @@ def from_iterable(
         time: The field that holds the event time, or a function of an element.
         key: The field that holds the key, a function of an element, or a tuple of fields; with it
             the stream is keyed already.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
 
     >>> import lowwater as lw
     >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
@@ -112,7 +102,7 @@ def from_iterable(
         computed[_KEY] = key
     source = IterableSource(items, computed)
     time_column = _TIME if callable(time) else time
-    stream = _stream(source, time_column, watermark, timezone, clock, max_ahead, idle_after)
+    stream = stream_of(source, time_column, options)
     if key is None:
         return stream
     if callable(key):
@@ -121,67 +111,44 @@ def from_iterable(
     return stream.key_by(*names)
 
 
+@with_options(SourceOptions)
 def from_arrow(
     data: Any,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream:
     """Begin with an Arrow table, batch or reader, or what can hand itself over as such.
 
     Args:
         data: The data. A reader can be read once.
         time: The column of event times.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
     """
-    return _stream(arrow_source(data), time, watermark, timezone, clock, max_ahead, idle_after)
+    return stream_of(arrow_source(data), time, options)
 
 
+@with_options(SourceOptions)
 def from_pandas(
     frame: pd.DataFrame,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream:
     """Begin with a pandas DataFrame; its missing values, NaN among them, are nulls.
 
     Args:
         frame: The data; named levels of its index are columns too.
         time: The column of event times.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
     """
-    return _stream(pandas_source(frame), time, watermark, timezone, clock, max_ahead, idle_after)
+    return stream_of(pandas_source(frame), time, options)
 
 
+@with_options(SourceOptions)
 def from_source(
     source: Source,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream:
     """Begin with a source of your own.
 
@@ -189,82 +156,49 @@ def from_source(
         source: Anything with ``schema`` and ``batches``, as :class:`lowwater.Source` says; with
             ``batches_from`` too (:class:`lowwater.ReplayableSource`) for durable runs.
         time: The column of event times.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
     """
     if isinstance(source, type) or not isinstance(source, Source):
         raise InvalidArgument(
             f"{describe('source', source)} is not a source",
             hint="Give an object with schema and batches(size, keys), which yields lw.Records",
         )
-    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
+    return stream_of(source, time, options)
 
 
+@with_options(FileOptions)
 def read_parquet(
     paths: PathsLike,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
     columns: Iterable[str] | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
-    follow: bool = False,
-    poll_every: DurationLike = "1s",
-    max_idle: DurationLike | None = None,
-    stop: Callable[[], bool] | None = None,
+    **options: Unpack[FileOptions],
 ) -> Stream:
     """Begin with Parquet files, read piece by piece.
 
     Args:
         paths: Files, folders and globs; each path's files come in sorted order.
         time: The column of event times.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
         columns: Which columns to read, beside ``time``; all unless given. Late elements and dead
-            letters show the columns that were read.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
-        follow: Whether to go on with files that appear during the run. They are read in order of
-            name among those found at a time, and should appear whole: write them under a name
-            that begins with ``.`` and rename them. Each stays as it is once it was read.
-        poll_every: How often to look for new files.
-        max_idle: The input ends when nothing new has appeared for so long; never unless given.
-        stop: Asked after each look; the input ends when it says so.
+            letters contain the columns that were read.
     """
     chosen = None
     if columns is not None:
+        clock = options.get("clock")
         always = (time, clock.column) if isinstance(clock, ArrivalClock) else (time,)
         chosen = tuple(dict.fromkeys((*columns, *always)))
     at = as_paths(paths)
-    source = ParquetSource(at, chosen, _follow(at, follow, poll_every, max_idle, stop))
-    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
+    source = ParquetSource(at, chosen, follow_of(at, options))
+    return stream_of(source, time, options, FileOptions)
 
 
+@with_options(FileOptions)
 def read_csv(
     paths: PathsLike,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
     types: Mapping[str, pa.DataType | str] | None = None,
     delimiter: str = ",",
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
-    follow: bool = False,
-    poll_every: DurationLike = "1s",
-    max_idle: DurationLike | None = None,
-    stop: Callable[[], bool] | None = None,
+    **options: Unpack[FileOptions],
 ) -> Stream:
     """Begin with CSV files that have a header, read piece by piece.
 
@@ -273,21 +207,8 @@ def read_csv(
     Args:
         paths: Files, folders and globs; each path's files come in sorted order.
         time: The column of event times: ISO-8601 text, or integers of microseconds.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
         types: Types by column, such as ``{"delay": "float64"}``; others are inferred.
         delimiter: What separates fields.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
-        follow: Whether to go on with files that appear during the run. They are read in order of
-            name among those found at a time, and should appear whole: write them under a name
-            that begins with ``.`` and rename them. Each stays as it is once it was read.
-        poll_every: How often to look for new files.
-        max_idle: The input ends when nothing new has appeared for so long; never unless given.
-        stop: Asked after each look; the input ends when it says so.
     """
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise InvalidArgument(
@@ -296,24 +217,17 @@ def read_csv(
         )
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     at = as_paths(paths)
-    following = _follow(at, follow, poll_every, max_idle, stop)
+    following = follow_of(at, options)
     source = CsvSource(at, named, time, delimiter, following)
-    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
+    return stream_of(source, time, options, FileOptions)
 
 
+@with_options(FileOptions)
 def read_jsonl(
     paths: PathsLike,
     *,
     time: str,
-    watermark: WatermarkEstimator | None = None,
-    timezone: str | None = None,
-    clock: ClockLike | None = None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
-    follow: bool = False,
-    poll_every: DurationLike = "1s",
-    max_idle: DurationLike | None = None,
-    stop: Callable[[], bool] | None = None,
+    **options: Unpack[FileOptions],
 ) -> Stream:
     """Begin with files of one JSON object per line, read piece by piece.
 
@@ -322,98 +236,66 @@ def read_jsonl(
     Args:
         paths: Files, folders and globs; each path's files come in sorted order.
         time: The field of event times: ISO-8601 text, or integers of microseconds.
-        watermark: How the watermark is guessed; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
-        clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
-        follow: Whether to go on with files that appear during the run. They are read in order of
-            name among those found at a time, and should appear whole: write them under a name
-            that begins with ``.`` and rename them. Each stays as it is once it was read.
-        poll_every: How often to look for new files.
-        max_idle: The input ends when nothing new has appeared for so long; never unless given.
-        stop: Asked after each look; the input ends when it says so.
     """
     at = as_paths(paths)
-    source = JsonLinesSource(at, _follow(at, follow, poll_every, max_idle, stop))
-    return _stream(source, time, watermark, timezone, clock, max_ahead, idle_after)
+    source = JsonLinesSource(at, follow_of(at, options))
+    return stream_of(source, time, options, FileOptions)
 
 
-def _follow(
-    paths: tuple[str, ...],
-    follow: bool,
-    poll_every: DurationLike,
-    max_idle: DurationLike | None,
-    stop: Callable[[], bool] | None,
-) -> Follow | None:
-    following = Follow.of(follow, poll_every, max_idle, stop)
-    if following is not None:
-        require_places(paths)
-    return following
-
-
-def _stream(
-    source: Source,
+@with_options(SourceOptions)
+def read_log(
+    path: str | os.PathLike[str],
+    *,
     time: str,
-    watermark: WatermarkEstimator | None,
-    timezone: str | None,
-    clock: ClockLike | None,
-    max_ahead: DurationLike | None = None,
-    idle_after: DurationLike | None = None,
+    start: Start = "earliest",
+    follow: bool = False,
+    partitions: int | Iterable[int] | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Stream:
-    if not isinstance(time, str):
-        raise InvalidArgument(
-            f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
-        )
-    if watermark is not None and not isinstance(watermark, WatermarkEstimator):
-        raise InvalidArgument(
-            f"{describe('watermark', watermark)} is not a watermark estimator",
-            hint='Use, say, BoundedDisorder("5m") or Ascending()',
-        )
-    if isinstance(watermark, type):
-        raise InvalidArgument(
-            f"watermark={watermark.__name__} is a class",
-            hint=f"Make one: {watermark.__name__}(...)",
-        )
-    if timezone is not None:
-        _require_zone(timezone)
-    schema = source.schema
-    if schema is not None:
-        _require_distinct(schema.names)
-        require_names((time,), schema.names, "time=")
-        if isinstance(clock, ArrivalClock):
-            require_names((clock.column,), schema.names, "clock=")
-        if watermark is not None:
-            hidden = (name for name in columns_read(watermark) if not name.startswith(HIDDEN))
-            require_names(hidden, schema.names, "watermark=")
-    read = Read(
-        source,
-        time,
-        timezone,
-        watermark,
-        clock,
-        max_ahead_us=None if max_ahead is None else positive_duration(max_ahead, "max_ahead"),
-        idle_after_us=None if idle_after is None else positive_duration(idle_after, "idle_after"),
-    )
-    return Stream((Flow(read, (), time, timezone),), clock, schema)
+    """Begin with a log, as :class:`lowwater.io.Log` writes it, in the order of its appends.
+
+    Args:
+        path: The log's folder.
+        time: The column of event times.
+        start: Where to begin: ``"earliest"``, ``"latest"``, an offset, a time of append (an
+            ``Instant``, an aware ``datetime`` or ISO-8601 text), or the position of a reader.
+        follow: Whether to go on with what is appended during the run; such a run does not end.
+        partitions: One partition, or several; all unless given.
+    """
+    numbers = Layout.require(path).numbers(partitions)
+    if not isinstance(start, dict):
+        as_time(start)
+    source = LogSource(os.fspath(path), start, follow, numbers)
+    return stream_of(source, time, options)
 
 
-def _require_distinct(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidArgument(f"two columns are called {name!r}", hint="Rename one")
+def from_spark(
+    df: Any,
+    *,
+    time: str,
+    watermark: DurationLike | WatermarkEstimator | CarriedTime | None = None,
+    timezone: str | None = None,
+) -> Stream:
+    """Begin with a Spark DataFrame, streaming or static; end with ``to_spark(spark)``.
 
-
-def _require_zone(timezone: str) -> None:
+    Args:
+        df: The DataFrame. A watermark of its own (``withWatermark``) is ignored.
+        time: The column of event times.
+        watermark: How the watermark is estimated: a duration stands for ``BoundedDisorder``; or
+            :class:`lowwater.spark.CarriedTime`. Left out, there is none until the input
+            ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+    """
     try:
-        ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise InvalidArgument(
-            f"{describe('timezone', timezone)} is not known",
-            hint='Use an IANA name, such as "UTC" or "Europe/Berlin"',
-        ) from None
+        from lowwater.spark.source import spark_source
+    except ImportError as error:
+        raise UnsupportedByRunner(
+            f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
+        ) from error
+    if watermark is not None and not hasattr(watermark, "start"):
+        watermark = BoundedDisorder(watermark)
+    options: SourceOptions = {"watermark": cast(Any, watermark), "timezone": timezone}
+    return stream_of(spark_source(df), time, options)
 
 
 def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:

@@ -1,65 +1,343 @@
-"""What a whole run gave, held in memory."""
+"""What a run returns: an iterator while it runs, or a result held in memory once it has ended.
+
+Both explain, draw and count the run in the same way (:class:`Traced`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.graph import MAIN, Computed, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
-from lowwater.engine.local.outcomes import LateElements
+from lowwater.engine.local.outcomes import LateElements, Outcome
+from lowwater.engine.process import Emitted
+from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.pane_table import panes_to_arrow
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.pipeline.traced import Traced
+from lowwater.engine.records.tagged import encoding_of, to_values
+from lowwater.errors import InvalidArgument, nearest
+from lowwater.pipeline.checks import no_step
+from lowwater.pipeline.run import Outcomes
+from lowwater.time import DurationLike, Instant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lowwater.viz import GraphDiagram
+    from lowwater.explain import Explanation, LatenessProfile
+    from lowwater.explain.window import WindowLike
+    from lowwater.viz import Diagram, GraphDiagram
+    from lowwater.viz.compose import Between
+
+ItemT = TypeVar("ItemT")
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+BatchT = TypeVar("BatchT")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A record that a process emitted.
+
+    Args:
+        key: The key it was emitted for: a plain value, or a tuple of several.
+        value: What was emitted.
+        timestamp: Its event time.
+        output: The tag of the output it was emitted to.
+    """
+
+    key: Any
+    value: Any
+    timestamp: Instant
+    output: str
+
+
+class Form(Protocol[ItemT_co, BatchT]):
+    """How an output is read: as batches of columns, as items, as Arrow."""
+
+    def batch_of(self, outcome: Outcome) -> BatchT | None:
+        """Return what the output has got, if anything."""
+
+    def items(self, batch: BatchT) -> Iterable[ItemT_co]:
+        """Return a batch's items as Python values."""
+
+    def to_arrow(self, batch: BatchT) -> Iterable[pa.RecordBatch]:
+        """Return a batch as Arrow."""
+
+    def table(self, batches: Sequence[BatchT]) -> pa.Table:
+        """Return batches, one at least, as one table."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PaneForm:
+    """The panes of a stage of windows; ``keys`` are the names of the key columns."""
+
+    keys: tuple[str, ...]
+
+    def batch_of(self, outcome: Outcome) -> PaneBatch | None:
+        return outcome.panes
+
+    def items(self, batch: PaneBatch) -> Iterable[Pane]:
+        return batch
+
+    def to_arrow(self, batch: PaneBatch) -> Iterable[pa.RecordBatch]:
+        return (panes_to_arrow(batch, self.keys),)
+
+    def table(self, batches: Sequence[PaneBatch]) -> pa.Table:
+        found = [panes_to_arrow(batch, self.keys) for batch in batches]
+        if all(batch.schema == found[0].schema for batch in found):
+            return pa.Table.from_batches(found)
+        try:
+            tables = [pa.Table.from_batches([batch]) for batch in found]
+            return pa.concat_tables(tables, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # types with nothing in common
+            whole = PaneBatch.concat(list(batches))
+            return pa.Table.from_batches([panes_to_arrow(whole, self.keys)])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ElementForm:
+    """What a process emits to one output."""
+
+    keys: tuple[str, ...]
+    output: str = MAIN
+
+    def batch_of(self, outcome: Outcome) -> Emitted | None:
+        return outcome.emitted.get(self.output)
+
+    def items(self, batch: Emitted) -> Iterable[Element]:
+        keys = [column.to_list() for column in batch.keys]
+        each = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+        for key, value, time in zip(each, batch.to_list(), batch.times.tolist(), strict=True):
+            yield Element(key, value, Instant(time), self.output)
+
+    def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
+        return iter(emitted_table([batch], self.keys).to_batches())
+
+    def table(self, batches: Sequence[Emitted]) -> pa.Table:
+        return emitted_table(batches, self.keys)
+
+
+class Traced(ABC):
+    """A run, or what it gave, with its trace; all of this needs ``trace=True``."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def trace(self) -> Trace:
+        """What the run did, step by step; needs ``trace=True``."""
+
+    def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
+        """Return line by line why a window fired, or has not; needs ``trace=True``.
+
+        Args:
+            key: The key: a plain value, or a tuple for several key columns.
+            window: The window, a ``(start, end)`` pair, or an instant inside.
+            stage: The name of the stage; the last one unless given.
+        """
+        from lowwater.explain import explain
+
+        return explain(self.trace, key, window, stage=stage)
+
+    def why(self, element: Any, *, stage: str | None = None) -> Explanation:
+        """Return where an element went; needs ``trace=True``.
+
+        Args:
+            element: A record as its source gave it, fields of one, a function that is true for it,
+                or a ``TracedElement``.
+            stage: Look at this stage alone.
+        """
+        from lowwater.explain import why
+
+        return why(self.trace, element, stage=stage)
+
+    def lateness_profile(
+        self,
+        *,
+        delays: Sequence[DurationLike] | None = None,
+        lateness: Sequence[DurationLike] | None = None,
+        stage: str | None = None,
+    ) -> LatenessProfile:
+        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
+
+        Args:
+            delays: The watermark delays to try; chosen from the disorder unless given.
+            lateness: The allowed latenesses to try; chosen likewise.
+            stage: The name of the stage; the last one that reads a source unless given.
+        """
+        from lowwater.explain import lateness_profile
+
+        return lateness_profile(self.trace, delays=delays, lateness=lateness, stage=stage)
+
+    def diagram(
+        self,
+        *,
+        key: Any = None,
+        stage: str | None = None,
+        column: str | None = None,
+        between: Between | None = None,
+    ) -> Diagram:
+        """Return the picture of event time by processing time; needs ``trace=True``.
+
+        Args:
+            key: The key to show, or a list of keys; the busiest six unless given.
+            stage: The name of the stage; the last one unless given.
+            column: Which aggregate to draw; the first unless given.
+            between: The first event time to draw, and the first after those; all unless given.
+        """
+        from lowwater.viz import Diagram
+
+        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
+
+        A row for each element, pane, merge and move of a watermark; the column ``what`` says which.
+        """
+        from lowwater.explain import to_frame
+
+        return to_frame(self.trace)
+
+
+@final
+class Run(Traced, Iterator[ItemT]):
+    """The output of a run as it comes: an iterator that also has the run's metrics and trace.
+
+    Args:
+        outcomes: The run.
+        items: Reads the output. It must not refer to this object: sources are closed when this
+            object is garbage-collected.
+    """
+
+    def __init__(self, outcomes: Outcomes, items: Iterator[ItemT]) -> None:
+        self._outcomes = outcomes
+        self._items = items
+
+    def __next__(self) -> ItemT:
+        return next(self._items)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._outcomes.metrics
+
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far, step by step; needs ``trace=True``."""
+        return self._outcomes.trace()
+
+    def graph(self) -> GraphDiagram:
+        """Return sources and stages as a picture, with their watermarks now."""
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+
+    def __repr__(self) -> str:
+        return f"<Run, {self.metrics.events} events so far>"
+
+
+def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT]:
+    """Yield what an output gets, in batches, while the run proceeds."""
+    with closing(iter(outcomes)) as found:
+        for outcome in found:
+            if (batch := form.batch_of(outcome)) is not None:
+                yield batch
+
+
+def items_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[ItemT]:
+    """Yield what an output gets, one by one, while the run proceeds."""
+    for batch in batches_of(outcomes, form):
+        yield from form.items(batch)
+
+
+def arrow_batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[pa.RecordBatch]:
+    """Yield what an output gets as Arrow batches, while the run proceeds."""
+    for batch in batches_of(outcomes, form):
+        yield from form.to_arrow(batch)
 
 
 @final
 class Result(Traced):
-    """The panes, late elements and dead letters of a run that has ended.
+    """The whole output of a run, held in memory: panes or elements, late elements, dead letters.
 
     Args:
-        keys: The names of the key columns.
-        nothing: The table to show if there are no panes.
-        metrics: The run's metrics.
-        trace: Gives what was recorded of the run, or raises.
-        graph: The sources and stages that ran.
+        stage: The stage that was run for its output.
+        outcomes: The run.
+        nothing: The table without rows.
     """
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        nothing: pa.Table,
-        metrics: Metrics,
-        trace: Callable[[], Trace],
-        graph: Graph,
-    ) -> None:
-        self._keys = keys
+    def __init__(self, stage: Stage, outcomes: Outcomes, nothing: pa.Table) -> None:
+        self._stage = stage
+        self._outcomes = outcomes
         self._nothing = nothing
-        self._metrics = metrics
-        self._recorded = trace
-        self._graph = graph
-        self._trace: Trace | None = None
-        self._batches: list[PaneBatch] = []
+        self._batches: dict[str, list[Any]] = {}  # by output, in its form
         self._late: list[LateElements] = []
         self._errors: list[ErrorRecord] = []
         self._panes: list[Pane] | None = None
         self._late_records: list[LateRecord] | None = None
+        self._trace: Trace | None = None
+
+    def _add(self, outcome: Outcome) -> None:
+        if outcome.panes is not None:
+            self._batches.setdefault(MAIN, []).append(outcome.panes)
+        for output, emitted in outcome.emitted.items():
+            self._batches.setdefault(output, []).append(emitted)
+        if outcome.late is not None:
+            self._late.append(outcome.late.compact())
+        self._errors.extend(outcome.errors)
 
     @property
     def panes(self) -> list[Pane]:
-        """The panes, in the order they were emitted."""
+        """The panes, in the order they were emitted; of windows that are aggregated."""
+        if isinstance(self._stage.work, Computed):
+            hints = {"panes": "A process emits elements: .elements(), .values()"}
+            raise no_step("the result of a process", "panes", hints)
         if self._panes is None:
-            self._panes = [pane for batch in self._batches for pane in batch]
+            self._panes = [pane for batch in self._batches.get(MAIN, ()) for pane in batch]
         return self._panes
+
+    def elements(self, output: str = MAIN) -> list[Element]:
+        """Return what a process emitted to an output, in order.
+
+        Args:
+            output: The tag of the output.
+        """
+        form = ElementForm(self._stage.key_names, output)
+        return [each for part in self._emitted("elements", output) for each in form.items(part)]
+
+    def values(self, output: str = MAIN) -> list[Any]:
+        """Return the values that a process emitted to an output, in order.
+
+        Args:
+            output: The tag of the output.
+        """
+        return [value for part in self._emitted("values", output) for value in part.to_list()]
+
+    def _emitted(self, asked: str, output: str) -> list[Emitted]:
+        if not isinstance(self._stage.work, Computed):
+            hints = {asked: "Windows that are aggregated give panes: .panes"}
+            raise no_step("the result of a windowed stage", asked, hints)
+        return self._of(output)
+
+    def _of(self, output: str) -> list[Any]:
+        """Return the batches of an output."""
+        work = self._stage.work
+        outputs = work.outputs if isinstance(work, Computed) else (MAIN,)
+        if output not in outputs:
+            raise InvalidArgument(
+                f"there is no output {output!r}", hint=nearest(str(output), outputs)
+            )
+        return self._batches.get(output, [])
 
     @property
     def late(self) -> list[LateRecord]:
@@ -76,57 +354,62 @@ class Result(Traced):
     @property
     def metrics(self) -> Metrics:
         """What the run did, in numbers."""
-        return self._metrics
+        return self._outcomes.metrics
 
     @property
     def trace(self) -> Trace:
         """What the run did, step by step; needs ``collect(trace=True)``."""
         if self._trace is None:
-            self._trace = self._recorded()
+            self._trace = self._outcomes.trace()
         return self._trace
 
     def graph(self) -> GraphDiagram:
         """Return sources and stages as a picture, with their watermarks at the end."""
         from lowwater.viz import GraphDiagram
 
-        return GraphDiagram.of(self._graph, self.metrics)
+        return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
-    def to_arrow(self) -> pa.Table:
-        """Return the panes as an Arrow table, one row each (see ``panes_to_arrow``)."""
-        if not self._batches:
+    def to_arrow(self, output: str = MAIN) -> pa.Table:
+        """Return panes, or what was emitted to an output, as an Arrow table, one row each.
+
+        Panes have the columns of ``panes_to_arrow``; emitted elements the keys, their fields and
+        ``timestamp``. A column of emitted values that Arrow has no one type for holds msgpack, and
+        its metadata says so.
+
+        Args:
+            output: The tag of the output, of a process.
+        """
+        batches, keys = self._of(output), self._stage.key_names
+        if not batches:
             return self._nothing
-        batches = [panes_to_arrow(batch, self._keys) for batch in self._batches]
-        if all(batch.schema == batches[0].schema for batch in batches):
-            return pa.Table.from_batches(batches)
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
-        try:
-            return pa.concat_tables(tables, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # types with nothing in common
-            return panes_table(PaneBatch.concat(self._batches), self._keys)
+        if isinstance(self._stage.work, Computed):
+            return ElementForm(keys, output).table(batches)
+        return PaneForm(keys).table(batches)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the panes as a pandas DataFrame, one row each."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
+    def to_pandas(self, output: str = MAIN) -> pd.DataFrame:
+        """Return the same as a pandas DataFrame.
+
+        A column of emitted values that Arrow has no one type for holds them as they are.
+
+        Args:
+            output: The tag of the output, of a process.
+        """
+        table = self.to_arrow(output)
+        frame: pd.DataFrame = table.to_pandas()
+        for field, column in zip(table.schema, table.columns, strict=True):
+            if encoding_of(field) is not None:
+                frame[field.name] = to_values(field, column)
         return frame
 
     def __repr__(self) -> str:
-        metrics = self._metrics
-        panes = ", ".join(f"{number} {timing}" for timing, number in metrics.panes.items())
+        metrics = self.metrics
+        if isinstance(self._stage.work, Computed):
+            name = "emitted"
+            counts = {output: sum(map(len, parts)) for output, parts in self._batches.items()}
+        else:
+            name, counts = "panes", dict(metrics.panes)
+        given = ", ".join(f"{number} {kind}" for kind, number in counts.items())
         return (
-            f"Result({metrics.events} events, panes: {panes or 'none'}, "
+            f"Result({metrics.events} events, {name}: {given or 'none'}, "
             f"{metrics.late.total()} late, {metrics.errors.total()} errors)"
         )
-
-    def _add(
-        self, panes: PaneBatch | None, late: LateElements | None, errors: Sequence[ErrorRecord]
-    ) -> None:
-        if panes is not None:
-            self._batches.append(panes)
-        if late is not None:
-            self._late.append(late.compact())
-        self._errors.extend(errors)
-
-
-def panes_table(panes: PaneBatch, keys: Sequence[str]) -> pa.Table:
-    """Return panes as an Arrow table."""
-    return pa.Table.from_batches([panes_to_arrow(panes, keys)])

@@ -1,12 +1,10 @@
-"""A run that users hold: its options, and its outcomes as they come."""
+"""Run options, checked, and the outcomes of a run as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, final
-
-import pyarrow as pa
+from typing import Any, TypeAlias, TypedDict, final
 
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Graph, Read, Stage
@@ -17,36 +15,30 @@ from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
-from lowwater.engine.records.pane_table import panes_to_arrow
-from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, describe
-from lowwater.pipeline.traced import Traced
 from lowwater.time import DurationLike, duration
-
-if TYPE_CHECKING:
-    from lowwater.viz import GraphDiagram
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
 
 
 class RunOptions(TypedDict, total=False):
-    """How to run a pipeline; every end takes these.
+    """How to run a pipeline; every way to run takes these.
 
     Args:
         bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
         clock: Where processing time comes from; that of the sources, which must be one, or the
             machine's.
-        on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
+        on_error: ``"dead_letter"`` sets invalid records aside, ``"raise"`` stops at the first.
         progress: A function called with the metrics after each bundle; ``True`` for a line in any
             case, ``False`` for none. Left out: a line if standard error is a terminal.
         on_late: Called with each element dropped from one of its windows.
         on_dead_letter: Called with each record that could not be used.
         max_skew: How far ahead of the source that is furthest behind others may be read, in event
             time: those wait. Any distance unless given.
-        trace: Whether to record what becomes of each element, for ``explain``, ``why`` and
-            diagrams: for looking into small runs, as it holds a Python value for each.
+        trace: Whether to record what happens to each element, for ``explain``, ``why`` and
+            diagrams. Meant for small runs: it keeps a Python value for each element.
     """
 
     bundle_size: int
@@ -61,11 +53,11 @@ class RunOptions(TypedDict, total=False):
 
 @final
 class Outcomes:
-    """What a run gives, after the user's callbacks have seen it."""
+    """The outcomes of a run, after the user's callbacks were called with them."""
 
     def __init__(
         self,
-        ends: Sequence[Stage],
+        stages: Sequence[Stage],
         options: RunOptions,
         *,
         durable: bool = False,
@@ -87,14 +79,14 @@ class Outcomes:
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
         self.bundle_size = size
-        self.graph = Graph.of(ends)
+        self.graph = Graph.of(stages)
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
         self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
         self.local = self._run = LocalRun(
             self.graph,
-            ends,
+            stages,
             bundle_size=size,
             clock=self.clock,
             on_error=options.get("on_error", "dead_letter"),
@@ -137,82 +129,6 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
-
-
-class UnderWay(Traced):
-    """A run that is being iterated over: what can be asked of it meanwhile.
-
-    Args:
-        outcomes: The run.
-    """
-
-    def __init__(self, outcomes: Outcomes) -> None:
-        self._outcomes = outcomes
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
-        return self._outcomes.metrics
-
-    @property
-    def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
-        return self._outcomes.trace()
-
-    def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
-        from lowwater.viz import GraphDiagram
-
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
-
-
-@final
-class Panes(UnderWay, Iterator[Pane]):
-    """The panes of a run, as they come, and its metrics."""
-
-    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        super().__init__(outcomes)
-        self._keys = keys
-        self._panes = _panes(outcomes)
-
-    def __repr__(self) -> str:
-        return f"<panes of a run, {self.metrics.events} events so far>"
-
-    def __next__(self) -> Pane:
-        return next(self._panes)
-
-
-@final
-class PaneBatches(UnderWay, Iterator[PaneBatch]):
-    """The panes of a run as columns, as they come, and its metrics."""
-
-    def __init__(self, outcomes: Outcomes, keys: tuple[str, ...]) -> None:
-        super().__init__(outcomes)
-        self._keys = keys
-        self._batches = _batches(outcomes)
-
-    def __repr__(self) -> str:
-        return f"<batches of panes of a run, {self.metrics.events} events so far>"
-
-    def __next__(self) -> PaneBatch:
-        return next(self._batches)
-
-    def to_arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the remaining batches as Arrow batches instead."""
-        return (panes_to_arrow(batch, self._keys) for batch in self)
-
-
-# Not methods: what holds nothing of the run's holder ends with it, and then sources are closed.
-def _panes(outcomes: Outcomes) -> Iterator[Pane]:
-    for batch in _batches(outcomes):
-        yield from batch
-
-
-def _batches(outcomes: Outcomes) -> Iterator[PaneBatch]:
-    with closing(iter(outcomes)) as found:
-        for outcome in found:
-            if outcome.panes is not None:
-                yield outcome.panes
 
 
 def _callback(name: str, function: Any) -> Any:
@@ -263,7 +179,7 @@ def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
         schema = read.source.schema
         if schema is not None and clock.column not in schema.names:
             raise InvalidArgument(
-                f"the run goes by {clock!r}, but {graph.name_of(read)} has no column "
+                f"the clock of the run is {clock!r}, but {graph.name_of(read)} has no column "
                 f"{clock.column!r}",
                 where="run",
                 hint="Add the column to the source, or give the run another clock: run(clock=...)",

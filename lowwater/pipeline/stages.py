@@ -9,9 +9,16 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
-from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph.graph import Computed, Flow, Read, Stage, Windowed, is_signed
-from lowwater.engine.graph.plan import admission_of
+from lowwater.engine.graph.clocks import ArrivalClock
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Read,
+    Stage,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.local.process_stage import kind_taken
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.batch import HIDDEN
@@ -33,14 +40,12 @@ class StreamParts:
 
     Args:
         _flows: Where the records come from, and the steps on the way; several are a union.
-        _clock: Where processing time comes from, if a source says.
         _schema: The columns, if their types are known without running.
         _deduplication: Which records are duplicates, if any are to be dropped.
         _names: The names of the columns, where only these are known.
     """
 
     _flows: tuple[Flow, ...]
-    _clock: ClockLike | None = None
     _schema: pa.Schema | None = None
     _deduplication: Deduplication | None = None
     _names: tuple[str, ...] | None = None
@@ -60,14 +65,13 @@ class StreamParts:
 
     def _united(self, others: Iterable[StreamParts]) -> Self:
         self._check_order("union")
-        flows, schema, names, clock = list(self._flows), self._schema, self._known, self._clock
+        flows, schema, names = list(self._flows), self._schema, self._known
         for other in others:
             other._check_order("union")
             flows.extend(other._flows)
-            clock = other._clock if clock is None else clock
             names = _common_names(names, other._known)
             schema = common_schema(schema, other._schema)
-        return replace(self, _flows=tuple(flows), _clock=clock, _schema=schema, _names=names)
+        return replace(self, _flows=tuple(flows), _schema=schema, _names=names)
 
     def _deduplicated(self, deduplication: Deduplication) -> Self:
         if self._known is not None:
@@ -75,7 +79,7 @@ class StreamParts:
         self._check_order("deduplicate")
         if any(is_signed(flow) for flow in self._flows):
             raise InvalidArgument(
-                "deduplicate comes behind a stage that takes panes back: a pane and its retraction "
+                "deduplicate comes after a stage that retracts panes: a pane and its retraction "
                 "have the same id",
                 where="deduplicate",
                 hint="Drop duplicates before the first window",
@@ -83,7 +87,7 @@ class StreamParts:
         return replace(self, _deduplication=deduplication)
 
     def _check_order(self, step: str) -> None:
-        """Raise if a step would come behind ``deduplicate``: which copies it sees would matter."""
+        """Raise if a step would come after ``deduplicate``: which copies it sees would matter."""
         if self._deduplication is not None:
             raise InvalidArgument(
                 f"{step} comes after deduplicate, which is the last step before key_by",
@@ -142,7 +146,7 @@ def window_stage(
     check_adds_up(stream._flows)
     work = Windowed(windowing, dict(aggregates))
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)
-    if stage.signed:  # is there a difference where panes show one?
+    if stage.signed:  # can the aggregates be computed from what is added and retracted?
         signed_specs(aggregates, differences=windowing.shows_differences)
     if stream._known is not None:
         needed = (spec.column for spec in aggregates.values() if spec.column is not None)

@@ -25,7 +25,7 @@ from lowwater.io.terminal import table
 from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
 from lowwater.state.id_set import SeenInStore
-from lowwater.state.key_layout import END, Place, prefix_range, split_key, stage_prefix
+from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
 from lowwater.state.rocks import FORMAT as STORE_FORMAT
 from lowwater.state.rocks import RocksStore
@@ -328,17 +328,17 @@ def _reading(place: Path, *, owned: bool = False) -> Iterator[RocksStore]:
         ) from error
 
 
-def _stages(record: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+def _stages(record: Mapping[str, Any]) -> Iterator[tuple[StoredPlace, Mapping[str, Any]]]:
     """Yield where each stage is stored, and what it is."""
     for name, of in record.get("stages", {}).items():
-        yield Place(name, 0, record["key_groups"]), of
+        yield StoredPlace(name, 0, record["key_groups"]), of
 
 
-def _has_rows(store: StateStore, place: Place) -> bool:
+def _has_rows(store: StateStore, place: StoredPlace) -> bool:
     return next(store.scan(*prefix_range(stage_prefix(place.stage))), None) is not None
 
 
-def _keys(store: StateStore, place: Place) -> int:
+def _keys(store: StateStore, place: StoredPlace) -> int:
     """Return how many keys of a stage have state."""
     (data,) = store.get([place.prefix(FACTS)])
     if data is None:

@@ -33,7 +33,7 @@ class Cell:
     content: bytes
 
     def to_row(self) -> tuple[Any, ...]:
-        """Return it as Spark takes it."""
+        """Return the cell as a row for Spark."""
         layout = FORMATS[FORMAT]
         return (layout, self.key_groups, self.backend, self.stamp, self.latest, self.content)
 

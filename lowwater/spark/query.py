@@ -1,11 +1,9 @@
-"""A stage as a Spark DataFrame of panes."""
+"""Turns a stage into a Spark DataFrame of panes."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -13,14 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.aggregates._base import strictest_needs
-from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.plan import Plan
-from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.graph.graph import Graph, Stage, Windowed
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import (
-    InternalError,
     InvalidArgument,
-    UnsupportedByRunner,
     describe,
     nearest,
 )
@@ -29,10 +25,10 @@ from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, T
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
-from lowwater.spark.signals import CarriedTime, Signals, signals_of, time_columns
+from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps
+from lowwater.spark.supported import only_stage, require_distinct, shippable
 from lowwater.spark.types import (
-    SIDE_FIELDS,
     arrow_schema,
     numbered,
     pane_schema,
@@ -43,64 +39,62 @@ from lowwater.spark.types import (
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
-from lowwater.watermark import Ascending, BoundedDisorder
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
 _NOW_STAMP = "now_stamp"
 
 
-def panes_on_spark(
-    spark: SparkSession, plan: Plan, options: SparkOptions, clock: ClockLike | None = None
-) -> DataFrame:
-    """Return the panes of a stage as a DataFrame: streaming if the source is.
+def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> DataFrame:
+    """Return the panes of a graph's only stage as a DataFrame: streaming if the source is.
 
     Args:
         spark: The session.
-        plan: The stage.
+        graph: The pipeline.
         options: How to run it.
-        clock: What its source, which is one, was given as ``clock=``.
 
     Raises:
         InvalidArgument: A column is not there, or its name is taken.
-        UnsupportedByRunner: The stage does what cannot be done here.
+        UnsupportedByRunner: The pipeline does what cannot be done here.
     """
+    stage, read, work = only_stage(graph)
     if not hasattr(spark, "createDataFrame"):
         raise InvalidArgument(
             f"{describe('spark', spark)} is no Spark session",
             where="to_spark",
             hint="Give what SparkSession.builder.getOrCreate() returns",
         )
-    _require_supported(plan)
-    signals, carries_clock = signals_of(plan, clock)
-    frame = frame_of_source(spark, plan.source, plan.keys, options.files_per_batch)
-    frame, schema, steps = native_steps(frame, plan.steps)
-    require_names(sorted(_read(plan, signals)), schema.names, "to_spark")
+    signals, carries_clock = signals_of(read)
+    frame = frame_of_source(spark, read.source, stage.keys, options.files_per_batch)
+    frame, schema, steps = native_steps(frame, stage.inputs[0].steps)
+    require_names(sorted(_read(stage, signals)), schema.names, "to_spark")
     columns = {field.name: field.type for field in schema}
     given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     for name in given:
-        if name not in plan.aggregates:
+        if name not in work.aggregates:
             raise InvalidArgument(
                 f"types= names {name!r}, which is no aggregate",
                 where="to_spark",
-                hint=nearest(name, plan.aggregates),
+                hint=nearest(name, work.aggregates),
             )
     shown = pane_schema(
-        {name: columns[key] for name, key in zip(plan.key_names, plan.keys, strict=True)},
-        result_types(plan.aggregates, columns, given),
+        {name: columns[key] for name, key in zip(stage.key_names, stage.keys, strict=True)},
+        result_types(work.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
-    _require_distinct(shown.names, plan.key_names)
+    require_distinct(shown.names, stage.key_names)
     backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
-    shipped = replace(plan, source=Elsewhere(), steps=steps)
-    packed = _packed(frame, shipped, options, signals)
+    shipped = shippable(stage, steps)
+    packed = _packed(frame, shipped, options, signals, read.max_ahead_us)
     group = KeyGroup(
         stage=uuid.uuid4().hex,
-        plan=shipped,
+        work=work,
+        key_names=stage.key_names,
+        watermark=read.watermark,
         schema=shown,
         key_groups=options.key_groups,
         backend=backend,
-        timers=_timers(plan, options, carries_clock=carries_clock),
+        timers=_timers(work.windowing, options, carries_clock=carries_clock),
         ends=options.drain,
         carries_clock=carries_clock,
     )
@@ -108,15 +102,16 @@ def panes_on_spark(
     return _counted(made).select("rows").mapInArrow(_unpack, spark_schema(shown))
 
 
-def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> DataFrame:
-    ahead = plan.max_ahead_us
+def _packed(
+    frame: DataFrame, stage: Stage, options: SparkOptions, signals: Signals, ahead: int | None
+) -> DataFrame:
     if options.max_ahead is not None:
         ahead = duration(options.max_ahead)
-    columns = {name: quoted(name) for name in _needed(frame, plan, options, signals)}
+    columns = {name: quoted(name) for name in _needed(frame, stage, options, signals)}
     if ahead is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     packer = ShuffleWriter(
-        plan=plan,
+        stage=stage,
         key_groups=options.key_groups,
         on_error=options.on_error,
         signals=signals,
@@ -128,25 +123,27 @@ def _packed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signal
     return numbered(frame, columns).mapInArrow(packer.__call__, SHUFFLE_DDL)
 
 
-def _needed(frame: DataFrame, plan: Plan, options: SparkOptions, signals: Signals) -> list[str]:
-    """Return the columns that go on: Spark need not read the others."""
-    if plan.steps or options.outputs == "all" or options.on_error == "raise":
+def _needed(frame: DataFrame, stage: Stage, options: SparkOptions, signals: Signals) -> list[str]:
+    """Return the columns that the workers need, so that Spark does not read the others."""
+    if stage.inputs[0].steps or options.outputs == "all" or options.on_error == "raise":
         return list(frame.columns)
-    needed = _read(plan, signals)
+    needed = _read(stage, signals)
     return [name for name in frame.columns if name in needed or name.startswith(HIDDEN)]
 
 
-def _read(plan: Plan, signals: Signals) -> set[str]:
-    """Return the columns that are read behind the steps."""
-    needed = {plan.time, *plan.keys, *plan.windowing.windows.columns}
-    return needed | strictest_needs(plan.aggregates).keys() | time_columns(signals)
+def _read(stage: Stage, signals: Signals) -> set[str]:
+    """Return the columns that the stage reads after the steps."""
+    (flow,), work = stage.inputs, stage.work
+    assert isinstance(work, Windowed)
+    needed = {flow.time, *stage.keys, *work.windowing.windows.columns}
+    return needed | strictest_needs(work.aggregates).keys() | time_columns(signals)
 
 
 def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
     timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
     if group.ends:
-        # Spark's own watermark follows the micro-batches' times, so that it moves in each, and one
-        # more without records comes at the end. The day's delay keeps rows from being late for it.
+        # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
+        # Spark runs one more without records at the end. With a delay of a day no row is late.
         timeout = "EventTimeTimeout"
         packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
         packed = packed.withWatermark(_NOW_STAMP, "1 day")
@@ -167,7 +164,7 @@ def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
 
 
 def _counted(given: DataFrame) -> DataFrame:
-    """Have Spark's progress tell what is counted of each micro-batch."""
+    """Add the counts of each micro-batch to Spark's progress reports."""
     if not given.isStreaming:
         return given
     most = ("watermark", "clock")
@@ -188,26 +185,7 @@ def _partition() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _require_supported(plan: Plan) -> None:
-    if plan.deduplication is not None:
-        raise UnsupportedByRunner(
-            "deduplicate is not done by the Spark runner yet",
-            where="deduplicate",
-            hint="Let each id come once, or use a combiner that takes an id once",
-        )
-    watermark = plan.watermark
-    if watermark is not None and not isinstance(
-        watermark, (BoundedDisorder, Ascending, CarriedTime)
-    ):
-        raise UnsupportedByRunner(
-            f"the watermark {watermark!r} is guessed from every record in order, which no "
-            "partition of a micro-batch sees",
-            where="watermark=",
-            hint='Use BoundedDisorder("..."), Ascending() or CarriedTime("column")',
-        )
-
-
-def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers:
+def _timers(windowing: Windowing, options: SparkOptions, *, carries_clock: bool) -> Timers:
     if carries_clock:
         if options.timers == "clock":
             raise InvalidArgument(
@@ -218,29 +196,8 @@ def _timers(plan: Plan, options: SparkOptions, *, carries_clock: bool) -> Timers
         return "batches"
     if options.timers is not None:
         return options.timers
-    machine = Machine(plan.windowing.trigger, merging=plan.windowing.merging is not None)
+    machine = Machine(windowing.trigger, merging=windowing.merging is not None)
     return "clock" if machine.has_deadlines and not options.drain else "batches"
-
-
-def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
-    """Raise if two columns of the result would be one to Spark, which overlooks case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.casefold(), name)
-        if other is name:
-            continue
-        side = name == other and name in {field.name for field in SIDE_FIELDS}
-        raise InvalidArgument(
-            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
-            if not side
-            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
-            where="to_spark",
-            hint="Rename it" if not side else 'Rename it, or leave outputs="all" out',
-        )
-
-
-def _called(name: str, keys: tuple[str, ...]) -> str:
-    return f"the key {name!r}" if name in keys else f"the column {name!r}"
 
 
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
@@ -256,16 +213,3 @@ def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
             f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
             hint='Use, say, "double", "bigint" or "array<string>"',
         ) from None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Stands for a source that stayed with the driver."""
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        return None
-
-    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        raise InternalError("a worker was asked for the records of the source")

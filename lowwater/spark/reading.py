@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -12,19 +13,29 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
+from lowwater.io.csv import CsvSource
+from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
+from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.parquet import ParquetSource
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.source import SparkSource
 from lowwater.spark.types import spark_like, spark_schema
 
+FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
+
 _ROWS = 1 << 17
-_FORMATS = {"ParquetSource": "parquet", "CsvSource": "csv", "JsonLinesSource": "json"}
+_FORMATS: dict[type[FileSource], str] = {
+    ParquetSource: "parquet",
+    CsvSource: "csv",
+    JsonLinesSource: "json",
+}
 _SUFFIXES = {
     "parquet": "*.{parquet,pq}",
     "csv": "*.{csv,csv.gz}",
     "json": "*.{jsonl,ndjson,jsonl.gz,ndjson.gz}",
 }
-_NO_TEXT = "\0null"  # what an empty field of CSV is for Spark, so that a quoted one stays text
-_IN_MEMORY = frozenset({"IterableSource", "ArrowSource", "ColumnsSource"})
+# Spark's parser reads an unquoted empty field as this, which is null; a quoted one stays "".
+_NO_TEXT = "\0null"
 
 
 def frame_of_source(
@@ -32,21 +43,21 @@ def frame_of_source(
 ) -> DataFrame:
     """Return the DataFrame that reads what a source reads.
 
-    Folders of files are streams, with new files read as they come; what is in memory is static.
+    A folder of files becomes a stream that also reads files added later; data in memory becomes a
+    static DataFrame.
 
     Args:
         spark: The session.
         source: The source.
         keys: The key columns.
-        files_per_batch: How many files a micro-batch has at most; ``None``: Spark's own choice.
+        files_per_batch: The most files of one micro-batch; ``None``: Spark's default.
 
     Raises:
-        InvalidArgument: ``files_per_batch`` is given, and it reads no files.
+        InvalidArgument: ``files_per_batch`` is given, and the source reads no files.
         UnsupportedByRunner: Spark cannot read it.
     """
-    kind = _FORMATS.get(type(source).__name__)
-    if kind is not None:
-        return _files(spark, source, kind, files_per_batch)
+    if isinstance(source, FileSource):
+        return _files(spark, source, files_per_batch)
     if files_per_batch is not None:
         raise InvalidArgument(
             f"{source!r} reads no files that micro-batches could have some of",
@@ -56,7 +67,7 @@ def frame_of_source(
     if isinstance(source, SparkSource):
         frame: DataFrame = source.frame
         return frame
-    if type(source).__name__ in _IN_MEMORY:
+    if isinstance(source, (IterableSource, ArrowSource, ColumnsSource)):
         return _in_memory(spark, source, keys)
     raise UnsupportedByRunner(
         f"{source!r} cannot be read by Spark",
@@ -65,10 +76,8 @@ def frame_of_source(
     )
 
 
-def _files(
-    spark: SparkSession, source: Source, kind: str, files_per_batch: int | None
-) -> DataFrame:
-    paths: Sequence[str] = source.paths  # type: ignore[attr-defined]  # all three have them
+def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:
+    kind, paths = _FORMATS[type(source)], source.paths
     schema = source.schema
     if schema is None:
         raise UnsupportedByRunner(
@@ -83,18 +92,18 @@ def _files(
     if kind != "parquet":
         made = StructType([*made.fields, StructField(CORRUPT, StringType())])
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT).option("mode", "PERMISSIVE")
-    if kind == "csv":
-        delimiter: str = source.delimiter  # type: ignore[attr-defined]  # a CsvSource
-        reader = reader.option("header", True).option("sep", delimiter)
-        # Else columns go by their places, whatever the header of a file says.
+    if isinstance(source, CsvSource):
+        reader = reader.option("header", True).option("sep", source.delimiter)
+        # Otherwise Spark assigns columns by position and ignores the header of each file.
         reader = reader.option("enforceSchema", False).option("nullValue", _NO_TEXT)
-        # Quotes are doubled in a quoted field, a backslash is one, and lines may end in there.
+        # In a quoted field quotes are doubled, a backslash is a plain character, and line breaks
+        # are part of the value.
         reader = reader.option("escape", '"').option("multiLine", True)
-    if kind == "json":
+    if isinstance(source, JsonLinesSource):
         reader = reader.option("allowSingleQuotes", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    if all(Path(path).is_dir() for path in paths):  # then all below it, of these names, is meant
+    if all(Path(path).is_dir() for path in paths):  # a folder means all such files below it
         reader = reader.option("recursiveFileLookup", True).option(
             "pathGlobFilter", _SUFFIXES[kind]
         )
@@ -115,9 +124,9 @@ def _require_readable(schema: pa.Schema) -> None:
 
 
 def _as_one(paths: Sequence[str]) -> str:
-    """Return paths as the one that a stream of files takes: a folder or a glob.
+    """Return several paths as one folder or glob, which is what a stream of files accepts.
 
-    A single file is no folder, so it becomes a glob that only this file matches.
+    A single file becomes a glob that only this file matches.
     """
     whole = [str(Path(path).absolute()) for path in paths]
     if len(whole) == 1:
@@ -154,7 +163,7 @@ def _in_memory(spark: SparkSession, source: Source, keys: tuple[str, ...]) -> Da
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """Return a column as Spark takes it; what instants have beyond microseconds is cut off."""
+    """Return a column as a type that Spark accepts; instants are truncated to microseconds."""
     try:
         return column.cast(field.type, safe=not pa.types.is_temporal(field.type))
     except pa.ArrowInvalid as error:

@@ -1,9 +1,10 @@
-"""ShuffleRows: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
+"""The shuffle: one row per partition of a micro-batch and key group, with elements as Arrow bytes.
 
-Records are admitted where they are read, sorted by key group, and cross the shuffle as Arrow: one
-row of bytes per partition and key group, so neither Spark nor pandas touches them one by one.
-Every partition sends a row to every group, if only to report how far its event times have come:
-so all groups are called in each micro-batch that reads anything, and all know the same watermark.
+The workers that read records also admit them, sort them by key group and send them through the
+shuffle as Arrow: one row of bytes per partition and key group, so that neither Spark nor pandas
+handles records individually. Every partition sends a row to every group, even if it only reports
+its latest event time. So each micro-batch that reads anything calls all groups, and all of them
+compute the same watermark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Stage, admission_of
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
@@ -29,9 +30,9 @@ from lowwater.spark.task_placement import numbers_of_groups
 from lowwater.time import Int64Array
 
 NOW = HIDDEN + "now"
-"""The column of the micro-batch's own time, int64 microseconds, where it is needed."""
+"""The column of the micro-batch's own time, int64 microseconds, if it is needed."""
 CORRUPT = HIDDEN + "corrupt"
-"""The column into which Spark puts lines that it cannot read."""
+"""The column in which Spark reports lines that it cannot parse."""
 
 SHUFFLE_SCHEMA = pa.schema(
     [
@@ -48,7 +49,7 @@ SHUFFLE_SCHEMA = pa.schema(
 )
 """The columns of a shuffle row; ``elements`` and ``dead_letters`` are Arrow streams.
 
-Instants, in microseconds, are text: pandas would make floats of integers among nulls.
+Instants, in microseconds, are text, because pandas converts integers to floats if there are nulls.
 """
 SHUFFLE_DDL = (
     "key_group int, partition int, sequence long, events long, latest string, clock string, "
@@ -62,7 +63,7 @@ _KEY, _VALUE, _RECORD = "key:", "value:", "record:"
 @final
 @dataclass(frozen=True, slots=True)
 class ShuffledElements:
-    """The elements of some shuffle rows, and the records they came in if those were kept."""
+    """The elements of several shuffle rows, with their records if those were kept."""
 
     bundle: Bundle
     records: Records | None
@@ -71,20 +72,20 @@ class ShuffledElements:
 @final
 @dataclass(frozen=True, slots=True)
 class ShuffleWriter:
-    """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
+    """Validates the records of a partition and packs them by key group; runs in ``mapInArrow``.
 
     Args:
-        plan: The stage; its steps are those that Spark does not run as columns.
+        stage: The stage; its steps are those that Spark does not run as columns.
         key_groups: How many there are.
-        on_error: What becomes of unusable records.
-        signals: What the records say of time.
-        keep_records: Whether the records go along, for late ones to be shown whole.
+        on_error: How invalid records are handled.
+        signals: Extracts event times and clocks from the records.
+        keep_records: Whether to keep whole records, for the output of late ones.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds.
-        partition: Returns the number of the partition that is being read.
-        names: What the columns are called, in their order; left out, as Spark calls them.
+        partition: Returns the number of the current partition.
+        names: The names of the columns, in order; by default the names in Spark.
     """
 
-    plan: Plan
+    stage: Stage
     key_groups: int
     on_error: OnError
     signals: Signals
@@ -95,14 +96,15 @@ class ShuffleWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the shuffle rows of a partition, some for each of its stretches."""
-        admission = self.plan.admission(self.on_error, self.max_ahead_us)
+        (flow,) = self.stage.inputs
+        admission = admission_of(flow, self.stage, self.on_error, self.max_ahead_us)
         sequence = 0
         for stretch in _stretches(batches):
             named = stretch.rename_columns(self.names) if self.names else stretch
             signal, records = self.signals.split(Records.from_arrow(named))
             dead_letters: list[ErrorRecord] = []
             records = self._readable(records, dead_letters)
-            for step in self.plan.steps:
+            for step in flow.steps:
                 if records.length:
                     records = step.apply(records)
             if not records.length:
@@ -119,7 +121,7 @@ class ShuffleWriter:
             yield self._shuffle_rows(0, Signal(), 0, None, [])
 
     def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
-        """Set aside the lines that Spark could not read."""
+        """Make dead letters of the lines that Spark could not parse."""
         corrupt = records.columns.get(CORRUPT)
         if corrupt is None:
             return records
@@ -129,21 +131,21 @@ class ShuffleWriter:
             if self.on_error == "raise":
                 raise DataError(
                     f"a line cannot be read: {lines[0]!r}",
-                    hint='Mend it, or use on_error="dead_letter" to set such lines aside',
+                    hint='Fix it, or use on_error="dead_letter" to set such lines aside',
                 )
             dead_letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
             records = records.take(np.flatnonzero(~broken))
         return records
 
     def _came(self, records: Records, signal: Signal) -> int | Int64Array | None:
-        """Return the clock when records came, where event times are held against it."""
+        """Return the clock at the records' arrival, if ``max_ahead`` limits event times by it."""
         if self.max_ahead_us is None:
             return None
         came = self.signals.came(records, signal)
         return int(records.columns[NOW].data[0]) if came is None else came
 
     def _sorted(self, records: Records, admitted: Admitted) -> tuple[pa.Table, Int64Array]:
-        """Return the admitted elements sorted by key group, and where each group begins."""
+        """Return the admitted elements sorted by key group, and where each group starts."""
         bundle, kept = admitted.bundle, admitted.kept
         group = key_groups(bundle.keys, self.key_groups)
         columns: dict[str, pa.Array] = {"time": pa.array(bundle.times)}
@@ -156,7 +158,7 @@ class ShuffleWriter:
             for name in whole.names:
                 columns[f"{_RECORD}{name}"] = whole.columns[name].to_arrow()
         table = pa.table(columns)
-        # numpy sorts 16 bits by radix, which wider integers it does not.
+        # Key groups are uint16: numpy has a radix sort for 16 bits, and none for wider integers.
         order = np.argsort(group, kind="stable")
         counts = np.bincount(group, minlength=self.key_groups)
         return table.take(pa.array(order)), np.concatenate(([0], np.cumsum(counts)))
@@ -178,7 +180,7 @@ class ShuffleWriter:
                 low, high = int(bounds[group]), int(bounds[group + 1])
                 if low < high:
                     packed[group] = to_bytes(table.slice(low, high - low))
-        # Dead letters have no key: any one group passes them on.
+        # Dead letters have no key, so any single group can carry them.
         carrier = partition % groups
         return pa.record_batch(
             {
@@ -207,11 +209,11 @@ class ShuffleWriter:
 
 
 def read_elements(streams: Sequence[bytes], keys: int) -> ShuffledElements | None:
-    """Return the elements of some shuffle rows, one after another; ``None`` if there are none.
+    """Concatenate the elements of several shuffle rows; ``None`` if there are none.
 
     Args:
         streams: The ``elements`` of the shuffle rows, in their order.
-        keys: How many key columns there are.
+        keys: The number of key columns.
     """
     tables = [from_bytes(stream) for stream in streams]
     if not tables:
@@ -235,7 +237,7 @@ def read_elements(streams: Sequence[bytes], keys: int) -> ShuffledElements | Non
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """Return a table as an Arrow stream."""
+    """Serialise a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -244,13 +246,13 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """Return the table of an Arrow stream, without copying."""
+    """Read the table of an Arrow stream without copying."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
 
 
 def _stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches joined to some hundred thousand rows; empty ones do not count."""
+    """Combine batches into chunks of several hundred thousand rows; skip empty batches."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -278,7 +280,7 @@ DEAD_LETTERS = pa.schema(
 
 
 def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
-    """Return dead letters as a table; each record is JSON."""
+    """Convert dead letters to a table; each record is JSON."""
     return pa.table(
         {
             "reason": [letter.reason for letter in dead_letters],
@@ -290,5 +292,5 @@ def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
 
 
 def record_text(record: Any) -> str:
-    """Return a record as JSON; what JSON has no form for becomes text."""
+    """Encode a record as JSON; values without a JSON form become text."""
     return json.dumps(record, default=str)

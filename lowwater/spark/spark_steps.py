@@ -1,4 +1,4 @@
-"""Steps on records: as Spark's columns where both mean the same, else as they are."""
+"""Stateless steps on Spark: as native columns where the results are equal, else in workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.records.batch import HIDDEN, Records
-from lowwater.engine.records.stateless import Filter, Select, Step, WithColumns
+from lowwater.engine.records.stateless import (
+    AddWhole,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    Step,
+    WithColumns,
+)
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark.shuffle import CORRUPT
 from lowwater.spark.spark_expressions import condition, translated
@@ -16,17 +25,19 @@ from lowwater.spark.types import (
     quoted,
 )
 
+_NAME_A_COLUMN = "Name a column: group(column), or key_by(column) made with with_columns"
+
 
 def native_steps(
     frame: DataFrame, steps: tuple[Step, ...]
 ) -> tuple[DataFrame, pa.Schema, tuple[Step, ...]]:
-    """Apply the first steps to a DataFrame, as far as Spark does the same as the engine.
+    """Translate the first steps to Spark's columns, as far as Spark computes the same results.
 
     Returns:
-        The DataFrame; the schema after all steps; the steps that are left for the workers.
+        The DataFrame; the schema after all steps; the steps that the workers have to apply.
 
     Raises:
-        UnsupportedByRunner: A step gives records of which nothing is known beforehand.
+        UnsupportedByRunner: The columns that a step makes are not known in advance.
     """
     schema = arrow_schema(frame.schema)
     native = True
@@ -35,7 +46,7 @@ def native_steps(
         after = _after(step, schema)
         made = _native(frame, step, schema) if native else None
         if made is None:
-            native = False  # the steps behind it see what it gives
+            native = False  # later steps read its results, so the workers apply them too
             left.append(step)
         else:
             frame = made
@@ -44,14 +55,16 @@ def native_steps(
 
 
 def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
-    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    """Apply a step natively; ``None`` if Spark's columns would not give the same results."""
     types = {field.name: field.type for field in schema}
     if isinstance(step, Filter):
         if not step.vectorised:
             return None
         held = condition(step.condition, types)
         if held is not None and CORRUPT in frame.columns:
-            held = held | F.col(CORRUPT).isNotNull()  # its columns are null, but it is no record
+            held = (
+                held | F.col(CORRUPT).isNotNull()
+            )  # keep unreadable lines: they become dead letters
         return None if held is None else frame.filter(held)
     if not isinstance(step, (WithColumns, Select)):
         return None
@@ -63,7 +76,7 @@ def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None
     if len(columns) < len(made) or len(dict(columns)) < len(columns):
         return None
     if _differ_by_case([*frame.columns, *dict(columns)]):
-        return None  # Spark takes them for one
+        return None  # Spark ignores case in names
     if isinstance(step, WithColumns):
         return frame.withColumns(dict(columns))
     given = dict(columns)
@@ -80,13 +93,18 @@ def _after(step: Step, schema: pa.Schema) -> pa.Schema:
     if isinstance(step, (WithColumns, Select)):
         made = step.apply(_no_records(schema)).columns
         return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
-    name = type(step).__name__
-    called = {"Map": "map", "FlatMap": "flat_map", "MapBatches": "map_batches"}.get(name)
-    if called is None:
-        called = "group() of whole records" if name == "AddWhole" else "key_by(function)"
-        hint = "Name a column: group(column), or key_by(column) made with with_columns"
-    else:
-        hint = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    hint = "Use filter, with_columns or select, or do it on the DataFrame before from_spark"
+    match step:
+        case Map():
+            called = "map"
+        case FlatMap():
+            called = "flat_map"
+        case MapBatches():
+            called = "map_batches"
+        case AddWhole():
+            called, hint = "group() of whole records", _NAME_A_COLUMN
+        case _:
+            called, hint = "key_by(function)", _NAME_A_COLUMN
     raise UnsupportedByRunner(
         f"{called} makes columns of which Spark knows nothing beforehand", where=called, hint=hint
     )

@@ -1,9 +1,9 @@
-"""Which number stands for which key group, so that Spark spreads them evenly over its tasks.
+"""The number that represents each key group, chosen so that Spark spreads groups evenly over tasks.
 
-Spark sends a row to the partition ``hash(number) mod partitions``, which puts three of the numbers
-0 to 3 into one of two partitions. So a key group bears a number whose hash is the group itself,
-modulo the number of groups: they are spread evenly over any number of partitions that divides it,
-and which number it is does not depend on the partitions.
+Spark sends a row to the partition ``hash(number) mod partitions``, which would put three of the
+numbers 0 to 3 into one of two partitions. A key group is therefore represented by a number whose
+hash, modulo the number of groups, is the group itself. Groups are then spread evenly over any
+number of partitions that divides theirs, and the numbers do not depend on the partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BITS = 0xFFFFFFFF
 
 @cache
 def numbers_of_groups(key_groups: int) -> tuple[int, ...]:
-    """Return the number that stands for each key group. O(n log n) expected.
+    """Return the number that represents each key group. O(n log n) expected.
 
     >>> numbers_of_groups(4)
     (12, 6, 2, 0)
@@ -30,7 +30,7 @@ def numbers_of_groups(key_groups: int) -> tuple[int, ...]:
 
 
 def spark_hash(number: int) -> int:
-    """Return what Spark's ``hash`` gives for an int: Murmur3 of 32 bits, signed.
+    """Return Spark's ``hash`` of an int: Murmur3 of 32 bits, signed.
 
     >>> spark_hash(0)
     933211791

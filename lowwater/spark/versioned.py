@@ -1,4 +1,4 @@
-"""State in versions of a RocksDB store: each micro-batch writes what it changed, and no more.
+"""State in versions of a RocksDB store: each micro-batch writes only what it changed.
 
 ::
 
@@ -26,7 +26,7 @@ from lowwater.spark.state_backends import (
     MakeOperator,
     StateBackend,
 )
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch
 from lowwater.state.versions.history import Versions
 from lowwater.state.versions.manifest import RESTART, number_of
@@ -43,7 +43,7 @@ _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 @final
 @dataclass(frozen=True, slots=True)
 class RocksBackend:
-    """Keeps state in a versioned store outside Spark's own; the cell names the version.
+    """Stores state in a versioned store outside Spark; the cell names the version.
 
     Whichever attempt at a task Spark takes, its cell names the version which that attempt wrote,
     and nothing else ever changes it. What the other attempts wrote is collected later.
@@ -81,14 +81,14 @@ class RocksBackend:
         self.versions("")
 
     def versions(self, query: str) -> Versions:
-        """Return the versions of a query, by its id."""
+        """Return the store of versions of a query, by its id."""
         root = f"{self.location}/{query}" if query else self.location
         return Versions(root, cache=self.cache, filesystem=self.filesystem, retain=self.retain)
 
     def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
         versions = self.versions(_query_id())
         operator = make()
-        operator.keep_in_store(Place(_STAGE, key_group))
+        operator.keep_in_store(StoredPlace(_STAGE, key_group))
         version = None if content is None else _named(content)
         if version is not None:
             with versions.open(key_group, version) as store:
@@ -103,7 +103,7 @@ class RocksBackend:
 
 @final
 class _Versioned:
-    """An operator and the version that its last save became."""
+    """An operator and the version that its last save wrote."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class _Versioned:
         self._operator.save(batch)
         with self._versions.open(self._key_group, self._version) as store:
             version = store.commit(batch)
-            # Not in all key groups at once. What is deleted goes by the version opened, which
-            # Spark has taken, not by this one, which it may yet refuse.
+            # Staggered, so that not all key groups collect at once. Delete relative to the version
+            # that was opened, which Spark has committed; it may still reject the one just written.
             if (number_of(version) + self._key_group) % self._collect_every == 0:
                 store.collect()
             self._bytes = store.size_bytes
@@ -149,13 +149,13 @@ def backend_of(
     *,
     streaming: bool,
 ) -> StateBackend:
-    """Return the backend that options of ``to_spark`` ask for.
+    """Return the backend that the options of ``to_spark`` select.
 
     Args:
         spark: The session, whose checkpoints lie where the location is not given.
         state: ``"inline"``, ``"rocksdb"``, or a backend.
         location: Where to keep state with ``"rocksdb"``.
-        streaming: Whether there is state at all: a batch's answer keeps none.
+        streaming: Whether the query is streaming; a batch query keeps no state.
 
     Raises:
         InvalidArgument: There is no such way; or no location is given, and none is to be taken.
@@ -192,7 +192,7 @@ def backend_of(
 
 def _qualified(spark: SparkSession, place: str) -> str:
     """Return a path as Spark understands it: without a scheme, it is on Hadoop's own default."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if not isinstance(spark, SparkSession):  # Connect's session is another class
         raise UnsupportedByRunner(
             f"over Spark Connect it is not known what filesystem {CHECKPOINTS} is on",
             where="to_spark(state_location=)",

@@ -177,8 +177,8 @@ class Bag:
             assert len(np.unique(places)) == len(places), "two pieces overlap"
             assert ((places >= 0) & (places < self._used)).all()
             for piece in pieces:
-                at = slice(starts[piece], starts[piece] + counts[piece])
-                assert (np.diff(self._arrivals[at]) >= 0).all(), "arrivals do not rise"
+                came = self._arrivals[starts[piece] : starts[piece] + counts[piece]]
+                assert (came[1:] >= came[:-1]).all(), "arrivals do not rise"
         except AssertionError:
             print(f"Bag: used={self._used} held={self._held} pieces={self._pieces}")
             print({row: [(starts[p], counts[p]) for p in chain] for row, chain in chains.items()})

@@ -109,7 +109,7 @@ class Deadlines:
             for times, rows, head in zip(self._times, self._rows, self._heads, strict=True):
                 assert len(times) == len(rows) > 0
                 assert times[0] == head
-                assert (np.diff(times) >= 0).all(), "a run is not sorted"
+                assert (times[1:] >= times[:-1]).all(), "a run is not sorted"
             for at, entry in enumerate(self._heap):
                 assert self._heap[(at - 1) // 2] <= entry or at == 0, "the heap is no heap"
             assert len(self) == len(self.entries()[0])

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.state.blocks import FULL, Blocks
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.key_layout import Place, prefix_range
+from lowwater.state.key_layout import StoredPlace, prefix_range
 from lowwater.state.row_codec import PackedRows
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -87,7 +87,7 @@ class Journal:
     """
 
     def __init__(
-        self, rows: Rows, place: Place, table: int, *, groups: Groups, due: Due | None = None
+        self, rows: Rows, place: StoredPlace, table: int, *, groups: Groups, due: Due | None = None
     ) -> None:
         self._rows = rows
         self._place = place
@@ -353,7 +353,7 @@ class GroupReader:
     """
 
     def __init__(
-        self, store: StateStore, place: Place, table: int, limit: int, expired: int | None
+        self, store: StateStore, place: StoredPlace, table: int, limit: int, expired: int | None
     ) -> None:
         self._store = store
         self._place = place

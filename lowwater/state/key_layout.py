@@ -98,7 +98,7 @@ def group_range(stage: str, group: int) -> KeyRange:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoredPlace:
     """Where rows are in a store.
 
     Args:

@@ -1,11 +1,11 @@
-"""XXH64, over columns of values at once.
+"""XXH64 of whole columns of values at once.
 
-The function is Yann Collet's (https://xxhash.com, specification 0.1.1): 64 bits of hash, the same
-in every process and on every machine, and available in most languages. Nothing here depends on the
-byte order of the machine, as all words are read little-endian.
+XXH64 is Yann Collet's hash function of 64 bits (https://xxhash.com, specification 0.1.1). Most
+languages have a library for it. All words are read little-endian, so the result does not depend on
+the machine.
 
-Rows are taken in blocks that stay in the processor's cache, which is several times as fast as
-passing over whole columns.
+Rows are hashed in blocks whose intermediate arrays fit the processor's cache: several times as
+fast as one pass over whole columns per operation.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def hash_bytes(data: Any, starts: Int64Array, lengths: Int64Array, seed: int = 0
 
 
 class _Text:
-    """A buffer as words of 8 and of 4 bytes that begin at any place."""
+    """A buffer viewed as words of 8 and of 4 bytes that start at any byte."""
 
     __slots__ = ("bytes", "eights", "fours")
 
     def __init__(self, data: Any) -> None:
         self.bytes: NDArray[np.uint8] = np.frombuffer(data, dtype=np.uint8)
         size = len(self.bytes)
-        # Views with a step of one byte: each word is read where it is asked for.
+        # Strides of one byte: overlapping, unaligned words without a copy.
         self.eights = np.ndarray((max(0, size - 7),), "<u8", data, strides=(1,))
         self.fours = np.ndarray((max(0, size - 3),), "<u4", data, strides=(1,))
 
@@ -126,8 +126,8 @@ def _hash_block(text: _Text, starts: Int64Array, lengths: Int64Array, seed: int)
 
 
 def _hash_stripes(text: _Text, starts: Int64Array, stripes: Int64Array, seed: int) -> UInt64Array:
-    """Return the hashes so far of stretches of at least 32 bytes: their whole stripes."""
-    order = np.argsort(-stripes, kind="stable")  # those that still have stripes come first
+    """Return the state after the whole stripes of stretches of at least 32 bytes."""
+    order = np.argsort(-stripes, kind="stable")  # those with stripes left are then a prefix
     starts, stripes = starts[order], stripes[order]
     lanes = _lanes(len(starts), seed)
     for number in range(int(stripes[0])):
@@ -141,7 +141,7 @@ def _hash_stripes(text: _Text, starts: Int64Array, stripes: Int64Array, seed: in
 
 
 def _where(mask: NDArray[np.bool_]) -> NDArray[np.int64] | slice | None:
-    """Return the rows of a mask: all of them as a slice, which needs no copies."""
+    """Return the rows where a mask holds; all rows as a slice, which needs no copy."""
     if mask.all():
         return slice(None)
     rows = np.flatnonzero(mask)

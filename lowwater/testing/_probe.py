@@ -15,8 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, collect, count
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
-from lowwater.engine.graph.plan import admission_of
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed, admission_of
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import LateRecord, Pane

@@ -2,7 +2,7 @@
 
 Decisions where the rules are silent: each custom trigger of a tree has wake-up calls of its own,
 the earliest of those that lie ahead; one for a moment that has come already is ignored. They are
-forgotten when the trigger fires, before ``on_fire``, or starts anew; the earliest that lies ahead
+forgotten when the trigger fires, before ``on_fire``, or is reset; the earliest that lies ahead
 of any window that merges stays.
 """
 
@@ -99,7 +99,7 @@ def fire(
     clock: int | Int64Array,
     watermark: int,
 ) -> NDArray[np.bool_]:
-    """Let the logic start anew; return which windows it has finished.
+    """Reset the logic after a firing; return which windows it has finished.
 
     Raises:
         InvalidArgument: It finished at a time that ``finishes`` rules out.

@@ -1,7 +1,7 @@
 """Triggers compiled to columns: one machine for the whole algebra, no Python per window.
 
 A trigger tree becomes a few columns of a table with a row per open window (counts, deadlines,
-positions, phases) and a handful of vector functions over rows. How the table's other columns mean
+positions, phases) and a handful of vector functions over rows. What the table's other columns mean
 is the operator's business.
 
 Decisions where the rules are silent:
@@ -10,7 +10,7 @@ Decisions where the rules are silent:
 - In windows that merge, a firing of ``AfterEach`` or of ``AfterWatermark``'s late part also
   clears the parts that were fed beside it, so that every part counts from the last pane on.
 - After a merge ``AfterEach`` stands at the first part that is not finished in all windows, or
-  that waits for a completion the merged window has not reached; the parts behind it start anew.
+  that waits for a completion the merged window has not reached; the parts after it are reset.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Merge:
     Args:
         members: Rows of the windows that merge, int64, shape (n,); the merged ones among them.
         first: Where each group begins in ``members``, int64, shape (g,).
-        into: The row each group goes on in, int64, shape (g,).
+        into: The row that each group continues in, int64, shape (g,).
         complete: Whether the watermark has passed each merged window's end, bool, shape (g,).
         clock: The clock.
         watermark: The watermark.
@@ -104,7 +104,7 @@ class Merge:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Elements:
+class FedElements:
     """New elements, as columns, and when they came.
 
     Args:
@@ -174,15 +174,15 @@ class Machine:
         state: _WindowState,
         rows: Int64Array,
         counts: Int64Array,
-        elements: Elements,
+        elements: FedElements,
     ) -> None:
-        """Take note of new elements.
+        """Feed new elements to the triggers.
 
         Args:
             state: The table.
             rows: Distinct rows, int64, shape (n,).
             counts: New elements of each, int64, shape (n,).
-            elements: The elements themselves, and the clock they meet.
+            elements: The elements themselves, and the clock at their arrival.
         """
         if self._feeds:
             self._feed(self._root, state.columns, rows, counts, elements)
@@ -192,7 +192,7 @@ class Machine:
         return self._ready(self._root, state.columns, rows, moments)
 
     def fire(self, state: _WindowState, rows: Int64Array, moments: Moments) -> Mask:
-        """Start anew after a firing of windows that were ready; return which have finished."""
+        """Reset triggers that were ready after their firing; return which have finished."""
         return self._fire(self._root, state.columns, rows, moments)
 
     def merge(self, state: _WindowState, merge: Merge) -> None:
@@ -227,7 +227,7 @@ class Machine:
         columns: Columns,
         rows: Int64Array,
         counts: Int64Array,
-        elements: Elements,
+        elements: FedElements,
     ) -> None:
         if not node.any_fed or not rows.size:
             return
@@ -296,7 +296,7 @@ class Machine:
                 return self._ready_each(node, columns, rows, moments)
             case AfterWatermark():
                 return self._ready_watermark(node, columns, rows, moments)
-            case Never() | Default():  # a compiled tree has what Default stands for instead
+            case Never() | Default():  # compile_trigger expands Default
                 return np.zeros(len(rows), dtype=np.bool_)
             case _:
                 assert_never(node.trigger)

@@ -1,4 +1,4 @@
-"""Trigger trees made ready for the machine: each node with the column its state has."""
+"""Trigger trees compiled for the machine: each node with the column of its state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lowwater.triggers._values import (
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A trigger and the columns its state has: a tree like the trigger's own."""
+    """A trigger and the column of its state: a tree like the trigger's own."""
 
     trigger: Trigger
     column: str
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def fed(self) -> bool:
-        """Whether it takes note of elements itself."""
+        """Whether it counts or times elements itself."""
         match self.trigger:
             case AfterCount() | AfterProcessingTime() | CustomTrigger():
                 return True

@@ -1,4 +1,4 @@
-"""What can be known of a trigger without running it: when it may fire, finish, and how often."""
+"""What is known of a trigger without running it: when it may fire and finish, and how often."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class AfterEach:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Repeatedly:
-    """Fires whenever ``trigger`` does, which then starts anew; never finishes.
+    """Fires whenever ``trigger`` does, which is then reset; never finishes.
 
     >>> Repeatedly(AfterCount(10))
     Repeatedly(AfterCount(10))
@@ -219,7 +219,7 @@ class Default:
     """``AfterWatermark(late=Always())``: once when complete, then with every late bundle."""
 
     def expand(self) -> AfterWatermark:
-        """Return what it stands for."""
+        """Return the trigger it is short for."""
         return AfterWatermark(late=Always())
 
 
@@ -259,7 +259,7 @@ class TriggerLogic(Protocol):
         ...
 
     def on_fire(self, context: TriggerContext) -> bool:
-        """Start anew after a firing; return whether the trigger has finished."""
+        """Reset after a firing; return whether the trigger has finished."""
         ...
 
     def on_merge(self, context: TriggerContext, states: list[Any]) -> None:

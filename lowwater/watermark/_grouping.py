@@ -1,4 +1,4 @@
-"""The elements of a bundle by partition, without a look at each in Python."""
+"""Groups the elements of a bundle by partition, vectorised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowwater.time import START_OF_TIME, Int64Array
 from lowwater.watermark.observed import ColumnLike, EncodableColumn, Mask, Observed, TimeColumn
 
 _LONG_RUNS = 4
-"""Elements per run of one partition from which on it pays to look at runs, not elements."""
+"""From this average run length on, it is faster to process runs than single elements."""
 
 
 @final
@@ -24,8 +24,8 @@ class Grouping:
         column: The column of partitions, of length ``n``; null is a partition too.
         n: How many elements there are, at least one.
 
-    Complexity: O(n) for numbers that lie close together and for dictionaries, O(n log n) for
-    others. Text that is no dictionary yet becomes one once per batch of the source.
+    Complexity: O(n) for dense integers and for dictionaries, O(n log n) otherwise. Text is
+    dictionary-encoded once per source batch.
     """
 
     __slots__ = ("_codes", "_starts", "partitions")
@@ -44,7 +44,7 @@ class Grouping:
             codes, values = _only_used(self._runs(codes), values)
         else:
             data, valid = column.data, column.valid
-            if data.dtype == np.float64:  # NaN differs from itself, so it is no partition
+            if data.dtype == np.float64:  # NaN differs from itself: treat it as null
                 number = ~np.isnan(data)
                 valid = number if valid is None else valid & number
             if data.dtype == object:
@@ -67,7 +67,7 @@ class Grouping:
         return result
 
     def parts(self, observed: Observed) -> Iterator[Observed]:
-        """Yield the bundle's elements of each partition, in their order. O(n log n)."""
+        """Yield each partition's elements, in order of arrival. O(n log n)."""
         n = len(observed.times)
         codes = self._codes
         if self._starts is not None:
@@ -81,7 +81,7 @@ class Grouping:
             )
 
     def _runs(self, data: NDArray[Any]) -> NDArray[Any]:
-        """Return a value for each run of equal ones, if runs are long; else the values."""
+        """Return one value per run of equal values if runs are long; otherwise all values."""
         changes = np.flatnonzero(data[1:] != data[:-1])
         if len(changes) * _LONG_RUNS >= len(data):
             return data
@@ -91,7 +91,7 @@ class Grouping:
 
 @final
 class _SomeRows(Mapping[str, ColumnLike]):
-    """Some rows of every column of a bundle."""
+    """A subset of the rows of every column of a bundle."""
 
     __slots__ = ("_columns", "_lists", "_rows")
 
@@ -100,7 +100,7 @@ class _SomeRows(Mapping[str, ColumnLike]):
     ) -> None:
         self._columns = columns
         self._rows = rows
-        self._lists = lists  # of whole columns: made once for all partitions
+        self._lists = lists  # whole columns as Python values, shared by all partitions
 
     def __getitem__(self, name: str) -> ColumnLike:
         column = self._columns[name]
@@ -169,7 +169,7 @@ def _of_numbers(data: NDArray[Any]) -> tuple[Int64Array, list[Any]]:
 
 
 def _of_objects(values: list[Any]) -> tuple[Int64Array, list[Any]]:
-    """Return codes of any values: the slow way, for columns that cannot encode themselves."""
+    """Encode arbitrary values one at a time, for columns without an encoding of their own."""
     known: dict[Any, int] = {}
     try:
         codes = [known.setdefault(value, len(known)) for value in values]
@@ -183,7 +183,7 @@ def _of_objects(values: list[Any]) -> tuple[Int64Array, list[Any]]:
 
 
 def _only_used(codes: Int64Array, values: list[Any]) -> tuple[Int64Array, list[Any]]:
-    """Leave out values that no element has: a dictionary may hold some, or one twice."""
+    """Drop values that no element has, because an Arrow dictionary may hold unused entries."""
     used = np.bincount(codes, minlength=len(values)) > 0
     if used.all():
         return codes, values

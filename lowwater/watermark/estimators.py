@@ -1,4 +1,4 @@
-"""How a source guesses its watermark: no further element is expected below it (S-T3)."""
+"""Watermark estimators: each predicts that no further element arrives below an instant (S-T3)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lowwater.watermark.observed import Observed
 
 
 class EstimatorState(Protocol):
-    """A watermark in the making: it is shown every bundle and never goes back."""
+    """The running state of an estimator: observes every bundle; its watermark never goes back."""
 
     def observe(self, observed: Observed) -> None:
-        """Take note of a bundle."""
+        """Observe a bundle."""
         ...
 
     def current(self, clock: int) -> int:
@@ -32,43 +32,45 @@ class EstimatorState(Protocol):
         ...
 
     def remember(self) -> Any:
-        """Return what it knows, as plain values that :mod:`lowwater.state.codec` can store."""
+        """Return the state to store, as plain values that :mod:`lowwater.state.codec` encodes."""
         ...
 
     def resume(self, known: Any) -> None:
-        """Take up what another run's estimator knew.
+        """Restore the state that an earlier run stored.
 
-        What an estimator of another kind knew is passed over: the run's own watermark, which is
-        stored apart, does not go back all the same.
+        Must ignore the state of a different estimator, so that a pipeline may change estimators.
+        The watermark does not go back even then, because the run stores it separately.
         """
         ...
 
 
 @runtime_checkable
 class Holder(Protocol):
-    """An estimator's state that can tell what holds its watermark where it is."""
+    """An estimator state that can say what holds its watermark."""
 
     def holder(self) -> str | None:
-        """Return it in words, such as ``"partition 3 has not been seen"``; ``None``: nothing."""
+        """Describe it, as in ``"partition 3 has not been seen"``; ``None`` if nothing holds it."""
         ...
 
 
 @runtime_checkable
 class WatermarkEstimator(Protocol):
-    """A value that says how a source's watermark is guessed; each run starts it anew."""
+    """A value that defines how a source's watermark is estimated; each run calls ``start()``."""
 
     def start(self) -> EstimatorState:
-        """Return the state before anything was seen: at the start of time."""
+        """Return the initial state, with a watermark at the start of time."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class BoundedDisorder:
-    """Elements come at most ``delay`` behind the latest one: the watermark is that far behind it.
+    """The watermark trails the latest event time by ``delay``.
+
+    Exact if no element arrives more than ``delay`` out of order; elements that do may be late.
 
     Args:
-        delay: How far out of order elements may come; zero or more.
+        delay: How far out of order elements may arrive; zero or more.
 
     >>> BoundedDisorder("5m")
     BoundedDisorder('5m')
@@ -94,30 +96,35 @@ class BoundedDisorder:
 @final
 @dataclass(frozen=True, slots=True)
 class Ascending:
-    """Elements come in the order of their event times; several may share one."""
+    """Elements arrive in order of event time; several may share an instant.
+
+    >>> state = Ascending().start()
+    >>> state.current(0) == START_OF_TIME
+    True
+    """
 
     def start(self) -> EstimatorState:
         return _DisorderState(0)
 
 
 def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:
-    """Return the columns of the records that an estimator reads, beside the event time.
+    """Return the columns that an estimator reads in addition to the event time.
 
-    An estimator says so in ``columns``, a tuple of names, if it has that; else it reads none.
+    An estimator lists them in an optional attribute ``columns``, a tuple of names.
     """
     columns: tuple[str, ...] = getattr(estimator, "columns", ())
     return columns
 
 
 def holder_of(state: EstimatorState) -> str | None:
-    """Return what holds an estimator's watermark, if it can tell (see :class:`Holder`)."""
+    """Return what holds an estimator's watermark, if the estimator reports it (:class:`Holder`)."""
     return state.holder() if isinstance(state, Holder) else None
 
 
 def excuse_silence(state: EstimatorState, clock: int) -> None:
-    """Have an estimator count silence from this instant on, if silence means something to it.
+    """Tell an estimator to measure silence from this instant on, if it measures silence.
 
-    For a run by the machine's clock that goes on where another one stopped: nobody listened then.
+    Needed when a run on the wall clock resumes: the time while it was stopped is not silence.
     """
     excuse = getattr(state, "excuse", None)
     if excuse is not None:
@@ -126,7 +133,7 @@ def excuse_silence(state: EstimatorState, clock: int) -> None:
 
 @final
 class _DisorderState:
-    """The latest event time, less a delay."""
+    """The latest event time minus a delay."""
 
     __slots__ = ("_delay", "_latest")
 

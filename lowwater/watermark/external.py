@@ -1,4 +1,4 @@
-"""A watermark that something outside the run drives by hand."""
+"""A watermark that code outside the run advances."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lowwater.watermark.observed import Observed
 
 @final
 class External:
-    """A watermark driven by hand, from another thread too; a run reads it after every bundle.
+    """A watermark that user code advances, from any thread; a run reads it after every bundle.
 
-    ``ManualWatermark`` is another name of it, which goes with ``ManualClock``.
+    ``ManualWatermark`` is an alias, to go with ``ManualClock``.
 
     >>> watermark = External()
     >>> watermark.advance_to("2000-01-01T12:00:00Z")
@@ -26,15 +26,15 @@ class External:
 
     def __init__(self) -> None:
         self._at = START_OF_TIME
-        self._lock = Lock()  # of two threads that move it, neither takes the other's back
+        self._lock = Lock()  # so that of two threads the slower cannot move it back
 
     @property
     def at(self) -> Instant:
-        """Where it stands."""
+        """The current watermark."""
         return Instant(self._at)
 
     def advance_to(self, to: InstantLike) -> None:
-        """Move it forward; an earlier instant changes nothing (S-T3)."""
+        """Advance the watermark; an earlier instant changes nothing (S-T3)."""
         at = instant(to, name="to")
         with self._lock:
             self._at = max(self._at, at)
@@ -43,25 +43,25 @@ class External:
         return self
 
     def observe(self, observed: Observed) -> None:
-        """Event times do not move it."""
+        """Ignore the bundle: only user code advances this watermark."""
 
     def current(self, clock: int) -> int:
-        """Return where it stands."""
+        """Return the current watermark."""
         return self._at
 
     def remember(self) -> Any:
-        """Return where it stands."""
+        """Return the current watermark, to be stored."""
         return {"external": int(self._at)}
 
     def resume(self, known: Any) -> None:
-        """Move it to where it stood, unless it is further."""
+        """Advance to the stored watermark, unless it is already past it."""
         if isinstance(known, dict) and "external" in known:
             self.advance_to(known["external"])
 
     def holder(self) -> str:
-        """Return that it is driven by hand."""
-        return "it is driven by hand" + (
-            ", and was not moved yet" if self._at == START_OF_TIME else ""
+        """Describe what holds the watermark: the code that advances it."""
+        return "it is advanced by hand" + (
+            ", and has not been yet" if self._at == START_OF_TIME else ""
         )
 
     def __repr__(self) -> str:

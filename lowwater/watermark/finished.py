@@ -1,4 +1,4 @@
-"""The exact watermark of files that are finished: what each begins with is known beforehand."""
+"""The exact watermark of finished files, from the known earliest event time of each."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lowwater.watermark.observed import ORIGIN, Observed
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FinishedFiles:
-    """Files that do not change, with the earliest event time of each: nothing need be guessed.
+    """An exact watermark for files that do not change, from the earliest event time of each.
 
-    While a file is read, the watermark is the earliest event time of that file and of all after
-    it. It is exact, file by file: no element comes below it, and it cannot be any higher before
-    the file is done. When the last file is done the input has ended.
+    While a file is read, the watermark is the earliest event time of that file and all later
+    ones. This is exact: no element arrives below it, and it cannot be higher before the file is
+    done. After the last file the input has ended.
 
-    Reading the minima is not done here, as values do no I/O. The statistics in the footers of
-    Parquet files have them; other files are read through once.
+    This value does no I/O. Take the minima from the footers of Parquet files, or read other files
+    once beforehand.
 
     Args:
-        minima: The earliest event time of each file by its name, in the order in which the files
-            are read. Names are those that dead letters show: paths as the source finds them.
-        by: A column that names the file; ``None``: the source knows, as file sources do.
+        minima: The earliest event time of each file by name, in reading order. Names are the
+            paths as the source finds them, as in the ``where`` of dead letters.
+        by: A column that names the file; ``None`` if the source knows it, as file sources do.
 
     >>> FinishedFiles({"1.csv": "2000-01-01T00:00:00Z", "2.csv": "2000-01-02T00:00:00Z"}).minima[1]
     ('2.csv', Instant('2000-01-02T00:00:00Z'))
@@ -43,7 +43,7 @@ class FinishedFiles:
     def __init__(self, minima: Mapping[Any, InstantLike], *, by: str | None = None) -> None:
         if not isinstance(minima, Mapping) or not minima:
             raise InvalidArgument(
-                f"{describe('minima', minima)} does not say when files begin",
+                f"{describe('minima', minima)} does not give the earliest event time of any file",
                 hint='Write FinishedFiles({"day1.csv": "2000-01-01T00:00:00Z"})',
             )
         if by is not None and not isinstance(by, str):
@@ -56,7 +56,7 @@ class FinishedFiles:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it reads."""
+        """The columns that the estimator reads."""
         return () if self.by is None else (self.by,)
 
     def start(self) -> EstimatorState:
@@ -78,7 +78,7 @@ class _Finished:
         self._by = value.by or ORIGIN
         self._place = {name: place for place, name in enumerate(names)}
         self._left = list(accumulate(reversed(times), min))[::-1]
-        """The earliest event time in each file and all after it."""
+        """The earliest event time in each file and all later ones."""
         self._now = 0
         self._at = START_OF_TIME
 
@@ -92,7 +92,7 @@ class _Finished:
         if least < self._now:
             names = list(self._place)
             raise DataError(
-                f"the file {names[least]!r} comes after {names[self._now]!r}",
+                f"the file {names[least]!r} was read after {names[self._now]!r}",
                 where="watermark=FinishedFiles(...)",
                 hint="Give the minima in the order in which the files are read",
             )
@@ -111,13 +111,13 @@ class _Finished:
             self._at = max(self._at, known["at"])
 
     def holder(self) -> str:
-        return f"the file {list(self._place)[self._now]!r} or one after it"
+        return f"the file {list(self._place)[self._now]!r} or a later one"
 
     def _placed(self, name: Any) -> int:
         place = self._place.get(name)
         if place is None:
             raise DataError(
-                f"it is not known when the file {name!r} begins",
+                f"the earliest event time of the file {name!r} is not known",
                 where="watermark=FinishedFiles(...)",
                 hint=nearest(str(name), map(str, self._place)),
             )

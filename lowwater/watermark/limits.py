@@ -1,4 +1,4 @@
-"""A guard against event times that are too far in the future to be true."""
+"""Limits on event time: elements too far in the future, and sources too far ahead of others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from lowwater.time import (
 from lowwater.watermark.observed import Mask
 
 TOO_FAR_AHEAD = "too_far_ahead"
-"""The reason of such dead letters."""
+"""The reason in the dead letters of such elements."""
 
 
 def too_far_ahead(times: Int64Array, clock: int | Int64Array, max_ahead_us: int) -> Mask:
-    """Return which event times lie more than ``max_ahead_us`` beyond the clock. O(n).
+    """Return which event times are more than ``max_ahead_us`` ahead of the clock. O(n).
 
-    One such element would move the watermark to where it is, and all that came after it would be
-    late. While the clock stands at the start of time it says nothing, and no element is too far.
+    A single such element, say of a device with a wrong clock, would advance the watermark so far
+    that all later elements are late. While the clock is at the start of time it is unknown, and no
+    element is too far ahead.
 
     Args:
         times: Event times, int64 microseconds, shape (n,).
-        clock: The clock when they came, int microseconds; or int64, shape (n,), for each.
-        max_ahead_us: How far ahead of it they may be, microseconds, zero or more; inclusive.
+        clock: The clock at arrival, int microseconds; or int64, shape (n,), for each element.
+        max_ahead_us: The allowed distance, microseconds, zero or more; inclusive.
+
+    >>> too_far_ahead(np.array([90, 110, 111]), 100, 10).tolist()
+    [False, False, True]
     """
     if isinstance(clock, int):
         if clock == START_OF_TIME:
@@ -39,17 +43,17 @@ def too_far_ahead(times: Int64Array, clock: int | Int64Array, max_ahead_us: int)
 
 
 def which_may_read(watermarks: Sequence[int | None], max_skew_us: int | None) -> list[int]:
-    """Return which of several sources may be read now, by their place, in order. O(sources).
+    """Return the indices of the sources that may be read now. O(sources).
 
-    A source may be read while its watermark is at most ``max_skew_us`` ahead of the one that is
-    furthest behind; so one at least may, unless all have ended. One whose watermark is not known
-    yet, at the start of time, makes all others wait until it is.
+    A source may be read while its watermark is at most ``max_skew_us`` ahead of the slowest one,
+    which bounds what a join must buffer. At least one source may be read unless all have ended. A
+    source without a watermark yet (at the start of time) makes all others wait.
 
     Args:
-        watermarks: Each source's own watermark, int microseconds. ``None``: it is idle, so it
-            makes nobody wait and may be asked at any time. The end of time: it has ended, and is
-            not read any more.
-        max_skew_us: How far ahead one may be, microseconds, zero or more; ``None``: any distance.
+        watermarks: Each source's watermark, int microseconds. ``None``: the source is idle; it
+            holds up nobody and may be polled at any time. The end of time: it has ended.
+        max_skew_us: How far ahead a source may be, microseconds, zero or more; ``None``: any
+            distance.
 
     >>> which_may_read([100, 160, 130], 30)
     [0, 2]

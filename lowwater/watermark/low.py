@@ -1,8 +1,8 @@
 """The low watermark of every stage of a graph, and what holds it (S-H3).
 
 MillWheel (Akidau et al., VLDB 2013, section 4.2) defines it as ``min(oldest work of A, low
-watermark of C : C outputs to A)``. Oldest work is what waits in front of the stage, what it has
-stored with a hold, and what it has made that is not delivered yet.
+watermark of C : C outputs to A)``. The oldest work is the earliest of the stage's queued input, its
+stored state with a hold, and its output that is not delivered yet.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Hold:
 @final
 @dataclass(frozen=True, slots=True)
 class StageWatermark:
-    """Where a stage is in event time.
+    """The watermarks of a stage, and what holds its output.
 
     Args:
-        stage: Its name.
-        input: No further element below it is expected to come in.
-        output: Nor to go out.
-        gap_us: How far ``output`` is behind the clock, microseconds (below zero: ahead of it);
-            ``None`` while one of them is not known, and once the input has ended.
-        held_by: What holds ``output``, in words, with the stage where that is.
+        stage: The stage's name.
+        input: The input watermark: no further element is expected to arrive below it.
+        output: The output watermark: no further output is expected below it.
+        gap_us: How far ``output`` is behind the clock, microseconds (negative: ahead of it);
+            ``None`` while either is unknown, and once the input has ended.
+        held_by: What holds ``output``, in words, with the name of the stage that holds it.
     """
 
     stage: str
@@ -53,7 +53,7 @@ class StageWatermark:
 
 
 def lowest(holds: Iterable[Hold]) -> Hold:
-    """Return the earliest of some holds, the first of equal ones; of none, the end of time."""
+    """Return the earliest hold, the first of equals; the end of time if there is none."""
     return min(holds, key=lambda hold: hold.at, default=Hold(END_OF_TIME, _ENDED))
 
 
@@ -61,22 +61,22 @@ def lowest(holds: Iterable[Hold]) -> Hold:
 class LowWatermarks:
     """The input and output watermark of each stage of a graph.
 
-    A run calls :meth:`enter` and, when the stage has taken the advance, :meth:`leave`, for the
-    stages in their order. Then at any moment (S-H3):
+    For each stage in topological order, a run calls :meth:`enter` and, once the stage has
+    processed the advance, :meth:`leave`. Then these invariants hold (S-H3):
 
     - no watermark goes back;
     - a stage's output watermark is at most its input watermark, and at most each of its holds;
-    - its input watermark is at most the output watermark of every stage before it, and at most
-      what waits in front of it;
+    - its input watermark is at most the output watermark of every upstream stage, and at most its
+      queued input;
 
-    where work that appears below the watermark, late as it is, does not take it back. All this
-    is checked by ``tests/property/test_low_watermarks.py``.
+    except that work which appears below a watermark (it is late) does not move the watermark back.
+    ``tests/property/test_low_watermarks.py`` checks them.
 
     Args:
-        inputs: The stages before each stage; sources have none.
+        inputs: The upstream stages of each stage; sources have none.
 
     Raises:
-        InvalidArgument: A stage is not there, or comes before itself.
+        InvalidArgument: An upstream stage does not exist, or the graph has a cycle.
 
     >>> low = LowWatermarks({"clicks": [], "counts": ["clicks"]})
     >>> low.enter("clicks", [Hold(60, "partition 1 is behind the others")])
@@ -94,23 +94,23 @@ class LowWatermarks:
         self._order = _in_order(self._before)
         self._input = dict.fromkeys(self._order, START_OF_TIME)
         self._output = dict.fromkeys(self._order, START_OF_TIME)
-        # What holds each: a stage before it (its name), or something of its own.
+        # What holds each watermark: an upstream stage (by name), or a hold of the stage itself.
         nothing = Hold(START_OF_TIME, "it has not begun")
         self._holds_input: dict[str, str | Hold] = dict.fromkeys(self._order, nothing)
         self._holds_output: dict[str, Hold | None] = dict.fromkeys(self._order)
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages, each after all before it; otherwise as they were given."""
+        """The stages in topological order; otherwise in the order given."""
         return self._order
 
     def enter(self, stage: str, waiting: Iterable[Hold] = ()) -> int:
-        """Move a stage's input watermark as far as it can go; return it (int microseconds).
+        """Advance a stage's input watermark as far as possible; return it (int microseconds).
 
         Args:
             stage: The stage.
-            waiting: What waits in front of it: elements made but not yet taken, at their event
-                times. For a source, what its estimator says; it needs one hold at least.
+            waiting: Holds of its queued input, at the elements' event times. A source needs at
+                least one hold: its estimate.
         """
         before = self._before[self._known(stage)]
         own = tuple(waiting)
@@ -121,7 +121,9 @@ class LowWatermarks:
             )
         bound = lowest(own)
         holder: str | Hold = bound
-        for name in reversed(before):  # of equal ones the first, and stages before waiting work
+        # Ties: report the first upstream stage, and prefer a stage over queued input, because
+        # the stage is what the user has to look at next.
+        for name in reversed(before):
             if self._output[name] <= bound.at:
                 bound, holder = Hold(self._output[name], ""), name
         self._holds_input[stage] = holder
@@ -129,11 +131,11 @@ class LowWatermarks:
         return self._input[stage]
 
     def leave(self, stage: str, holds: Iterable[Hold] = ()) -> int:
-        """Move a stage's output watermark as far as it can go; return it (int microseconds).
+        """Advance a stage's output watermark as far as possible; return it (int microseconds).
 
         Args:
-            stage: The stage, which has taken its input watermark.
-            holds: What it has stored with a hold, or made and not delivered.
+            stage: The stage; it has already processed its input watermark.
+            holds: Holds of its stored state and of output that is not delivered yet.
         """
         bound = lowest(holds)
         come = self._input[self._known(stage)]
@@ -150,11 +152,11 @@ class LowWatermarks:
         return self._output[self._known(stage)]
 
     def chain(self, stage: str) -> tuple[str, ...]:
-        """Return the stages from this one back to the one that holds its output watermark."""
+        """Return the path from this stage upstream to the one that holds its output watermark."""
         return tuple(name for name, _ in self._chain(self._known(stage)))
 
     def report(self, clock: int) -> list[StageWatermark]:
-        """Return where every stage is, in their order. O(stages squared) at worst.
+        """Report the watermarks of every stage, in topological order. O(stages squared) at worst.
 
         Args:
             clock: The clock now, int microseconds.
@@ -171,11 +173,11 @@ class LowWatermarks:
         ]
 
     def remember(self) -> Any:
-        """Return where all stages are, as plain values to be stored."""
+        """Return all watermarks as plain values, to be stored."""
         return {stage: [self._input[stage], self._output[stage]] for stage in self._order}
 
     def resume(self, known: Mapping[str, Any]) -> None:
-        """Take up where the stages of another run were; stages that are no more are passed over."""
+        """Restore the watermarks of an earlier run; ignore stages that no longer exist."""
         for stage in self._order:
             if stage in known:
                 come, gone = known[stage]
@@ -191,7 +193,7 @@ class LowWatermarks:
         return f"{name}: {hold.what}" + (f" (through {', '.join(through)})" if through else "")
 
     def _chain(self, stage: str) -> list[tuple[str, Hold]]:
-        """Return the stages back to the one that holds, each with what it would hold by."""
+        """Return the path upstream to the holding stage, with the hold at each step."""
         chain: list[tuple[str, Hold]] = []
         while True:
             own = self._holds_output[stage]
@@ -208,7 +210,7 @@ class LowWatermarks:
 
 
 def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the stages so that each comes after all before it. O(stages + edges)."""
+    """Return the stages in topological order. O(stages + edges)."""
     after: dict[str, list[str]] = {stage: [] for stage in before}
     for stage, names in before.items():
         for name in names:
@@ -219,7 +221,7 @@ def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             after[name].append(stage)
     missing = {stage: len(names) for stage, names in before.items()}
     order = [stage for stage, count in missing.items() if not count]
-    for stage in order:  # it grows meanwhile
+    for stage in order:  # Kahn's algorithm: the list grows while it is iterated
         for later in after[stage]:
             missing[later] -= 1
             if not missing[later]:
@@ -228,7 +230,7 @@ def _in_order(before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         rest = ", ".join(repr(stage) for stage in before if missing[stage])
         raise InvalidArgument(
             f"some of these stages come before themselves: {rest}",
-            hint="A graph of stages has no cycles: take one of the inputs away",
+            hint="A graph of stages has no cycles: remove one of the inputs",
         )
     return tuple(order)
 

@@ -1,4 +1,4 @@
-"""What an estimator is shown of a bundle: event times, the elements' columns, and the clock."""
+"""What a watermark estimator observes of a bundle: event times, columns and the clock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lowwater.errors import InvalidArgument, nearest
 from lowwater.time import Int64Array
 
 PARTITION = "__lw_partition"
-"""The hidden column in which a partitioned source says which partition an element is from."""
+"""Hidden column: the partition that an element comes from, set by partitioned sources."""
 ORIGIN = "__lw_origin"
-"""The hidden column with the file an element is from."""
+"""Hidden column: the file that an element comes from."""
 _HIDDEN = "__lw_"
 """Prefix of columns that users never see (``lowwater.engine.records.batch.HIDDEN``)."""
 
@@ -27,7 +27,7 @@ class ColumnLike(Protocol):
 
     @property
     def data(self) -> NDArray[Any]:
-        """The values, shape (n,); where they are null, anything."""
+        """The values, shape (n,); arbitrary where they are null."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class ColumnLike(Protocol):
 
 @runtime_checkable
 class TimeColumn(Protocol):
-    """A column that knows its own unit of time, and so can say its values as instants."""
+    """A column that knows its unit of time and can convert its values to instants."""
 
     def instants(self) -> tuple[Int64Array, Mask]:
         """Return int64 microseconds, shape (n,), and which rows have one."""
@@ -51,12 +51,12 @@ class TimeColumn(Protocol):
 
 @runtime_checkable
 class EncodableColumn(Protocol):
-    """A column that can say its values as numbers of a few distinct ones."""
+    """A column that can return its values as dictionary codes."""
 
     def encoded(self) -> tuple[Int64Array, list[Any]] | None:
         """Return codes, int64, shape (n,), and the value of each code, ``None`` for null.
 
-        ``None`` says that the column is plain numbers, which ``data`` has as they are.
+        ``None`` means plain numbers: use ``data`` directly.
         """
         ...
 
@@ -64,12 +64,12 @@ class EncodableColumn(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A bundle as an estimator sees it: only elements that were admitted.
+    """A bundle as an estimator observes it: admitted elements only.
 
     Args:
-        times: Event times, int64 microseconds, shape (n,), in the order of arrival.
-        columns: The elements' columns by name, each of length n, the hidden ones too.
-        clock: The clock when they came, int microseconds.
+        times: Event times, int64 microseconds, shape (n,), in order of arrival.
+        columns: The elements' columns by name, each of length n, hidden ones included.
+        clock: The clock at arrival, int microseconds.
     """
 
     times: Int64Array
@@ -81,30 +81,30 @@ class Observed:
 
         Args:
             name: Its name.
-            where: Who asks, for the message.
+            where: The option that needs the column, for the error message.
 
         Raises:
-            InvalidArgument: There is none of that name.
+            InvalidArgument: There is no such column.
         """
         column = self.columns.get(name)
         if column is not None:
             return column
         if name == PARTITION:
             raise InvalidArgument(
-                "neither the source nor a step after it says which partition a record is from",
+                "neither the source nor a step after it gives the partition of a record",
                 where=where,
-                hint='Name a column that does, as in PerPartition(..., by="sensor")',
+                hint='Name a column that has it, as in PerPartition(..., by="sensor")',
             )
         if name == ORIGIN:
             raise InvalidArgument(
-                "the source does not say which file a record is from",
+                "the source does not give the file of a record",
                 where=where,
-                hint='Name a column that does, as in FinishedFiles(..., by="file")',
+                hint='Name a column that has it, as in FinishedFiles(..., by="file")',
             )
         raise InvalidArgument(
             f"there is no column {name!r}",
             where=where,
-            hint=f"{nearest(name, self.names())}; a step before may have left it out",
+            hint=f"{nearest(name, self.names())}; an earlier step may have dropped it",
         )
 
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One watermark of many partitions: the least of what each of them says."""
+"""One watermark from many partitions: the minimum of the partitions' estimates."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from lowwater.windows._base import positive_duration
 
 
 class Estimates(Protocol):
-    """An estimate for each of several partitions, by slot."""
+    """The estimates of several partitions. Each partition has a slot."""
 
     def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
-        """Take note of a bundle, whose i-th partition has the slot ``slots[i]``; -1: pass it."""
+        """Observe a bundle whose i-th partition has slot ``slots[i]``; -1 means to ignore it."""
         ...
 
     def current(self, clock: int) -> Int64Array:
@@ -45,24 +45,24 @@ class Estimates(Protocol):
         ...
 
     def grow(self, slots: int) -> None:
-        """Make room for more slots."""
+        """Extend to ``slots`` slots."""
         ...
 
     def slot(self, slot: int) -> EstimatorState:
-        """Return a slot as an estimator by itself."""
+        """Return the estimator state of one slot."""
         ...
 
 
 @final
 class PartitionsState:
-    """The minimum over partitions that are expected, or else have been seen.
+    """The minimum watermark over all expected partitions, or all partitions seen so far.
 
     Args:
-        estimates: SeparateEstimates partition's own.
+        estimates: The estimate of each partition.
         by: The column of partitions.
         expected: The partitions that count; ``None`` for those seen so far.
-        idle_after: After how long without elements, in microseconds of the clock, a partition
-            is left out; ``None``: never.
+        idle_after: A partition without elements for this long is ignored, in microseconds of the
+            clock; ``None``: never.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PartitionsState:
         self._add(expected or ())
 
     def observe(self, observed: Observed) -> None:
-        """Take note of a bundle. O(n + partitions in it) where the estimates are vectorised."""
+        """Observe a bundle. O(n + partitions in it) if the estimates are vectorised."""
         self._clock = max(self._clock, observed.clock)
         n = len(observed.times)
         if not n:
@@ -131,10 +131,10 @@ class PartitionsState:
                 self._estimates.slot(slot).resume(estimate)
 
     def excuse(self, clock: int) -> None:
-        """Count silence from this instant on: before, nobody listened.
+        """Measure silence from this instant on, because nothing was read before.
 
-        For a run by the machine's clock that begins where another one stopped. Else every partition
-        would look idle at once, and the first one that is read would leave the others behind.
+        Needed when a run on the wall clock resumes: otherwise every partition would look idle at
+        once, and the first one to be read would pull the watermark past the others.
         """
         self._clock = max(self._clock, clock)
         self._heard_at[self._heard] = self._clock
@@ -162,16 +162,16 @@ class PartitionsState:
         return text if inner is None else f"{text}: {inner}"
 
     def left_out(self) -> list[Any]:
-        """Return the partitions that are left out for being idle, in the order they were seen."""
+        """Return the partitions that are ignored as idle, in order of their first element."""
         if not self._heard.all():
             return []
         return [self._partitions[slot] for slot in np.flatnonzero(~self._active()).tolist()]
 
     def _active(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return which partitions count, bool, one at least.
+        """Return which partitions count, bool; at least one does.
 
-        Those that spoke last count always. So it makes no difference whether somebody looked at
-        the watermark between the moments when one partition and then the next became idle.
+        The partitions heard last always count, so the watermark does not depend on whether it was
+        read between the moments at which one partition and then the next became idle.
         """
         heard_at = self._heard_at
         if self._idle_after is None:
@@ -199,7 +199,7 @@ class PartitionsState:
 
 @final
 class DisorderEstimates:
-    """``BoundedDisorder`` of each partition, as one column."""
+    """``BoundedDisorder`` for all partitions, vectorised: one column of latest event times."""
 
     def __init__(self, delay: int) -> None:
         self._delay = delay
@@ -208,7 +208,8 @@ class DisorderEstimates:
     def observe(self, slots: Int64Array, grouping: Grouping, observed: Observed) -> None:
         latest = grouping.latest(observed.times)
         known = slots >= 0
-        # A dictionary may hold a partition twice, and then so do the slots.
+        # maximum.at rather than assignment: a dictionary may hold one partition twice, and then
+        # a slot occurs twice too.
         np.maximum.at(self._latest, slots[known], latest[known])
 
     def current(self, clock: int) -> Int64Array:
@@ -246,7 +247,7 @@ class _DisorderSlot:
 
 @final
 class SeparateEstimates:
-    """Any estimator, one for each partition: a call per partition, not per element."""
+    """Any other estimator, one per partition: a Python call per partition, not per element."""
 
     def __init__(self, estimator: WatermarkEstimator) -> None:
         self._estimator = estimator
@@ -271,27 +272,27 @@ class SeparateEstimates:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class PerPartition:
-    """The watermark is the minimum of the partitions', each guessed from its own elements.
+    """The minimum of the watermarks of all partitions, each estimated from its own elements.
 
-    A partition that is expected and was never seen holds the watermark at the start of time,
-    however long it takes: its elements may be of any time. Without ``expected``, the partitions
-    seen so far count, and the elements of one that comes later may be late. The watermark never
-    goes back (S-T3), whichever partitions come or speak again.
+    An expected partition without elements holds the watermark at the start of time indefinitely,
+    because its elements may have any event time. Without ``expected``, the partitions seen so far
+    count, and elements of a new partition may be late. The watermark never goes back (S-T3), even
+    when a partition appears or resumes.
 
-    A partition that has had no element for ``idle_after`` is left out until it has one again.
-    Idleness is judged by the clock of the run. The partition that spoke last is never left out:
-    where all are idle, it alone holds the watermark.
+    A partition without elements for ``idle_after``, by the clock of the run, is ignored until its
+    next element. The partition heard last is never ignored: if all are idle, it alone holds the
+    watermark.
 
     Args:
-        estimator: How each partition's watermark is guessed.
-        by: The column that says which partition an element is from; ``None``: the source knows
-            (as a log does). Null is a partition like another.
-        expected: The partitions that count; elements of others neither move nor hold the
+        estimator: Estimates the watermark of each partition.
+        by: The column with each element's partition; ``None`` if the source knows it (as a log
+            does). Null is a partition like any other.
+        expected: The partitions that count; elements of others neither advance nor hold the
             watermark. ``None``: those seen so far.
-        idle_after: How long a partition may be silent, above zero; ``None``: for ever.
+        idle_after: How long a partition may be silent, above zero; ``None``: indefinitely.
 
-    ``BoundedDisorder`` and ``Ascending`` cost O(n) per bundle in numpy, and O(partitions) per look
-    at the watermark; another estimator costs a call per partition of the bundle besides.
+    ``BoundedDisorder`` and ``Ascending`` cost O(n) per bundle in numpy, and O(partitions) per read
+    of the watermark. Other estimators cost one Python call more per partition in the bundle.
 
     >>> PerPartition(BoundedDisorder("5s"), by="sensor", idle_after="1m")
     PerPartition(BoundedDisorder('5s'), by='sensor', idle_after='1m')
@@ -327,7 +328,7 @@ class PerPartition:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it reads."""
+        """The columns that the estimator reads."""
         own = () if self.by is None else (self.by,)
         return (*own, *(name for name in columns_read(self.estimator) if name != self.by))
 
@@ -364,9 +365,11 @@ def _distinct(expected: Iterable[Any]) -> tuple[Any, ...]:
         partitions = tuple(dict.fromkeys(expected))
     except TypeError:
         raise InvalidArgument(
-            f"{describe('expected', expected)} holds what can be no partition",
+            f"{describe('expected', expected)} contains a value that cannot be a partition",
             hint="Use plain values such as numbers or text",
         ) from None
     if not partitions:
-        raise InvalidArgument("no partition is expected", hint="Name one at least, or leave it out")
+        raise InvalidArgument(
+            "expected= names no partition", hint="Name at least one, or leave expected= out"
+        )
     return partitions

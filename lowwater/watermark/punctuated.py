@@ -1,4 +1,4 @@
-"""Watermarks that elements themselves carry."""
+"""Watermarks carried by the elements themselves (punctuation)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ Punctuation: TypeAlias = str | Callable[[Any], InstantLike | None]
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Punctuated:
-    """Elements say where the watermark is: nothing below it comes after them.
+    """The watermark is the largest one that any element has carried.
 
     Args:
-        by: Name of a column whose value, where it is not null, is a watermark, in any form that
-            an event time may have; or a Python function that is called with every record and
-            gives an instant or ``None``.
+        by: A column whose non-null values are watermarks, in any form that an event time may
+            have; or a function that takes a record and returns an instant or ``None``.
 
-    The watermark is the largest one seen. A column costs O(n) in numpy; a function is called for
-    each record. A value that is no instant is a ``DataError``: to pass over it would let the
-    watermark stand still with nobody told. The end of time is refused too, since only the source
-    can say that the input has ended.
+    A column costs O(n) in numpy; a function is called for each record. A value that is not an
+    instant raises a ``DataError``, because ignoring it would silently stall the watermark. The end
+    of time is refused too: only the source decides when the input ends.
 
     >>> Punctuated("complete_to")
     Punctuated('complete_to')
@@ -46,7 +44,7 @@ class Punctuated:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it reads; a function may read any, and names none."""
+        """The column that the estimator reads; a function may read any column and names none."""
         return (self.by,) if isinstance(self.by, str) else ()
 
     def start(self) -> EstimatorState:
@@ -76,7 +74,7 @@ class _Punctuations:
             raise DataError(
                 "a record's watermark is the end of time",
                 where=f"watermark=Punctuated({self._by!r})",
-                hint="Leave it null: a run ends when its source does",
+                hint="Use null instead: a run ends when its source does",
             )
         self._at = max(self._at, found)
 
@@ -91,7 +89,7 @@ class _Punctuations:
             self._at = max(self._at, known["punctuated"])
 
     def holder(self) -> str | None:
-        return "no record has said a watermark yet" if self._at == START_OF_TIME else None
+        return "no record has carried a watermark yet" if self._at == START_OF_TIME else None
 
 
 def _largest(column: ColumnLike) -> int:
@@ -100,7 +98,7 @@ def _largest(column: ColumnLike) -> int:
         times = times[found]
     elif column.data.dtype == np.int64 and getattr(column, "type", None) is None:
         times = column.data if column.valid is None else column.data[column.valid]
-    else:  # a column that does not know its unit, so its values have to
+    else:  # the column has no unit of time, so each value must be convertible by itself
         given = [instant(value) for value in column.to_list() if value is not None]
         return max(given, default=START_OF_TIME)
     return int(times.max()) if times.size else START_OF_TIME

@@ -22,36 +22,36 @@ from lowwater.watermark.estimators import EstimatorState
 from lowwater.watermark.observed import Observed
 
 _PARTS = 8
-"""Bins per power of two, so a delay is learned to an eighth above what it is."""
+"""Bins per power of two, so a learned delay is at most an eighth too long."""
 _BINS = 1 + 64 * _PARTS
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Quantile:
-    """The watermark is as far behind the latest element as a share of the elements come, at most.
+    """Learns a delay from a quantile of the observed disorder.
 
-    How far each element comes behind the latest one before it is counted in a histogram of
-    513 bins, each an eighth of a power of two wide; the delay is the upper edge of the bin that the
-    quantile falls into, so it is at least the quantile of what was counted and at most an eighth
-    (and a microsecond) more. So about ``1 - quantile`` of the elements come below the watermark, or
-    fewer, since it moves at the end of a bundle.
+    The lag of each element behind the latest earlier one is counted in a histogram of 513 bins,
+    eight per power of two. The delay is the upper edge of the bin that contains the quantile, so
+    it is at least that quantile and at most an eighth (and a microsecond) more. About
+    ``1 - quantile`` of the elements arrive below the watermark, or fewer, because it advances only
+    at the end of a bundle.
 
-    What was learned fades: when ``2 * memory`` elements are counted, every count is halved,
-    rounded down. So the histogram speaks of the last ``memory`` to ``2 * memory`` elements, more
-    or less, with older ones weighing half, a quarter and so on. This happens at exact elements,
-    and nothing depends on how the stream is cut into bundles.
+    Old observations fade: when ``2 * memory`` elements are counted, every count is halved, rounded
+    down. The histogram thus describes about the last ``memory`` to ``2 * memory`` elements, with
+    older ones weighted by a half, a quarter and so on. Halving happens at exact elements, so the
+    result does not depend on how the stream is split into bundles.
 
-    Elements with event times far in the future take the watermark with them and make all others
-    look late; guard against them with ``max_ahead``.
+    An element far in the future drags the watermark along and makes the others late; reject such
+    elements with ``max_ahead``.
 
     Args:
-        quantile: Which share of the elements the watermark waits for, above 0 and at most 1.
-        least: The delay is never below this.
-        most: Nor above this; ``None``: any.
-        warm_up: While fewer elements than this were seen, the delay is ``most``; without ``most``
-            the watermark does not move.
-        memory: How many elements it learns from, as above.
+        quantile: The share of the elements to wait for, above 0 and at most 1.
+        least: The shortest delay.
+        most: The longest delay; ``None``: no limit.
+        warm_up: Until this many elements have arrived, the delay is ``most``; without ``most`` the
+            watermark does not advance.
+        memory: How many elements to learn from, as above.
 
     >>> Quantile(0.999, most="1h")
     Quantile(0.999, most='1h')
@@ -105,7 +105,7 @@ class Quantile:
 
 @final
 class _Learned:
-    """The latest event time, and a histogram of how far behind it elements came."""
+    """The latest event time, and a histogram of the lags behind it."""
 
     __slots__ = ("_at", "_counted", "_counts", "_latest", "_least", "_most", "_observed", "_value")
 
@@ -128,7 +128,9 @@ class _Learned:
         self._observed += times.size
         bins = _bins(latest - times)
         done = 0
-        while done < bins.size:  # as a rule once; else the counts are halved on the way
+        # Usually one iteration. Split the bundle where the counts must be halved, so that halving
+        # happens at the same element however the stream is split.
+        while done < bins.size:
             part = bins[done : done + 2 * self._value.memory - self._counted]
             self._counts += np.bincount(part, minlength=_BINS)
             self._counted += part.size
@@ -168,7 +170,7 @@ class _Learned:
         return f"it waits {format_duration(self._delay() or 0)} for records that are out of order"
 
     def _delay(self) -> int | None:
-        """Return the delay; ``None``: nothing can be said yet."""
+        """Return the delay; ``None`` if it is not known yet."""
         if self._observed < self._value.warm_up or not self._counted:
             return None if self._value.most is None else self._most
         rank = max(1, ceil(self._value.quantile * self._counted))
@@ -177,8 +179,8 @@ class _Learned:
 
 
 def _bins(lags: Int64Array) -> Int64Array:
-    """Return the bin of each lag, int64; a lag that does not fit 64 bits is in the last one."""
-    lags = np.where(lags < 0, END_OF_TIME, lags)  # a difference that wrapped
+    """Return the bin of each lag, int64; a lag beyond 64 bits goes to the last bin."""
+    lags = np.where(lags < 0, END_OF_TIME, lags)  # negative: the subtraction overflowed
     mantissa, exponent = np.frexp(lags.astype(np.float64))
     parts = ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
     bins: Int64Array = np.where(lags == 0, 0, 1 + (exponent.astype(np.int64) - 1) * _PARTS + parts)

@@ -1,4 +1,4 @@
-"""What a window is, and what every window function offers."""
+"""The window value, and the protocols that every window function implements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, Instant, Int64Array, duration, format_instant
 
 MergeScope: TypeAlias = Literal["none", "overlapping", "key"]
-"""Which active windows of a key a new window may merge with: none, the ones it overlaps, or any."""
+"""Which active windows of a key a new window may merge with: none, overlapping ones, or any."""
 
 
 @final
@@ -53,7 +53,7 @@ class Window:
 @final
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The windows of a bundle's elements, as columns (AssignWindows).
+    """The windows assigned to a bundle's elements, as columns (AssignWindows).
 
     Args:
         start: Start of each window, int64, shape (m,).
@@ -72,7 +72,7 @@ class Assignment:
 @final
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The outcome of MergeWindows over the windows of some keys, as columns.
+    """The result of MergeWindows over the windows of several keys, as columns.
 
     Args:
         group: For each window given, the group it merges into, int64, shape (n,): groups are
@@ -91,10 +91,10 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 @runtime_checkable
 class WindowFunction(Protocol):
-    """AssignWindows: a hashable value that says which windows an element belongs to.
+    """AssignWindows: a hashable value that assigns elements to windows.
 
-    ``columns`` names the columns beside the event time that :meth:`assign` reads. A function
-    whose ``merge_scope`` is not ``"none"`` is a :class:`MergingWindowFunction` too.
+    ``columns`` names the columns that :meth:`assign` reads in addition to the event time. A
+    function whose ``merge_scope`` is not ``"none"`` is also a :class:`MergingWindowFunction`.
     """
 
     @property
@@ -110,7 +110,7 @@ class WindowFunction(Protocol):
 
 @runtime_checkable
 class MergingWindowFunction(WindowFunction, Protocol):
-    """MergeWindows beside AssignWindows: how the windows of one key become fewer, larger ones."""
+    """AssignWindows with MergeWindows: merges the windows of a key into fewer, larger ones."""
 
     def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
         """Return how the windows of each key merge.
@@ -124,7 +124,7 @@ class MergingWindowFunction(WindowFunction, Protocol):
 
 
 def positive_duration(value: DurationLike, name: str) -> int:
-    """Return a duration in microseconds, or raise ``InvalidArgument`` unless it is above zero."""
+    """Convert a duration to microseconds; raise ``InvalidArgument`` unless it is above zero."""
     micros = duration(value, name=name)
     if micros <= 0:
         raise InvalidArgument(

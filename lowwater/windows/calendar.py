@@ -100,9 +100,9 @@ class CalendarWindows:
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return the one window of each element. O(n log p) for p periods touched.
 
-        Calendar arithmetic is done once per period touched, not per element. An element outside
-        the years that calendars know (1 to 9999, less a few days) falls in no window: it goes to
-        the late output with reason ``unwindowed``.
+        Calendar arithmetic runs once per period touched, not once per element. An element outside
+        the years that calendars cover (1 to 9999, less a few days) belongs to no window: it goes
+        to the late output with reason ``unwindowed``.
         """
         outside = (times < _EARLIEST) | (times >= _LATEST)
         if not outside.any():
@@ -120,8 +120,8 @@ class CalendarWindows:
 
     def _edges(self, times: Int64Array) -> Int64Array:
         """Return the sorted edges of all periods touched, with at least one above each time."""
-        # The local date of an instant differs from its UTC date by at most one day, and midnights
-        # are off theirs by less than one: periods of the days around cover the true one.
+        # Why one day on either side is enough: the local date of an instant differs from its UTC
+        # date by at most one day, and a local midnight is less than a day from the UTC one.
         days = _distinct(times // DAY_US)
         near = np.unique(np.concatenate([days - 1, days, days + 1]))
         first = np.unique(self._period_of(near))
@@ -165,7 +165,7 @@ class CalendarWindows:
 
 
 def _distinct(days: Int64Array) -> Int64Array:
-    """Return the distinct values, sorted. O(n), as long as they span no more than n or so."""
+    """Return the distinct values, sorted. O(n) while their span is about n or less."""
     low, high = int(days.min()), int(days.max())
     if high - low <= len(days) + 1_000:
         return np.flatnonzero(np.bincount(days - low)) + low
@@ -176,7 +176,7 @@ def _distinct(days: Int64Array) -> Int64Array:
 def _midnight(timezone: str, day: int) -> int:
     """Return the first instant of a local date, given as days since 1970-01-01.
 
-    Dates beyond datetime's own are taken as UTC and may lie outside the years 1 to 9999.
+    Dates that ``datetime`` cannot represent are treated as UTC.
     """
     try:
         local = (_EPOCH + timedelta(days=day)).replace(tzinfo=_zone(timezone))
@@ -186,7 +186,7 @@ def _midnight(timezone: str, day: int) -> int:
 
 
 def _first_instant(midnight: datetime) -> int:
-    """Return the first instant at or after a wall-clock time, which may not exist or come twice."""
+    """Return the first instant at or after a wall-clock time that may be missing or repeated."""
     zone = midnight.tzinfo
     # PEP 495: fold=0 is the first of two that come twice; of one in a gap, fold=0 is converted
     # with the offset before the gap, hence after it by as much as midnight is inside the gap.

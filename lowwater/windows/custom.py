@@ -1,4 +1,4 @@
-"""Windows of the user's own making (S-W6)."""
+"""Window functions written by the user (S-W6)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ MergeActive: TypeAlias = Callable[
 @final
 @dataclass(frozen=True, slots=True)
 class CustomWindows:
-    """Windows of the user's own making, merging or not (S-W6).
+    """Windows that the user's own functions assign and, optionally, merge (S-W6).
+
+    >>> CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)], name="tens").merge_scope
+    'none'
 
     Args:
         assign_element: Called with one event time (int microseconds); yields ``(start, end)``
-            pairs of int microseconds. None of them: the element is late with reason
-            ``unwindowed``. The same pair twice counts once.
-        assign_column: The vectorised form, instead of ``assign_element``: called with int64 event
+            pairs of int microseconds. If it yields none, the element goes to the late output with
+            reason ``unwindowed``. A repeated pair counts once.
+        assign_column: The vectorised alternative to ``assign_element``: called with int64 event
             times of shape (n,); returns ``(start, end)`` of shape (n,), or ``(start, end,
             element)`` of shape (m,) where ``element`` is the non-decreasing index of each
             window's element.
@@ -212,7 +215,7 @@ class CustomWindows:
             raise InvalidArgument(
                 f"{self.name} merged {', '.join(map(str, merging))} into {result}, an active "
                 "window outside the set",
-                hint="Put it into the set, or give a new window",
+                hint="Put it into the set, or return a new window",
             )
         if not merging:
             raise InvalidArgument(

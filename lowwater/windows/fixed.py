@@ -22,7 +22,7 @@ from lowwater.windows._base import Assignment, Columns, MergeScope, positive_dur
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class FixedWindows:
-    """Windows of one size, side by side (S-W1): ``start = t - floormod(t - offset, size)``.
+    """Adjacent windows of one size (S-W1): ``start = t - floormod(t - offset, size)``.
 
     Args:
         size: Length of each window, above zero.

@@ -14,7 +14,9 @@ from lowwater.windows._base import Assignment, Columns, MergeScope
 @final
 @dataclass(frozen=True, slots=True)
 class GlobalWindow:
-    """One window for all of time, ending one day before its end (S-W4).
+    """One window for all of time (S-W4).
+
+    It ends one day before the end of time, so that allowed lateness of up to a day still fits.
 
     >>> GlobalWindow()
     GlobalWindow()

@@ -1,4 +1,4 @@
-"""Session windows: activity with gaps no longer than so much (S-W3)."""
+"""Session windows: periods of activity that a long enough gap ends (S-W3)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, posi
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Sessions:
-    """Windows that grow while elements keep coming (S-W3).
+    """Windows that grow while elements keep arriving (S-W3).
 
     Each element opens a proto-window ``[t, t + gap)``; those that overlap merge into their span.
     Two windows that only touch stay apart, as half-open intervals do, unless ``merge_touching``.
 
     Args:
-        gap: How long a silence ends a session; above zero. Leave it out to use ``gap_column``.
-        gap_column: Name of a column that holds each element's own gap: int64 microseconds or
-            durations, above zero.
+        gap: A silence of this length ends a session; above zero. Leave it out to use
+            ``gap_column``.
+        gap_column: Name of a column with each element's own gap: int64 microseconds or durations,
+            above zero.
         merge_touching: Also merge windows that touch, as Spark, Flink and Kafka Streams do.
 
     Raises:
@@ -93,7 +94,7 @@ class Sessions:
         return Assignment(times, saturating_add_array(times, gaps))
 
     def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
-        """Merge the windows of a key that overlap into their span. O(n)."""
+        """Merge overlapping windows of each key into the window that spans them. O(n)."""
         return merge_overlapping(keys, start, end, touching=self.merge_touching)
 
     def __repr__(self) -> str:
@@ -105,13 +106,13 @@ class Sessions:
 def merge_overlapping(
     keys: Int64Array, start: Int64Array, end: Int64Array, *, touching: bool
 ) -> Merged:
-    """Merge sorted intervals that overlap, key by key.
+    """Merge overlapping intervals of each key.
 
     Args:
         keys: Key of each interval, int64, shape (n,), sorted.
         start: First instant of each, int64, sorted within a key.
         end: First instant after each, int64.
-        touching: Also merge intervals of which one ends where the next starts.
+        touching: Also merge two intervals if one ends exactly where the next starts.
     """
     count = len(keys)
     if count < 2:
@@ -135,7 +136,8 @@ def _running_max(values: Int64Array, restart: NDArray[np.bool_]) -> Int64Array:
     inside = ~restart[1:]
     if not (inside & (values[1:] < values[:-1])).any():
         return values
-    # Ranks are small, so a run's number can be packed above them without overflow.
+    # One maximum.accumulate over all runs: add (run number * n) to each rank, so that every rank
+    # of a later run exceeds all of an earlier one. Ranks, unlike instants, leave room to do so.
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values), dtype=np.int64)
     rank[order] = np.arange(len(values))

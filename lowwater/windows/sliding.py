@@ -24,9 +24,9 @@ from lowwater.windows.fixed import grid_start
 class SlidingWindows:
     """Windows of one size that start once each period (S-W2).
 
-    Every window ``[s, s + size)`` with ``s = offset (mod period)`` that contains the element.
-    With ``period > size`` an element may fall in none: it goes to the late output with reason
-    ``unwindowed``.
+    An element belongs to every window ``[s, s + size)`` with ``s = offset (mod period)`` that
+    contains it. With ``period > size`` there may be none: the element then goes to the late output
+    with reason ``unwindowed``.
 
     Args:
         size: Length of each window, above zero.
@@ -75,8 +75,8 @@ class SlidingWindows:
         back = np.arange(copies - 1, -1, -1, dtype=np.int64) * self.period_us
         start = saturating_add_array(np.repeat(last, copies), np.tile(-back, len(times)))
         if times.size and int(last.min()) < START_OF_TIME + self.size_us:
-            # Starts that saturate are alike, so ends must not be counted from them: the windows
-            # of an element stay apart.
+            # Saturated starts are all equal. Derive the ends from the unsaturated grid instead,
+            # so that the windows of one element stay distinct.
             end = saturating_add_array(
                 np.repeat(last, copies), np.tile(self.size_us - back, len(times))
             )

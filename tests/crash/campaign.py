@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from tests.crash.launcher import Launcher
 from tests.crash.sink_contents import (
     Files,
     SinkContents,
@@ -19,7 +18,6 @@ from tests.crash.sink_contents import (
     sink_contents,
 )
 from tests.crash.stored_progress import Progress, stored_progress
-from tests.paths import ROOT
 
 POINTS = (
     "before the write",
@@ -29,7 +27,6 @@ POINTS = (
     "before forgetting",
 )
 _MOST_PER_PIPELINE = 6
-_PATIENCE_S = 300.0  # a run takes a few; one that hangs is not waited for
 _OPENING_US = 60_000
 _DEATHS = {
     "alarm": -signal.SIGALRM, "opening": -signal.SIGALRM, "point": -signal.SIGKILL,
@@ -45,6 +42,7 @@ class Campaign:
         child: The module that runs the pipeline: see :mod:`tests.crash.killed_process`.
         sources: The folder of its input.
         place: The parent of its working folders.
+        launcher: Starts its processes.
 
     Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
     run byte for byte. The others spill windows at every other start, which may move the boundaries
@@ -61,6 +59,7 @@ class Campaign:
     child: str
     sources: Path
     place: Path
+    launcher: Launcher
     wanted: SinkContents = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
@@ -140,17 +139,10 @@ class Campaign:
 
     def _is_killed(self, folder: Path, how: str, *, cold: bool = False) -> bool:
         """Run the child; return whether it died as instructed before it ended."""
-        done = subprocess.run(
-            [sys.executable, "-m", self.child, str(folder), how, *["cold"] * cold],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_S,
-        )
+        code, errors = self.launcher.run(self.child, [str(folder), how, *["cold"] * cold])
         death = _DEATHS.get(how.partition(":")[0], 0)
-        assert done.returncode in {0, death}, f"{how}: {done.returncode}\n{done.stderr}"
-        return done.returncode != 0
+        assert code in {0, death}, f"{how}: {code}\n{errors}"
+        return code != 0
 
 
 def _advanced(folder: Path, before: Progress) -> Progress:

@@ -1,4 +1,4 @@
-"""Killed at any instant and started again, a graph gives what an uninterrupted run gives.
+"""A graph killed at any instant and restarted gives the output of an uninterrupted run.
 
 Two sources of several parts each, stages behind one another, a process with timers of both sorts,
 branches, and sinks of each kind. Some of the runs keep their windows in the store.
@@ -17,6 +17,7 @@ from lowwater.io import Log
 from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
 from tests.crash.graph_to_kill import PARTITIONS
+from tests.crash.launcher import Launcher
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
 _FILES, _ROWS, _APPENDED = 2, 80, 8
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    """Return the campaign, which has run once without being killed."""
+def campaign(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> Campaign:
+    """Return a campaign that has run once without being killed."""
     sources = tmp_path_factory.mktemp("events")
     of_files, of_log = (
         some_events(
@@ -44,7 +45,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     ) as log:
         for start in range(0, len(of_log), _APPENDED):
             log.append(of_log.slice(start, _APPENDED), key="key")
-    return Campaign("tests.crash.graph_to_kill", sources, tmp_path_factory.mktemp("runs"))
+    place = tmp_path_factory.mktemp("runs")
+    return Campaign("tests.crash.graph_to_kill", sources, place, launcher)
 
 
 def test_the_run_has_everything(campaign: Campaign) -> None:

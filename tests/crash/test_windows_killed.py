@@ -1,4 +1,4 @@
-"""Killed at any instant and started again, a durable run gives what an uninterrupted one gives.
+"""A durable run killed at any instant and restarted gives the output of an uninterrupted run.
 
 Some of the runs keep their windows in the store, others in memory.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
+from tests.crash.launcher import Launcher
 
 KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
 _FILES, _ROWS = 3, 400
@@ -20,8 +21,8 @@ _COUNTS = (1, 4, 9)
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    """Return the campaign, which has run once without being killed."""
+def campaign(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> Campaign:
+    """Return a campaign that has run once without being killed."""
     sources = tmp_path_factory.mktemp("events")
     table = some_events(
         _FILES * _ROWS, seed=5, every_us=50_000, disorder_us=32_000_000, keys=150
@@ -29,7 +30,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     for number in range(_FILES):
         part = table.slice(number * _ROWS, _ROWS)
         pq.write_table(part, sources / f"events-{number}.parquet")
-    return Campaign("tests.crash.windows_to_kill", sources, tmp_path_factory.mktemp("runs"))
+    place = tmp_path_factory.mktemp("runs")
+    return Campaign("tests.crash.windows_to_kill", sources, place, launcher)
 
 
 def test_the_run_has_everything(campaign: Campaign) -> None:

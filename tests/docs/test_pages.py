@@ -81,3 +81,11 @@ def test_each_rule_is_cited_by_a_test(rule: str) -> None:
         if path != Path(__file__)
     ]
     assert any(citing.search(path.read_text()) for path in tests), f"no test cites {rule}"
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().replace("NAME", "*")
+    named = re.findall(r"`([\w./*]+\.(?:py|md|yml)|tests/[\w./]+)`", text)
+    assert len(named) > 20
+    missing = [n for n in named if not [*ROOT.glob(n), *(ROOT / "lowwater").glob(n)]]
+    assert missing == []

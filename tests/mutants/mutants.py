@@ -86,7 +86,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
     def remember(state: Any, firing: Any, batch: Any, on_time_index: Any) -> None:
         right(state, firing, batch, on_time_index)
-        state.table["new"][firing.rows[~firing.going]] = 1
+        state.table["new"][firing.rows[~firing.released]] = 1
 
     patch.setattr(_emission, "_remember", remember)
 

@@ -24,10 +24,12 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.local.commit_policy import CommitPolicy
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.durable import CommitPolicy, DurableEnd, DurableRun
+from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
@@ -41,7 +43,7 @@ from lowwater.io.log import frames
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.run import Outcomes
 from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import END, Place
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
@@ -66,11 +68,14 @@ class Decoder:
         name: What it reads.
         samples: Bytes as they are written.
         check: Reads other bytes in place of a sample, by its number.
+        one_store: Samples are the keys and values of one store: ``check`` reads all of it each
+            time, so that for unchanged bytes all samples are the same case.
     """
 
     name: str
     samples: list[bytes]
     check: Callable[[int, bytes], None]
+    one_store: bool = False
 
 
 def _check_value(_: int, data: bytes) -> None:
@@ -108,7 +113,7 @@ def _check_delivery(_: int, data: bytes) -> None:
 @cache
 def _deliveries() -> list[Delivery]:
     whole = with_everything()
-    return [whole, Delivery(7, 3, whole.panes.slice(0, 0))]
+    return [whole, Delivery(7, 1, 3, whole.panes.slice(0, 0))]
 
 
 def _check_type(_: int, data: bytes) -> None:
@@ -190,11 +195,13 @@ def _pipelines() -> list[Pipeline]:
 
 
 def _durable(pipeline: Pipeline) -> DurableRun:
-    end = pipeline._end()
-    outcomes = Outcomes((end.stage,), {"bundle_size": 10, "progress": False}, durable=True)
+    outcomes = Outcomes((pipeline._stage,), {"bundle_size": 10, "progress": False}, durable=True)
     every = CommitPolicy.of("bundle")
     place = str(Path(_folder().name) / "state")
-    to = DurableEnd(stage=0, sinks=(), no_panes=end.no_panes, late_of=frozenset({0}))
+    to = RunOutput(
+        stage=0, keys=pipeline._stage.key_names, sinks=(), empty=pipeline._no_panes(),
+        late_of=frozenset({0}),
+    )  # fmt: skip
     return DurableRun(
         outcomes.local, place, (to,), every, outcomes.clock, outcomes.bundle_size, MemoryBudget()
     )
@@ -245,7 +252,7 @@ def _state(which: int) -> Decoder:
         if refusals:
             raise refusals[0]
 
-    return Decoder(f"state {which}", samples, check)
+    return Decoder(f"state {which}", samples, check, one_store=True)
 
 
 def _take_up(store: MemoryStore, which: int) -> None:
@@ -259,7 +266,7 @@ def _take_up(store: MemoryStore, which: int) -> None:
 def _look_into(store: MemoryStore, which: int) -> None:
     """Look at everything, as the command line does."""
     list(read_outbox(store))
-    view = StoredView(store, Place("stage 1", 0, KEY_GROUPS))
+    view = StoredView(store, StoredPlace("stage 1", 0, KEY_GROUPS))
     view.verify()
     view.windows(["key", "value"][: 2 - which % 2])
 
@@ -275,7 +282,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         return ProcessOperator(process, windowing=windowing, watermark=0, clock=0)
 
     operator = made()
-    operator.keep_in_store(Place("stage 0", 0, 4))
+    operator.keep_in_store(StoredPlace("stage 0", 0, 4))
     if vectorised:
         process: Any = operator.definition.process
         process.windowed = windowed
@@ -302,13 +309,13 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         batch.put(list(changed), list(changed.values()))
         other.commit(batch)
         again = made()
-        again.keep_in_store(Place("stage 0", 0, 4))
+        again.keep_in_store(StoredPlace("stage 0", 0, 4))
         if again.restore(other):
             again.hold()
             again.save(Batch())
 
     name = f"process{', columns' * vectorised}{', windows' * windowed}"
-    return Decoder(name, samples, check)
+    return Decoder(name, samples, check, one_store=True)
 
 
 def _snapshots() -> Decoder:

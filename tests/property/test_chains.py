@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec
@@ -22,9 +22,10 @@ from lowwater.testing._oracle_windows import merge_sets, windows_of
 from lowwater.time import Instant
 from lowwater.triggers import AfterCount, AfterWatermark, Repeatedly
 from lowwater.windows import Window
+from tests.examples import examples
 from tests.property import strategies as own
 
-EXAMPLES = settings(max_examples=max(300, settings().max_examples))
+EXAMPLES = examples(4)
 SIDES = {"A": 0, "B": 0, "C": 1}
 EACH = Repeatedly(AfterCount(1))
 Item: TypeAlias = tuple[int, int, Any]  # side, time, value

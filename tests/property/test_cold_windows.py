@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -23,11 +23,12 @@ from lowwater.engine.window import spilling as _cold
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
 from lowwater.time import END_OF_TIME
+from tests.examples import examples
 from tests.property import strategies as own
 
 SAVED, RESTORED = "saved", "restored"
@@ -97,7 +98,7 @@ class Cold:
             clock=clock,
             signed=self._signed,
         )
-        operator.keep_in_store(Place("stage 7", 0, 4), memory=limit)
+        operator.keep_in_store(StoredPlace("stage 7", 0, 4), memory=limit)
         return operator
 
     @property
@@ -133,13 +134,13 @@ FATES = st.lists(st.sampled_from([SAVED, None, RESTORED]), min_size=1, max_size=
 
 
 @given(own.cases(), FATES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(4)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     check(case, fates, lw.collect(), list)
 
 
 @given(own.cases(), FATES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(4)
 def test_numbers(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

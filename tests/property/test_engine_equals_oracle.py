@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing import Scenario, assert_late, assert_panes, oracle
+from tests.examples import examples
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=max(300, settings().max_examples))
+EXAMPLES = examples(6)
 
 
 def check(windowing: Windowing, scenario: Scenario, aggregate: Any, functions: Any) -> None:

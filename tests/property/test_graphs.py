@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Read, Stage, Windowed
@@ -14,11 +14,12 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.runner import LocalRun
 from lowwater.pipeline.run import Outcomes
 from lowwater.time import START_OF_TIME
+from tests.examples import examples
 from tests.property.graphs import PARTS, Drawn, drawn, seconds
 from tests.property.killed_runs import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
-EXAMPLES = settings(max_examples=max(150, settings().max_examples))
+EXAMPLES = examples(2)
 
 
 def outcomes_of(case: Drawn, **more: Any) -> Outcomes:

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.records.panes import Pane
@@ -20,11 +20,12 @@ from lowwater.testing._oracle_windows import windows_of
 from lowwater.time import Instant
 from lowwater.triggers import AfterWatermark, Repeatedly
 from lowwater.windows import CustomWindows, Sessions
+from tests.examples import examples
 from tests.property import strategies as own
 from tests.property.both_engines import BOTH, Run, by_oracle, plain, shown
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+EXAMPLES = examples(2.5)
 both = pytest.mark.parametrize("run", BOTH)
 oracle_alone = pytest.mark.parametrize("run", [by_oracle])
 

@@ -24,9 +24,10 @@ from lowwater.testing import (
 )
 from lowwater.testing._oracle_windows import windows_of
 from lowwater.triggers import Repeatedly
+from tests.examples import examples
 from tests.property import strategies as own
 
-EXAMPLES = settings(max_examples=max(60, settings().max_examples))
+EXAMPLES = examples(1.5)
 Build = Callable[[Stream], Pipeline]
 
 

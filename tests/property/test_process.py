@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.key_layout import END, Place
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
+from tests.examples import examples
 from tests.property import process_model as model
 
-EXAMPLES = max(300, settings().max_examples)
+EXAMPLES = examples(5)
 WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{model.SIZE}us"),
     allowed_lateness=model.LATENESS,
@@ -32,7 +33,7 @@ def made(windowed: bool) -> ProcessOperator:
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(
     acts=model.ACTS,
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
@@ -45,7 +46,7 @@ def test_as_the_model_says(
     wanted = model.Model(windowed)
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
-    operator.keep_in_store(Place("stage 3", 0, 4))
+    operator.keep_in_store(StoredPlace("stage 3", 0, 4))
     late = 0
     before = operator.output_watermark
     for turn, act in enumerate(model.all_cut(acts, sizes)):
@@ -77,7 +78,7 @@ def test_as_the_model_says(
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(acts=model.ACTS, sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3))
 def test_bundles_change_nothing(windowed: bool, acts: list[model.Act], sizes: list[int]) -> None:
     """S-K1: but for the time of what a timer of processing time emits without an output time."""
@@ -101,6 +102,6 @@ def reborn(operator: ProcessOperator, store: MemoryStore, windowed: bool) -> Pro
     operator.save(batch)
     store.commit(batch)
     again = made(windowed)
-    again.keep_in_store(Place("stage 3", 0, 4))
+    again.keep_in_store(StoredPlace("stage 3", 0, 4))
     assert again.restore(store)
     return again

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.process import ProcessOperator
-from lowwater.state.key_layout import END, Place
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
+from tests.examples import examples
 from tests.property import process_columns_model as model
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@settings(max_examples=max(300, settings().max_examples))
+@examples(4)
 @given(acts=model.ACTS, survives=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_as_the_model_says(windowed: bool, acts: list[model.Act], survives: list[bool]) -> None:
     """S-K9: of each key in time order, exactly once, saved and restored."""
     wanted = model.Model(windowed)
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
-    operator.keep_in_store(Place("stage 3", 0, 4))
+    operator.keep_in_store(StoredPlace("stage 3", 0, 4))
     found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     late = 0
     every: list[model.Act | str] = [*acts, "end"]
@@ -59,7 +60,7 @@ def reborn(operator: ProcessOperator, store: MemoryStore, windowed: bool) -> Pro
     operator.save(batch)
     store.commit(batch)
     again = made(windowed)
-    again.keep_in_store(Place("stage 3", 0, 4))
+    again.keep_in_store(StoredPlace("stage 3", 0, 4))
     assert again.restore(store)
     return again
 

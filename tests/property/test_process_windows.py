@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -15,9 +15,10 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
+from tests.examples import examples
 
 
 class Adds:
@@ -56,7 +57,7 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("windows", WINDOWS, ids=repr)
-@settings(max_examples=max(100, settings().max_examples))
+@examples(2.5)
 @given(acts=STEPS, survives=st.lists(st.booleans(), min_size=1, max_size=4))
 def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) -> None:
     """S-K7, S-K8."""
@@ -69,7 +70,7 @@ def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) ->
     )  # fmt: skip
     store = MemoryStore()
     operator = ProcessOperator(Adds(), windowing=windowing)
-    operator.keep_in_store(Place("stage 1", 0, 4))
+    operator.keep_in_store(StoredPlace("stage 1", 0, 4))
     value = 0
     for turn, act in enumerate([*acts, None]):
         step: StepInput = EndOfInput()
@@ -111,7 +112,7 @@ def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) ->
             operator.save(batch)
             store.commit(batch)
             operator = ProcessOperator(Adds(), windowing=windowing)
-            operator.keep_in_store(Place("stage 1", 0, 4))
+            operator.keep_in_store(StoredPlace("stage 1", 0, 4))
             assert operator.restore(store)
     assert operator.state_rows == 0
 

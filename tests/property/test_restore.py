@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -14,10 +14,11 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.steps import StepInput, StepOutput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
+from tests.examples import examples
 from tests.property import strategies as own
 
 
@@ -63,7 +64,7 @@ class Reborn:
             clock=clock,
             signed=self._signed,
         )
-        operator.keep_in_store(Place("stage 7", 0, 4))
+        operator.keep_in_store(StoredPlace("stage 7", 0, 4))
         return operator
 
     @property
@@ -93,13 +94,13 @@ SURVIVES = st.lists(st.booleans(), min_size=1, max_size=5)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(4)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     check(*case, survives, lw.collect(), list)
 
 
 @given(own.cases(), SURVIVES)
-@settings(max_examples=max(300, settings().max_examples))
+@examples(4)
 def test_numbers(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

@@ -6,17 +6,18 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lowwater.engine.aggregates import _retractable
 from lowwater.engine.window import spilling as _cold
 from lowwater.errors import InvalidArgument
 from lowwater.testing import _drive, assert_late, oracle
+from tests.examples import examples
 from tests.property import retracted_elements as own
 from tests.property import strategies, test_cold_windows, test_restore
 
-EXAMPLES = settings(max_examples=max(300, settings().max_examples))
+EXAMPLES = examples(4)
 
 
 def check(case: own.Case, aggregates: Any, plain: Any) -> None:

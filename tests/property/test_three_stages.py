@@ -7,14 +7,15 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from examples.session_leaders import GAP, leaders
+from tests.examples import examples
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+EXAMPLES = examples(2.5)
 
 
 def batch(visits: list[dict[str, int]], count: int) -> dict[int, list[list[int]]]:

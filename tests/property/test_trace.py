@@ -6,17 +6,18 @@ from collections import defaultdict
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
 from lowwater.explain import lateness_profile
 from lowwater.explain.lineage import Lineage
 from lowwater.testing import Scenario
+from tests.examples import examples
 from tests.property import strategies as own
 
 Case = tuple[Windowing, Scenario]
-EXAMPLES = settings(max_examples=max(200, settings().max_examples))
+EXAMPLES = examples(3)
 
 
 @given(own.cases())

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
@@ -15,6 +15,7 @@ from lowwater.testing._moments import moment
 from lowwater.viz import Diagram
 from lowwater.viz.compose import MOST_KEYS
 from lowwater.viz.shapes import Label, Rect
+from tests.examples import examples
 from tests.property.strategies import scenarios, windowings
 
 
@@ -91,7 +92,7 @@ def test_no_pane_is_on_time_before_the_watermark_is_there(
 
 
 @given(scenarios(), windowings())
-@settings(max_examples=25)
+@examples(0.6)
 def test_pictures_are_well_formed_and_labels_apart(
     scenario: Scenario, windowing: Windowing
 ) -> None:

@@ -13,16 +13,16 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.plan import Plan
+from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.records.pane_table import _FIRST, _LAST
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime
 from lowwater.spark.key_group import KeyGroup, ShuffleRows
-from lowwater.spark.query import Elsewhere
 from lowwater.spark.shuffle import ShuffleWriter, from_bytes
 from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.state_backends import InlineBackend, LiveOperators
+from lowwater.spark.supported import Elsewhere
 from lowwater.spark.types import pane_schema, result_types
 from lowwater.testing import Scenario
 from lowwater.testing._arrivals import Add, ClockMove, ScenarioElement, WatermarkMove
@@ -51,23 +51,17 @@ class Case:
     scenario: Scenario
     aggregates: Mapping[str, AggregateSpec]
 
-    def plan(self) -> Plan:
-        return Plan(
-            source=Elsewhere(),
-            steps=(),
-            time="time",
-            timezone=None,
-            keys=("key",),
-            key_names=("key",),
-            windowing=self.windowing,
-            aggregates=self.aggregates,
-            watermark=CARRIED,
-        )
+    @property
+    def work(self) -> Windowed:
+        return Windowed(self.windowing, self.aggregates)
+
+    def stage(self) -> Stage:
+        read = Read(Elsewhere(), "time", watermark=CARRIED)
+        return Stage((Flow(read, (), "time"),), ("key",), ("key",), self.work)
 
     def packer(self) -> ShuffleWriter:
-        plan = self.plan()
         return ShuffleWriter(
-            plan=plan,
+            stage=self.stage(),
             key_groups=1,
             on_error="dead_letter",
             signals=CarriedSignals(CARRIED, "time"),
@@ -81,7 +75,9 @@ class Case:
         shown = pane_schema(
             {"key": pa.string()}, result_types(self.aggregates, types, {}), tagged=True
         )
-        return KeyGroup("stage", self.plan(), shown, 1, InlineBackend(), "batches", ends=False)
+        return KeyGroup(
+            "stage", self.work, ("key",), CARRIED, shown, 1, InlineBackend(), "batches", ends=False
+        )
 
     def micro_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what arrives in each step; the clock and the watermark go with it."""

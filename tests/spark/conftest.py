@@ -1,4 +1,4 @@
-"""One small session for all tests on Spark."""
+"""One small Spark session for all tests that need one."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.paths import ROOT
+from tests.spark.query_to_kill import FAST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is in this folder, and let pyspark warn as it likes: of new versions of pandas."""
+    """Mark the tests that use the session; all of them share one xdist worker, and so one JVM."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        for warning in ("FutureWarning", "DeprecationWarning", "ResourceWarning"):  # pyspark's own
+            item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))  # one session is enough
-            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two threads; its workers find lowwater and the tests where this process does."""
+    """A session of two threads; its Python workers import lowwater and the tests from here.
+
+    A task may fail three times, so that tests can kill Python workers. The JVM compiles little: no
+    query here is large enough to repay what C2 and generated code cost.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
@@ -41,9 +48,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         builder = (
-            SparkSession.builder.master("local[2]")
+            SparkSession.builder.master("local[2,4]")
             .appName("lowwater tests")
             .config("spark.ui.enabled", "false")
+            .config("spark.driver.extraJavaOptions", FAST)
+            .config("spark.sql.codegen.wholeStage", "false")
             .config("spark.driver.memory", "1g")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")

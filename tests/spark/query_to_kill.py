@@ -1,10 +1,9 @@
-"""A query to kill, with a driver of its own.
+"""A query to kill; as a program, with a driver of its own.
 
 ``python -m tests.spark.query_to_kill FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb``
 and HOW is ``none``, ``before:N`` or ``after:N`` (the driver dies before or after state is saved for
-the N-th time), ``worker:N`` (a Python worker dies in the N-th call of the user's function),
-``raise:N`` (that call raises) or ``executor:N`` (that call kills its executor, one of two, each a
-process of its own). Prints ``started`` when the query runs.
+the N-th time) or ``executor:N`` (the N-th call of the user's function kills its executor, one of
+two, each a process of its own). Prints ``started`` when the query runs.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import lowwater as lw
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
@@ -32,12 +32,12 @@ class Counter:
 
     path: Path
 
-    def is_at(self, number: int) -> bool:
-        """Count one call, and say whether it is the N-th."""
+    def count(self) -> int:
+        """Count one call; return how many there were."""
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(file, b".")
-            return os.lseek(file, 0, os.SEEK_CUR) == number
+            return os.lseek(file, 0, os.SEEK_CUR)
         finally:
             os.close(file)
 
@@ -75,7 +75,7 @@ class _Deadly:
 
     def save(self) -> bytes:
         backend = self.backend
-        now = backend.counter.is_at(backend.number)
+        now = backend.counter.count() == backend.number
         if now and backend.when == "before":
             os.killpg(backend.driver, signal.SIGKILL)
         saved = self.kept.save()
@@ -86,22 +86,26 @@ class _Deadly:
 
 @dataclass(frozen=True)
 class Tripping:
-    """A user's combiner: counts, and comes to grief when it is told to."""
+    """A user's combiner that counts, and fails or kills in the calls that ``faults`` names.
+
+    Args:
+        counter: Counts its calls.
+        faults: What happens in a call, by its number: ``raise``, ``worker`` or ``executor``, the
+            process that is killed.
+    """
 
     counter: Counter
-    how: str
-    number: int
+    faults: Mapping[int, str]
 
     def create_accumulator(self) -> int:
         return 0
 
     def add_input(self, accumulator: int, value: int) -> int:
-        if self.how in {"worker", "raise", "executor"} and self.counter.is_at(self.number):
-            if self.how == "raise":
-                raise RuntimeError("once only")
-            victim = os.getpid() if self.how == "worker" else _executor()
-            self.counter.path.with_suffix(".struck").touch()
-            os.kill(victim, signal.SIGKILL)
+        fault = self.faults.get(self.counter.count()) if self.faults else None
+        if fault == "raise":
+            raise RuntimeError("once only")
+        if fault is not None:
+            os.kill(os.getpid() if fault == "worker" else _executor(), signal.SIGKILL)
         return accumulator + 1
 
     def merge_accumulators(self, accumulators: Iterable[int]) -> int:
@@ -120,19 +124,10 @@ def _executor() -> int:
     return executor
 
 
-def main() -> None:
-    """Run the query over what is in a folder, until the end or until death."""
-    folder, state, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    kind, _, number = how.partition(":")
-    count = int(number or 0)
-    counter = Counter(folder / f"{kind}-{count}")
-    backend: StateBackend = InlineBackend()
-    if state == "rocksdb":
-        backend = RocksBackend(
-            str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
-        )
-    if kind in {"before", "after"}:
-        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
+def start(
+    session: SparkSession, folder: Path, backend: StateBackend, tripping: Tripping
+) -> StreamingQuery:
+    """Start the query over the files in ``folder/in``; its panes go to ``folder/out``."""
     pipeline = (
         lw.read_parquet(
             str(folder / "in"),
@@ -154,28 +149,49 @@ def main() -> None:
             total=lw.sum("value"),
             values=lw.collect("value"),
             last=lw.last("name"),
-            called=lw.combine(Tripping(counter, kind, count), "value"),
+            called=lw.combine(tripping, "value"),
         )
     )
     panes = pipeline.to_spark(
-        _session(folder, "local-cluster[2,1,700]" if kind == "executor" else "local[2,4]"),
-        state=backend, key_groups=2, files_per_batch=1, drain=True,
+        session, state=backend, key_groups=2, files_per_batch=1, drain=True,
         outputs="all", types={"called": "bigint"},
     )  # fmt: skip
-    query = (
+    query: StreamingQuery = (
         panes.writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
+    return query
+
+
+def rocks_backend(folder: Path) -> RocksBackend:
+    """Return a backend with its state in the folder, which collects old versions soon."""
+    return RocksBackend(
+        str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
+    )
+
+
+def main() -> None:
+    """Run the query until the end or death."""
+    folder, state, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    kind, _, number = how.partition(":")
+    count = int(number or 0)
+    counter = Counter(folder / f"{kind}-{count}")
+    backend: StateBackend = rocks_backend(folder) if state == "rocksdb" else InlineBackend()
+    if kind in {"before", "after"}:
+        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
+    faults = {count: kind} if kind == "executor" else {}
+    master = "local-cluster[2,1,700]" if faults else "local[2,4]"  # a task may fail three times
+    query = start(_session(folder, master), folder, backend, Tripping(counter, faults))
     print("started", flush=True)
     query.awaitTermination()
 
 
 def _session(folder: Path, master: str) -> SparkSession:
     builder = (
-        SparkSession.builder.master(master)  # a task may fail three times
+        SparkSession.builder.master(master)
         .appName("lowwater kills")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "700m")

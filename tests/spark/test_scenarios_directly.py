@@ -9,12 +9,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import lowwater as lw
 from lowwater.testing import Scenario
 from lowwater.testing._text import from_data
 from tests.conformance import test_goldens, test_scenarios
+from tests.examples import examples
 from tests.property import strategies as own
 from tests.spark.cases import Case, late_of, near, panes_of, run_directly, wanted_panes
 
@@ -77,7 +78,7 @@ AGGREGATES = {
 
 
 @given(own.cases())
-@settings(max_examples=max(150, settings().max_examples))
+@examples(2.5)
 def test_any_windowing(case: tuple[lw.Windowing, Scenario]) -> None:
     made = Case(*case, AGGREGATES)
     check(made, run_directly(made))

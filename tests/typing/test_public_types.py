@@ -8,7 +8,6 @@ from typing import Any, assert_type
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.pipeline import Panes
 
 
 class FirstSeen:
@@ -40,7 +39,8 @@ def test_pipelines() -> None:
     assert_type(result.panes[0].window.start, lw.Instant)
     assert_type(result.to_arrow(), pa.Table)
     panes = totals.run()
-    assert_type(panes, Panes)
+    assert_type(panes, lw.Run[lw.Pane])
+    assert_type(next(totals.run_batches()), lw.PaneBatch)
     assert_type(next(panes), lw.Pane)
     assert_type(result.metrics.watermarks(), list[lw.StageWatermark])
 
@@ -50,8 +50,10 @@ def test_processes() -> None:
     first = stream.key_by("k").process(FirstSeen())
     assert_type(first, lw.Processed)
     result = first.collect()
-    assert_type(result, lw.ProcessResult)
+    assert_type(result, lw.Result)
     assert_type(result.elements(), list[lw.Element])
+    assert_type(first.run(), lw.Run[lw.Element])
+    assert_type(next(first.run_batches()), lw.Emitted)
     assert_type(first.filter(lw.col("v") > 1), lw.Stream)
 
 

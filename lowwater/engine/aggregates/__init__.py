@@ -1,4 +1,4 @@
-"""What windows show: vectorised aggregates and the user's own combiners."""
+"""The built-in vectorised aggregates, and the protocol for user-defined combiners."""
 
 from lowwater.engine.aggregates._base import Aggregate as Aggregate
 from lowwater.engine.aggregates._base import AggregateInput as AggregateInput

@@ -1,4 +1,4 @@
-"""The seam between the window operator and its aggregates."""
+"""The protocols between the window operator and its aggregates."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class StateColumn:
 @final
 @dataclass(frozen=True, slots=True)
 class AggregateInput:
-    """What an aggregate is given of a bundle: one row per (element, window) that was admitted.
+    """The input of an aggregate for one bundle: one row per (element, window) pair.
 
     Args:
-        rows: State row of each, int64, shape (n,); a row may come many times.
-        values: The values, dtype as in :class:`Column`, shape (n,); rows that are null have been
-            left out. ``None`` for an aggregate that needs nothing.
+        rows: State row of each pair, int64, shape (n,); rows may repeat.
+        values: The values, dtype as in :class:`Column`, shape (n,), without nulls. ``None`` for an
+            aggregate that needs no values.
         times: Event times, int64, shape (n,).
-        arrival: Position of each element in the whole input, int64, shape (n,), rising.
-        signs: +1 or -1 of each (S-C1), int8, shape (n,); ``None`` for +1 throughout, as it is
-            for aggregates of an operator that is not signed.
+        arrival: Position of each element in the whole input, int64, shape (n,), ascending.
+        signs: +1 (insert) or -1 (retraction) for each (S-C1), int8, shape (n,); ``None`` if all
+            are +1, as in any operator without retractions in its input.
     """
 
     rows: Int64Array
@@ -79,12 +79,12 @@ class Aggregate(Protocol):
         ...
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        """Return the result of each row; an empty row gives the identity (S-P5)."""
+        """Return the result of each row; for an empty row, the identity (S-P5)."""
         ...
 
 
 class AggregateSpec(Protocol):
-    """What a user writes (``lw.sum("delay")``): a hashable value that binds to a column's type."""
+    """An aggregate as users write it (``lw.sum("delay")``): a hashable value, bound to a type."""
 
     @property
     def column(self) -> str | None: ...

@@ -1,4 +1,4 @@
-"""The user's own combiner: Python per element, the protocol that Beam users know."""
+"""User-defined combiners, with the protocol of Beam's CombineFn: Python code per element."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from lowwater.time import Int64Array
 
 @runtime_checkable
 class Combiner(Protocol):
-    """How to combine values of the user's own kind, associatively and commutatively.
+    """Combines values; the operation must be associative and commutative.
 
     A fifth method is optional: ``remove_input(accumulator, value)`` returns the accumulator
-    without a value that was added, for stages whose elements may be taken back (S-C4). Without it
-    such a stage keeps the values and combines anew those that are left.
+    without a value that was added, for stages whose input has retractions (S-C4). Without it such
+    a stage keeps all values and combines the remaining ones again.
     """
 
     def create_accumulator(self) -> Any:
-        """Return an accumulator of nothing."""
+        """Return an empty accumulator."""
         ...
 
     def add_input(self, accumulator: Any, value: Any) -> Any:
-        """Return the accumulator with a value added (it may be changed in place)."""
+        """Add a value and return the accumulator, which may be modified in place."""
         ...
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        """Return one accumulator of all that several hold."""
+        """Merge several accumulators into one."""
         ...
 
     def extract_output(self, accumulator: Any) -> Any:
-        """Return what a pane shows; the accumulator goes on being used."""
+        """Return the value for a pane; the accumulator remains in use afterwards."""
         ...
 
 
@@ -55,7 +55,7 @@ class Combine:
         values = [] if batch.values is None else batch.values.tolist()
         pairs = list(zip(batch.rows.tolist(), values, strict=True))
         back: list[tuple[int, Any]] = []
-        if batch.signs is not None:  # what comes goes first, so that it is there to be taken back
+        if batch.signs is not None:  # inserts first, so that a retraction finds what it removes
             signs = batch.signs.tolist()
             back = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
             pairs = [pair for pair, sign in zip(pairs, signs, strict=True) if sign > 0]
@@ -84,8 +84,8 @@ class Combine:
         with user_code(f"extract_output of {self._combiner!r}"):
             for at, row in enumerate(rows.tolist()):
                 output = self._combiner.extract_output(self._of(held, row))
-                # It may be the accumulator, or share parts with it, that go on changing: what a
-                # pane showed, and a retraction takes back, must not (S-A2, S-A3).
+                # Copy: the output may share parts with the accumulator, which keeps changing, but
+                # an emitted pane must stay what it was, for its retraction (S-A2, S-A3).
                 results[at] = copy.deepcopy(output)
         return Column(results)
 

@@ -1,4 +1,4 @@
-"""Sums of floats to twice the precision of one: what is added and taken back leaves nothing.
+"""Arithmetic in double-double precision: adding a value and subtracting it leaves no residue.
 
 A number is the unevaluated sum of two floats, ``high + low``, with ``low`` at most half a unit in
 the last place of ``high``: about 106 bits. The operations are those of Dekker, "A floating-point
@@ -22,7 +22,7 @@ _SPLITTER = 2.0**27 + 1
 
 
 def add(one: Pair, other: Pair) -> Pair:
-    """Return the sum; one beyond the floats is infinite, and stays so."""
+    """Add; a sum beyond the range of floats is infinite and stays infinite."""
     plain, error = _sum_of_two(one[0], other[0])
     low, rest = _sum_of_two(one[1], other[1])
     high, error = _renewed(plain, error + low)
@@ -32,7 +32,7 @@ def add(one: Pair, other: Pair) -> Pair:
 
 
 def product(one: Floats, other: Floats) -> Pair:
-    """Return the product of plain floats, exactly where it neither overflows nor underflows."""
+    """Multiply plain floats; exact unless the product overflows or underflows."""
     high = one * other
     a, b = _split(one)
     c, d = _split(other)
@@ -41,7 +41,7 @@ def product(one: Floats, other: Floats) -> Pair:
 
 
 def divide(one: Pair, by: Floats) -> Pair:
-    """Return the quotient by plain floats."""
+    """Divide by plain floats."""
     high = one[0] / by
     back = product(-high, by)
     rest = add(one, back)
@@ -49,16 +49,16 @@ def divide(one: Pair, by: Floats) -> Pair:
 
 
 def multiply(one: Pair, other: Pair) -> Pair:
-    """Return the product."""
+    """Multiply."""
     high, low = product(one[0], other[0])
     return _renewed(high, low + (one[0] * other[1] + one[1] * other[0]))
 
 
 def sums_by_row(rows: Int64Array, pair: Pair) -> tuple[Int64Array, Pair]:
-    """Return the distinct rows and the sum of each, by pairs of pairs. O(n log n).
+    """Return the distinct rows and the sum of each, by pairwise summation. O(n log n).
 
     Args:
-        rows: Row of each number, int64, shape (n,); a row may come many times.
+        rows: Row of each number, int64, shape (n,); rows may repeat.
         pair: The numbers, shape (n,).
     """
     order = np.argsort(rows, kind="stable")
@@ -85,13 +85,13 @@ def _sum_of_two(a: Floats, b: Floats) -> Pair:
 
 
 def _renewed(high: Floats, low: Floats) -> Pair:
-    """Return a sum whose first part is the larger, without overlap."""
+    """Renormalise a pair: ``low`` becomes at most half a unit in the last place of ``high``."""
     total = high + low
     return total, low - (total - high)
 
 
 def _split(values: Floats) -> Pair:
-    """Return the two halves of each float's digits."""
+    """Split the mantissa of each float into two halves (Dekker), so that products are exact."""
     scaled = _SPLITTER * values
     upper = scaled - (scaled - values)
     return upper, values - upper

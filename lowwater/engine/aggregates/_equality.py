@@ -1,4 +1,4 @@
-"""Which values of a column are equal."""
+"""Encodes the values of a column as integers that are equal where the values are."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
-_NAN = object()  # a NaN equals no other, so all of them stand as this
+_NAN = object()  # NaN differs from itself; this stands for every NaN, so that they count as equal
 
 
 def equality_codes(values: NDArray[Any], *, where: str) -> Int64Array:
-    """Return integers that are equal where values are, int64, shape (n,). O(n).
+    """Return integers that are equal where the values are, int64, shape (n,). O(n).
 
     Args:
         values: The values, dtype as in :class:`Column`; NaN equals NaN.
         where: The step of the pipeline, for an error.
 
     Raises:
-        DataError: They are objects that cannot be hashed.
+        DataError: The values are objects that cannot be hashed.
     """
     if values.dtype == object:
         return _codes_of_objects(values, where)
@@ -32,25 +32,26 @@ def equality_codes(values: NDArray[Any], *, where: str) -> Int64Array:
 
 
 def _codes_of_objects(values: NDArray[Any], where: str) -> Int64Array:
-    if set(map(type, values)) == {str}:  # of several types Arrow would make one, "a" and b"a" alike
+    # Only if all are text: Arrow would coerce several types to one, and "a" would equal b"a".
+    if set(map(type, values)) == {str}:
         try:
             return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
-        except UnicodeEncodeError:  # half a surrogate pair
+        except UnicodeEncodeError:  # a lone surrogate
             pass
     known: dict[Any, int] = {}
     try:
         codes = [known.setdefault(_hashable(value), len(known)) for value in values]
     except TypeError as error:
         raise DataError(
-            f"values cannot be told apart: {error}",
+            f"values cannot be compared for equality: {error}",
             where=where,
-            hint="Turn them into values that can be hashed before",
+            hint="Convert them to hashable values in an earlier step",
         ) from error
     return np.array(codes, dtype=np.int64)
 
 
 def _hashable(value: Any) -> Any:
-    """Return what is equal, and can be looked up, where nested values are equal."""
+    """Return a hashable value that is equal where nested values are equal."""
     if isinstance(value, dict):
         return dict, frozenset((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, (list, tuple)):

@@ -21,10 +21,11 @@ _SPARE = 1024
 
 @final
 class Collect:
-    """The values themselves, in order of arrival; all of them, the distinct ones, or their number.
+    """Keeps the values in order of arrival: all, the distinct ones, or the distinct count.
 
-    Distinct values are told apart when they are read, and whenever what is kept has doubled since
-    the last time, so state stays within twice the distinct values (and a constant).
+    Repeats are dropped lazily: when a row is read, and when the stored values have doubled since
+    the last pass. State therefore stays within twice the distinct values (plus a constant), and a
+    pass costs amortised O(log n) per value.
     """
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, shape: Shape) -> None:
@@ -70,7 +71,7 @@ class Collect:
 
 
 def _first_of_each(owner: Int64Array, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which (owner, value) pairs have not come before."""
+    """Return which (owner, value) pairs are the first of their kind."""
     kept = np.zeros(len(values), dtype=np.bool_)
     if not len(values):
         return kept

@@ -1,4 +1,4 @@
-"""Aggregates of numbers: count, sum, mean, variance, smallest and largest."""
+"""Numeric aggregates: count, sum, mean, variance, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
 _INT64_LIMIT = 2**63
-# Floats that grow beyond all bounds are inf, and inf less inf is nan: results, not a warning.
+# Overflowing floats become inf, and inf - inf is nan. These are results, not reasons to warn.
 _AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
 
 
 @final
 class Count:
-    """How many elements came, less those that were taken back."""
+    """The number of inserts minus the number of retractions."""
 
     columns = (StateColumn("count", np.int64),)
 
@@ -36,10 +36,10 @@ class Count:
 
 @final
 class Sum:
-    """The sum: exact for integers, which raise rather than wrap (S-B1).
+    """The sum: exact for integers, which raise an error instead of wrapping (S-B1).
 
-    Elements that are taken back are subtracted; of floats that would leave what rounding made of
-    them, so signed operators add those up by ``SignedSum``.
+    Retracted integers are subtracted. Subtracting floats would leave rounding errors behind, so
+    operators with retractions sum them with ``SignedSum``.
     """
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike) -> None:
@@ -54,7 +54,7 @@ class Sum:
             values = values.astype(np.int64, copy=False)
             self._check(state["sum"], batch.rows, values, batch.signs)
         if batch.signs is not None:
-            values = values * batch.signs  # wraps for the least int64 alone, and adds up all right
+            values = values * batch.signs  # only -2**63 wraps, and modulo 2**64 the sum is right
         np.add.at(state["sum"], batch.rows, values)
 
     @_AS_FLOATS_DO
@@ -73,10 +73,11 @@ class Sum:
         values: Int64Array,
         signs: NDArray[np.int8] | None = None,
     ) -> None:
-        """Raise if a row's sum could leave 64 bits.
+        """Raise if the sum of a row leaves 64 bits.
 
-        A bound on all sums grows with each batch; only when it no longer proves that all is well
-        are the rows looked at, and only those that come near the limit are added up exactly.
+        A running bound on the absolute value of every sum makes the check nearly free: rows are
+        examined only once the bound exceeds 64 bits, and only rows near the limit are summed
+        exactly.
         """
         if not values.size:
             return
@@ -87,7 +88,9 @@ class Sum:
         distinct, place = np.unique(rows, return_inverse=True)
         reach = np.abs(sums[distinct].astype(np.float64))
         reach += np.bincount(place, weights=np.abs(values.astype(np.float64)))
-        high, low = np.zeros((2, len(distinct)), dtype=np.int64)  # halves of 32 bits do not wrap
+        high, low = np.zeros(
+            (2, len(distinct)), dtype=np.int64
+        )  # sums of 32-bit halves cannot wrap
         sign = 1 if signs is None else signs
         np.add.at(high, place, (values >> 32) * sign)
         np.add.at(low, place, (values & 0xFFFFFFFF) * sign)
@@ -95,15 +98,15 @@ class Sum:
             total = int(sums[distinct[at]]) + (int(high[at]) << 32) + int(low[at])
             if not -_INT64_LIMIT <= total < _INT64_LIMIT:
                 raise DataError(
-                    f"an integer sum came to {total}, which does not fit 64 bits",
+                    f"an integer sum reached {total}, which does not fit 64 bits",
                     where="aggregate(sum)",
-                    hint="Sum a float column, or divide the values before",
+                    hint="Sum a float column, or divide the values first",
                 )
 
 
 @final
 class Mean:
-    """The arithmetic mean, a float; null over nothing."""
+    """The arithmetic mean, a float; null for no values."""
 
     columns = (StateColumn("sum", np.float64), StateColumn("count", np.int64))
 
@@ -124,10 +127,11 @@ class Mean:
 
 @final
 class Variance:
-    """Variance or standard deviation, by means and sums of squares about them.
+    """Variance or standard deviation, from means and sums of squared deviations.
 
-    Groups are joined as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm
-    for Computing Sample Variances" (1979), which keeps small spreads about large means.
+    Partial results are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise
+    Algorithm for Computing Sample Variances" (1979), which stays accurate for a small spread
+    around a large mean.
     """
 
     columns = (
@@ -154,7 +158,7 @@ class Variance:
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         order = np.argsort(into, kind="stable")
         into, rows = into[order], rows[order]
-        while into.size:  # each turn joins one source into each target
+        while into.size:  # each pass merges one source into each target, as targets may repeat
             first = np.append(True, into[1:] != into[:-1])
             now = rows[first]
             self._join(
@@ -186,7 +190,7 @@ class Variance:
 
 @final
 class Extreme:
-    """The smallest or largest value; null over nothing."""
+    """The minimum or maximum; null for no values."""
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, largest: bool) -> None:
         self._type = type

@@ -16,9 +16,10 @@ from lowwater.time import Int64Array
 
 @final
 class Endmost:
-    """The value with the earliest or latest event time; of equal times the first or last to come.
+    """The value with the earliest or latest event time; null for no values.
 
-    Null over nothing. So the order of arrival matters only between equal event times (S-W7).
+    Order of arrival matters only between equal event times, where the first or last to arrive wins
+    (S-W7).
     """
 
     def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, last: bool) -> None:
@@ -84,7 +85,7 @@ class Endmost:
 
 @final
 class Test:
-    """Whether any, or every, value is true; over nothing ``any`` is false and ``all`` true."""
+    """Whether any, or every, value is true; for no values ``any`` is false and ``all`` is true."""
 
     def __init__(self, *, every: bool) -> None:
         self._every = every

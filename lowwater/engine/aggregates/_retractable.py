@@ -1,4 +1,4 @@
-"""An aggregate that cannot subtract, over what is left of its inputs (S-C4)."""
+"""Retractions for aggregates that cannot subtract: their inputs are kept (S-C4)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _BAGS = ("value", "time", "sign")
 
 @final
 class Retractable:
-    """Keeps the inputs of each row, and computes the result anew from those that are left.
+    """Keeps the inputs of each row and recomputes the result from those not retracted.
 
-    A row is three bags that go in step: value, event time and sign of each input. An input that is
-    taken back cancels the latest equal one, by value and event time, that is there; a retraction
-    that finds none waits for it. Both are dropped when the row is read, and everywhere once
-    retractions are a quarter of what is held: amortised O(log n) per retraction.
+    A row is three parallel bags: value, event time and sign of each input. A retraction cancels
+    the latest insert with the same value and event time; if there is none yet, it waits for it.
+    Cancelled pairs are dropped lazily: when the row is read, and in all rows once retractions are
+    a quarter of the stored inputs. That is amortised O(log n) per retraction.
 
     Args:
-        dtype: Of the values.
+        dtype: The dtype of the values.
         make: Returns the aggregate that computes results, bound to its column.
-        valued: Whether it is given values.
+        valued: Whether the aggregate takes values.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Retractable:
     def result(self, state: State, rows: Int64Array) -> Column:
         held = self._held(state, rows)
         there = None if held.signs is None else held.signs > 0
-        if there is not None and not there.all():  # a retraction that waits shows nothing
+        if there is not None and not there.all():  # a waiting retraction has no effect yet
             values = None if held.values is None else held.values[there]
             held = AggregateInput(held.rows[there], values, held.times[there], held.arrival[there])
         aggregate = self._make()
@@ -88,7 +88,7 @@ class Retractable:
         return aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
 
     def _held(self, state: State, rows: Int64Array) -> AggregateInput:
-        """Drop the pairs that cancel; return what is left, the rows numbered as they are given."""
+        """Drop cancelled pairs; return the remaining inputs, rows numbered by position."""
         values, arrival, counts = state["value"].gather_with_arrivals(rows)
         times, _ = state["time"].gather(rows)
         signs, _ = state["sign"].gather(rows)
@@ -107,7 +107,7 @@ class Retractable:
 def uncancelled(
     owner: Int64Array, times: Int64Array, codes: Int64Array, signs: NDArray[np.int8]
 ) -> NDArray[np.bool_]:
-    """Return which elements are left when each retraction took back its insert (S-C1).
+    """Return which elements remain after each retraction has cancelled an insert (S-C1).
 
     Those equal by ``owner``, ``times`` and ``codes`` are taken in their order: a retraction cancels
     the latest insert that is left, or waits for the next one. So with the running sum of their
@@ -129,7 +129,7 @@ def uncancelled(
     group = np.cumsum(begins) - 1
     height = np.cumsum(sign)
     height -= (height - sign)[begins][group]
-    # Groups apart by more than heights differ, the later ones further from 0: none sees another.
+    # Offset the groups by more than any height within them, so that one sort handles all groups.
     apart = group * (2 * len(sign) + 1)
     low = np.minimum.accumulate((height + apart)[::-1])[::-1] - apart
     high = np.maximum.accumulate((height - apart)[::-1])[::-1] + apart
@@ -142,7 +142,7 @@ def uncancelled(
 
 @final
 class _Inputs:
-    """State of an aggregate that lives for one result."""
+    """The state of an aggregate that exists only while one result is computed."""
 
     def __init__(self, columns: tuple[StateColumn, ...], rows: int) -> None:
         self._columns: dict[str, Any] = {}
@@ -161,10 +161,10 @@ class _Inputs:
 @final
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """An aggregate that takes signs: one that subtracts if there is, or else its inputs are kept.
+    """An aggregate that accepts retractions: by subtracting if it can, else by keeping its inputs.
 
     Args:
-        plain: What the user wrote.
+        plain: The aggregate that the user wrote.
     """
 
     plain: AggregateSpec
@@ -176,7 +176,7 @@ class Signed:
 
     @property
     def needs(self) -> Needs:
-        """What values it takes."""
+        """The kind of values it accepts."""
         return self.plain.needs
 
     @property
@@ -196,21 +196,21 @@ class Signed:
 def signed_specs(
     aggregates: Mapping[str, AggregateSpec], *, differences: bool
 ) -> dict[str, AggregateSpec]:
-    """Return aggregates that can take elements back, by output name (S-C4).
+    """Return the aggregates in a form that accepts retractions, by output name (S-C4).
 
     Args:
-        aggregates: What panes show, by output name.
-        differences: Whether panes may show only what changed since the last one.
+        aggregates: The aggregates of the panes, by output name.
+        differences: Whether panes contain only the change since the last pane (discarding).
 
     Raises:
-        InvalidArgument: They may, and there is an aggregate of which a change is no difference
-            (S-C5).
+        InvalidArgument: Panes contain changes, but the change of an aggregate cannot be expressed
+            as a value of its own (S-C5).
     """
     for name, spec in aggregates.items():
         if differences and not getattr(spec, "differs", False):
             raise InvalidArgument(
-                f"{name}={spec!r} cannot show only what is new: elements may be taken back here, "
-                "and what a pane showed before cannot be fixed by one that shows the rest",
+                f"{name}={spec!r} cannot be discarded between panes: this input has retractions, "
+                "and a pane with only the change cannot correct what an earlier pane emitted",
                 where="window(accumulation='discarding')",
                 hint='Use accumulation="retracting" or "accumulating", or only count() and sum()',
             )

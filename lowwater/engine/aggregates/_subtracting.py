@@ -1,7 +1,7 @@
-"""Aggregates of signed operators that subtract what is taken back (S-C4).
+"""Aggregates that subtract retracted values (S-C4).
 
-They are apart from their plain kin for what a difference of floats would leave behind: rounding,
-and of an infinity or a NaN everything.
+They are separate from the plain aggregates because plain float subtraction leaves rounding errors
+behind, and an infinity or a NaN would never go away.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lowwater.time import Int64Array
 Power: TypeAlias = Literal["sum", "squares"]
 
 _COUNTS = ("nan", "up", "down")
-_PARTS = ("", " low")  # the first has the name it has in Sum, whose ints it may go on from
+_PARTS = ("", " low")  # the first is named as in Sum, so that stored int sums can be continued
 _COUNT = StateColumn("count", np.int64)
 _AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
-# Squares that are so much smaller than those they are the difference of are rounding alone.
+# A difference of squares that is this small relative to its operands is rounding error only.
 _NOISE = 2.0**-98
 
 
 @final
 class SignedSum:
-    """The sum of floats, 0 over nothing."""
+    """The sum of floats; 0 for no values."""
 
     def __init__(self) -> None:
         self._totals = _Totals(("sum",))
@@ -46,7 +46,7 @@ class SignedSum:
 
 @final
 class SignedMean:
-    """The arithmetic mean; null unless more came than was taken back."""
+    """The arithmetic mean; null unless there are more inserts than retractions."""
 
     def __init__(self) -> None:
         self._totals = _Totals(("sum",))
@@ -68,10 +68,11 @@ class SignedMean:
 
 @final
 class SignedVariance:
-    """Variance or standard deviation, out of the sums of values and of their squares.
+    """Variance or standard deviation, from the sums of values and of their squares.
 
-    In doubled precision these keep a spread that is a millionth of a millionth of the mean. Unlike
-    updates of the mean they forget: what was taken back leaves no trace of its size.
+    In double-double precision these resolve a spread of a millionth of a millionth of the mean.
+    Unlike an updated mean, sums are exact under retraction: a retracted value, however large,
+    leaves no trace.
     """
 
     def __init__(self, *, ddof: int, root: bool) -> None:
@@ -105,7 +106,7 @@ class SignedVariance:
 
 @final
 class SignedTest:
-    """Whether any, or every, value is true, by how many are and are not."""
+    """Whether any, or every, value is true, from the counts of true and false values."""
 
     columns = (StateColumn("true", np.int64), StateColumn("false", np.int64))
 
@@ -129,7 +130,7 @@ class SignedTest:
 
 @final
 class _Totals:
-    """Sums of the powers of values; NaN and infinities are only counted."""
+    """Sums of powers of finite values; NaN and infinities are counted instead of summed."""
 
     def __init__(self, powers: tuple[Power, ...]) -> None:
         self._powers = powers
@@ -165,11 +166,11 @@ class _Totals:
             self._put(state, power, into, self.pair(state, power, rows))
 
     def pair(self, state: State, power: Power, rows: Int64Array) -> doubles.Pair:
-        """Return the sums of a power over the values that are finite."""
+        """Return the sums of a power over the finite values."""
         return state[power][rows], state[f"{power} low"][rows]
 
     def sums(self, state: State, rows: Int64Array) -> NDArray[np.float64]:
-        """Return the sums of the values, as floats add up."""
+        """Return the sums of the values, with infinities and NaN as float addition gives them."""
         nan, up, down = (state[name][rows] for name in _COUNTS)
         sums, _ = self.pair(state, "sum", rows)
         rising, falling = (up > 0) | (down < 0), (down > 0) | (up < 0)
@@ -179,7 +180,7 @@ class _Totals:
         return sums
 
     def not_finite(self, state: State, rows: Int64Array) -> NDArray[np.bool_]:
-        """Return which rows hold values that are not finite."""
+        """Return which rows contain values that are not finite."""
         found: NDArray[np.bool_] = np.logical_or.reduce(
             [state[name][rows] != 0 for name in _COUNTS]
         )

@@ -1,4 +1,4 @@
-"""What users write: ``lw.sum("delay")``, ``lw.count()``, ``lw.combine(MyCombiner())``."""
+"""The aggregates that users write: ``lw.sum("delay")``, ``lw.count()``, ``lw.combine(...)``."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from lowwater.errors import InvalidArgument, describe
 Make: TypeAlias = Callable[[pa.DataType | None, DTypeLike], Aggregate]
 
 VALUE = "value"
-"""The column that element-wise sources put a plain element into."""
+"""The column that holds plain elements of element-wise sources."""
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class BuiltIn:
-    """One of lowwater's aggregates over a column: a value.
+    """A built-in aggregate over a column, as a value.
 
     Args:
-        name: What the function that made it is called; the output's default name.
-        column: The column it reads, ``None`` for none.
-        needs: What values it takes.
-        options: What else sets it apart, as keyword text in the repr.
-        make: Binds it to the type of its column.
-        make_signed: Binds what can take elements back too (S-C4); ``None``: the values have to be
-            kept for that.
-        differs: Whether its result over what changed is a difference: adding it to the result
-            before gives the result after (S-C5).
+        name: The name of the function that made it; the output's default name.
+        column: The column it reads; ``None`` for none.
+        needs: The kind of values it accepts.
+        options: Its other options, as keyword text for the repr.
+        make: Binds the aggregate to the type of its column.
+        make_signed: Binds a form that subtracts retractions (S-C4); ``None`` if there is none and
+            the inputs must be kept.
+        differs: Whether the result over the changed elements can be added to the previous result
+            to give the new one (S-C5).
     """
 
     name: str
@@ -65,21 +65,25 @@ class BuiltIn:
 
 
 def count(column: str | None = None) -> BuiltIn:
-    """Count elements, or the values of a column that are not null. int64; 0 over nothing."""
+    """Count elements, or the non-null values of a column; int64, 0 for no elements.
+
+    >>> count(), count("delay")
+    (count(), count('delay'))
+    """
     needs: Needs = "nothing" if column is None else "presence"
     return BuiltIn("count", column, needs, _count, make_signed=_count, differs=True)
 
 
 def sum(column: str = VALUE) -> BuiltIn:
-    """Add up numbers: int64, exact, for ints and bools; float64 for floats; 0 over nothing.
+    """Sum numbers: exact int64 for ints and bools, float64 for floats; 0 for no values.
 
-    An int64 sum that does not fit raises ``DataError``: it never wraps (S-B1).
+    An int64 sum that overflows raises a ``DataError`` instead of wrapping (S-B1).
     """
     return BuiltIn("sum", _named(column), "numbers", Sum, make_signed=_signed_sum, differs=True)
 
 
 def mean(column: str = VALUE) -> BuiltIn:
-    """Average numbers: float64, null over nothing."""
+    """Average numbers; float64, null for no values."""
     return BuiltIn(
         "mean", _named(column), "numbers", lambda _type, _dtype: Mean(),
         make_signed=lambda _type, _dtype: SignedMean(),
@@ -87,79 +91,79 @@ def mean(column: str = VALUE) -> BuiltIn:
 
 
 def min(column: str = VALUE) -> BuiltIn:
-    """Keep the smallest value of any ordered type, null over nothing."""
+    """Keep the smallest value of any ordered type; null for no values."""
     return BuiltIn(
         "min", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False)
     )
 
 
 def max(column: str = VALUE) -> BuiltIn:
-    """Keep the largest value of any ordered type, null over nothing."""
+    """Keep the largest value of any ordered type; null for no values."""
     return BuiltIn(
         "max", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True)
     )
 
 
 def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
-    """Variance of numbers: float64, null over ``ddof`` values or fewer.
+    """Compute the variance of numbers; float64, null for ``ddof`` values or fewer.
 
     Args:
         column: The column.
-        ddof: What is taken off the count in the divisor; 0 for a population's variance.
+        ddof: Delta degrees of freedom: the divisor is ``n - ddof``; 0 for a population variance.
     """
     return _spread("var", column, ddof, root=False)
 
 
 def std(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
-    """Standard deviation of numbers: the root of :func:`var`."""
+    """Compute the standard deviation of numbers, the square root of :func:`var`."""
     return _spread("std", column, ddof, root=True)
 
 
 def first(column: str = VALUE) -> BuiltIn:
-    """Keep the value with the earliest event time (of equals the first to come); else null."""
+    """Keep the value with the earliest event time (ties: first to arrive); null for no values."""
     return BuiltIn(
         "first", _named(column), "anything", lambda type, dtype: Endmost(type, dtype, last=False)
     )
 
 
 def last(column: str = VALUE) -> BuiltIn:
-    """Keep the value with the latest event time (of equals the last to come); else null."""
+    """Keep the value with the latest event time (ties: last to arrive); null for no values."""
     return BuiltIn(
         "last", _named(column), "anything", lambda type, dtype: Endmost(type, dtype, last=True)
     )
 
 
 def any(column: str = VALUE) -> BuiltIn:
-    """Say whether any value is true; false over nothing."""
+    """Return whether any value is true; false for no values."""
     return _test("any", column, every=False)
 
 
 def all(column: str = VALUE) -> BuiltIn:
-    """Say whether every value is true; true over nothing."""
+    """Return whether every value is true; true for no values."""
     return _test("all", column, every=True)
 
 
 def collect(column: str = VALUE) -> BuiltIn:
-    """Keep all values as a list, in order of arrival; state grows with them."""
+    """Collect all values in a list, in order of arrival; state grows with every value."""
     return _kept("collect", column, "list")
 
 
 def collect_set(column: str = VALUE) -> BuiltIn:
-    """Keep the distinct values as a list, in order of first arrival."""
+    """Collect the distinct values in a list, in order of first arrival."""
     return _kept("collect_set", column, "set")
 
 
 def count_distinct(column: str = VALUE) -> BuiltIn:
-    """Count the distinct values, exactly: int64, 0 over nothing; state grows with them."""
+    """Count distinct values exactly; int64, 0 for no values; state grows with distinct values."""
     return _kept("count_distinct", column, "count")
 
 
 def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -> BuiltIn:
-    """Combine values by the user's own ``combiner``: Python per element.
+    """Combine values with a user-defined ``combiner``; runs Python code per element.
 
     Args:
         combiner: An object with ``create_accumulator``, ``add_input``, ``merge_accumulators`` and
-            ``extract_output``, and perhaps ``remove_input``.
+            ``extract_output``, and optionally ``remove_input``.
         column: The column it reads.
         name: The output's default name.
 

@@ -1,4 +1,4 @@
-"""Where processing time comes from: the runner asks, the operator is told (S-T4)."""
+"""Clocks for processing time. The runner reads them; operators only get the result (S-T4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lowwater.windows._base import positive_duration
 
 @runtime_checkable
 class Clock(Protocol):
-    """Something that tells the time; asked once before each bundle."""
+    """A source of processing time, read once before each bundle."""
 
     def now(self) -> int:
         """Return the time (int microseconds); an earlier one than before counts as no change."""
@@ -39,7 +39,7 @@ class Clock(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """The clock of the machine."""
+    """The system clock."""
 
     def now(self) -> int:
         return time.time_ns() // 1000
@@ -47,17 +47,17 @@ class WallClock:
 
 @final
 class ManualClock:
-    """A clock driven by hand.
+    """A clock that user code advances, for tests and simulations.
 
     Args:
-        at: Where it stands to begin with.
+        at: The initial time.
     """
 
     def __init__(self, at: InstantLike = START_OF_TIME) -> None:
         self._at = instant(at, name="at")
 
     def advance_to(self, to: InstantLike) -> None:
-        """Move it forward; an earlier instant changes nothing."""
+        """Advance the clock; an earlier instant changes nothing."""
         self._at = max(self._at, instant(to, name="to"))
 
     def now(self) -> int:
@@ -67,15 +67,15 @@ class ManualClock:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class ArrivalClock:
-    """Replays recorded data: the clock follows a column that says when each element arrived.
+    """Replays recorded data: the clock follows a column with the time of arrival.
 
-    Bundles are cut where the tick changes; before each, the clock moves to the end of its tick.
-    The clock never goes back: an element that arrives before its predecessor, or that does not
-    say when, comes in the predecessor's tick.
+    Bundles are cut where the tick changes; before each, the clock advances to the end of its tick.
+    The clock never goes back: an element whose time of arrival is earlier than its predecessor's,
+    or null, counts as arriving in the predecessor's tick.
 
     Args:
-        column: Name of the column, with the same forms as event times.
-        tick: How finely the clock moves; above zero.
+        column: Name of the column; accepts the same types as event times.
+        tick: The resolution of the clock; above zero.
 
     >>> ArrivalClock("landed", tick="10m")
     ArrivalClock('landed', tick='10m')
@@ -102,7 +102,7 @@ ClockLike: TypeAlias = Clock | ArrivalClock
 @final
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One bundle of a batch: its rows, and the clock before it (``None``: ask the clock)."""
+    """One bundle of a batch: its rows, and the clock to set before it (``None``: read it)."""
 
     start: int
     stop: int
@@ -111,12 +111,12 @@ class Cut:
 
 @final
 class Cutter:
-    """Cuts batches into bundles, by size and by the ticks of arrival.
+    """Splits batches into bundles, by size and by ticks of the arrival clock.
 
     Args:
-        clock: Where processing time comes from.
-        size: How many elements a bundle has at most.
-        timezone: What arrival times without a time zone mean.
+        clock: The clock for processing time.
+        size: The largest number of elements in a bundle.
+        timezone: The time zone of naive arrival times.
     """
 
     def __init__(self, clock: ClockLike, size: int, timezone: str | None) -> None:
@@ -127,18 +127,18 @@ class Cutter:
 
     @property
     def tick(self) -> int:
-        """The tick of arrival it has come to."""
+        """The current tick of the arrival clock."""
         return self._tick
 
     def resume(self, tick: int) -> None:
-        """Take up the tick that another run had come to."""
+        """Resume from the tick that an earlier run stored."""
         self._tick = tick
 
     def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
         """Yield the bundles of a batch. O(n).
 
         Args:
-            records: The batch as it came.
+            records: The batch as the source returned it.
             kept: Indices of the admitted records, int64; ``None`` for all.
         """
         clock = self._clock
@@ -160,14 +160,14 @@ class Cutter:
                 yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
 
     def now(self, cut: Cut) -> int:
-        """Return the clock before a bundle."""
+        """Return the clock to set before a bundle."""
         if cut.clock is not None:
             return cut.clock
         assert not isinstance(self._clock, ArrivalClock)
         return self._clock.now()
 
     def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
+        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
         return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
 
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
@@ -184,10 +184,10 @@ class Cutter:
 
 
 def arrivals(records: Records, clock: ArrivalClock, timezone: str | None) -> Int64Array:
-    """Return when each record arrived, int64; the start of time where it does not say.
+    """Return each record's time of arrival, int64; the start of time where it is null.
 
     Raises:
-        InvalidArgument: The column is not there.
+        InvalidArgument: There is no such column.
     """
     column = records.columns.get(clock.column)
     if column is None:

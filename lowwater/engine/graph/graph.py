@@ -1,7 +1,7 @@
-"""A pipeline as a graph: sources, and stages that read them and one another. Values, no state.
+"""A pipeline as a graph of sources and stages: immutable values without state.
 
-A stage names the flows it reads, and a flow the source or the stage it comes from, so there can be
-no cycle; a value that two flows come from is one branch point.
+A stage holds the flows it reads, and a flow the source or stage it comes from. Values are built
+bottom-up, so there can be no cycle. Two flows from the same value form a branch.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.process.output import MAIN as MAIN
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.stateless import Step
+from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.watermark import WatermarkEstimator
@@ -24,18 +26,18 @@ from lowwater.watermark import WatermarkEstimator
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """Records from a source.
+    """A source as a pipeline reads it.
 
     Args:
-        source: Where records come from.
+        source: The source of records.
         time: The column of event times.
-        timezone: What times without a time zone mean.
-        watermark: How the watermark is guessed; ``None``: there is none until the input ends.
-        clock: Where processing time comes from, if the source says.
-        name: What it is called, if the user says.
-        max_ahead_us: How far beyond the clock an event time may be; ``None``: as far as it likes.
-        idle_after_us: After how long without elements, by the clock, other sources do not wait for
-            this one any more; ``None``: they do for ever.
+        timezone: The time zone of naive times.
+        watermark: The watermark estimator; ``None``: no watermark until the input ends.
+        clock: The clock for processing time, if the source brings one.
+        name: The name that the user gave it, if any.
+        max_ahead_us: How far ahead of the clock an event time may be; ``None``: any distance.
+        idle_after_us: After this long without elements, by the clock, other sources stop waiting
+            for this one; ``None``: never.
     """
 
     source: Source
@@ -51,7 +53,7 @@ class Read:
 @final
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """What a window operator does: group by key and window, aggregate, show."""
+    """The work of a windowed stage: group by key and window, aggregate, emit panes."""
 
     windowing: Windowing
     aggregates: Mapping[str, AggregateSpec]
@@ -60,12 +62,12 @@ class Windowed:
 @final
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a process does: the user's own state and timers, by key or by key and window.
+    """The work of a process stage: user-defined state and timers, per key or per key and window.
 
     Args:
         process: The user's object.
         windowing: The windows and their lateness; ``None`` for a process without windows.
-        outputs: The tags it may emit to, the main one first.
+        outputs: The tags of its outputs, the main one first.
     """
 
     process: object
@@ -76,14 +78,14 @@ class Computed:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """Records on their way into a stage.
+    """One input of a stage: records from an origin, through stateless steps.
 
     Args:
-        origin: Where they come from.
-        steps: What becomes of them on the way: the fused stateless steps.
-        time: The column of event times, behind the steps.
-        timezone: What times without a time zone mean.
-        output: Which output of the origin is meant.
+        origin: The source or stage that the records come from.
+        steps: The stateless steps, which run fused.
+        time: The column of event times, after the steps.
+        timezone: The time zone of naive times.
+        output: Which output of the origin is read.
     """
 
     origin: Origin
@@ -99,12 +101,12 @@ class Stage:
     """A stage with keyed state.
 
     Args:
-        inputs: The flows that it reads; several are a union.
+        inputs: The flows that it reads; several form a union.
         keys: The key columns.
-        key_names: What its output calls these.
-        work: What it does.
-        deduplication: Which records are duplicates, before they are grouped; ``None``: none are.
-        name: What it is called, if the user says.
+        key_names: The names of the key columns in its output.
+        work: The windowing and aggregates, or the process.
+        deduplication: How duplicates are dropped before grouping; ``None``: they are kept.
+        name: The name that the user gave it, if any.
     """
 
     inputs: tuple[Flow, ...]
@@ -116,26 +118,26 @@ class Stage:
 
     @property
     def windowing(self) -> Windowing | None:
-        """Its windows, trigger and the rest; ``None`` if it has none."""
+        """Its windows, trigger and lateness; ``None`` for a process without windows."""
         return self.work.windowing
 
     @property
     def lateness_us(self) -> int:
-        """How long behind its output watermark panes may still come, in microseconds."""
+        """How far below its output watermark it may still emit, in microseconds."""
         if self.windowing is not None:
             return self.windowing.lateness_us
-        # A process without windows takes late records as they come, and what it emits is as late.
+        # A process without windows accepts late records, and may emit records equally late.
         before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
         return max((stage.lateness_us for stage in before), default=0)
 
     @property
     def retracts(self) -> bool:
-        """Whether its output takes back what it showed before."""
+        """Whether its output contains retractions."""
         return isinstance(self.work, Windowed) and self.work.windowing.mode == "retracting"
 
     @property
     def signed(self) -> bool:
-        """Whether its input takes back what came before."""
+        """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
 
 
@@ -143,19 +145,19 @@ Origin: TypeAlias = Read | Stage
 
 
 def is_signed(flow: Flow) -> bool:
-    """Whether among the records of a flow are some that take back others."""
+    """Whether the records of a flow may be retractions."""
     return isinstance(flow.origin, Stage) and flow.origin.retracts
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """All that some stages need, in the order in which it runs.
+    """The sources and stages that the outputs of a pipeline depend on, in topological order.
 
     Args:
-        reads: The sources, in the order in which they were found.
-        stages: The stages, each behind those it reads.
-        names: What each is called, sources first; all differ.
+        reads: The sources, in order of discovery.
+        stages: The stages, each after those it reads.
+        names: The name of each, sources first; all are distinct.
     """
 
     reads: tuple[Read, ...]
@@ -164,10 +166,10 @@ class Graph:
 
     @classmethod
     def of(cls, ends: Iterable[Stage]) -> Graph:
-        """Return the graph behind some stages. O(stages + flows).
+        """Return the graph of everything upstream of some stages. O(stages + flows).
 
         Raises:
-            InvalidArgument: Two sources or stages were given one name.
+            InvalidArgument: Two sources or stages have the same name.
         """
         reads: dict[Read, None] = {}
         stages: dict[Stage, None] = {}
@@ -177,28 +179,63 @@ class Graph:
         return cls(tuple(reads), tuple(stages), tuple(found))
 
     def name_of(self, origin: Origin) -> str:
-        """Return what a source or a stage is called."""
+        """Return the name of a source or stage."""
         if isinstance(origin, Read):
             return self.names[self.reads.index(origin)]
         return self.names[len(self.reads) + self.stages.index(origin)]
 
     def into(self, origin: Origin) -> Iterator[tuple[int, int]]:
-        """Yield (number of the stage, number of its flow) of all that read an origin, in order."""
+        """Yield (stage number, flow number) for each flow that reads an origin, in order."""
         for at, stage in enumerate(self.stages):
             for nth, flow in enumerate(stage.inputs):
                 if flow.origin is origin:
                     yield at, nth
 
     def behind(self, end: Stage) -> frozenset[Stage]:
-        """Return a stage and all that it reads, directly or not."""
+        """Return a stage and all stages upstream of it."""
         reads: dict[Read, None] = {}
         stages: dict[Stage, None] = {}
         _visit(end, reads, stages)
         return frozenset(stages)
 
 
+def admission_of(
+    flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None
+) -> Admission:
+    """Return what admits the records of a flow to a stage: it knows what the stage can take.
+
+    Args:
+        flow: What the stage reads.
+        stage: The stage.
+        on_error: How invalid records are handled.
+        max_ahead_us: How far beyond the clock an event time may be, in microseconds.
+    """
+    work = stage.work
+    durations = () if work.windowing is None else work.windowing.windows.columns
+    needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
+    return Admission(
+        time=flow.time,
+        keys=stage.keys,
+        needs={name: need for name, need in needs.items() if name not in durations},
+        durations=durations,
+        on_error=on_error,
+        timezone=flow.timezone,
+        ids=() if stage.deduplication is None else stage.deduplication.columns,
+        max_ahead_us=max_ahead_us,
+        sound_keys=_sound_keys(flow),
+    )
+
+
+def _sound_keys(flow: Flow) -> tuple[str, ...]:
+    """Return columns that were keys before, and that no step has touched: they can be keys."""
+    origin = flow.origin
+    if not isinstance(origin, Stage) or not isinstance(origin.work, Windowed):
+        return ()
+    return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
+
+
 def _visit(stage: Stage, reads: dict[Read, None], stages: dict[Stage, None]) -> None:
-    """Note what is behind a stage, and then the stage, without recursion: chains may be long."""
+    """Collect the upstream of a stage, then the stage; iterative, because chains may be long."""
     waiting: list[tuple[Stage, bool]] = [(stage, False)]
     while waiting:
         one, inputs_done = waiting.pop()
@@ -220,7 +257,7 @@ def _names(reads: Sequence[str | None], stages: Sequence[str | None]) -> Iterato
     for name in given:
         if given.count(name) > 1:
             raise InvalidArgument(
-                f"two parts of the pipeline are called {name!r}",
+                f"two parts of the pipeline are named {name!r}",
                 where="named",
                 hint="Give each its own name",
             )

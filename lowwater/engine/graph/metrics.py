@@ -1,4 +1,4 @@
-"""What a run has done so far, in numbers."""
+"""Metrics of a run: counts and watermarks, per stage and in total."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class StageMetrics:
     """Counts of one stage of a run.
 
     Args:
-        panes: Panes shown, by timing; retractions are not among them.
-        retractions: Panes taken back.
+        panes: Emitted panes by timing, without retractions.
+        retractions: Emitted retractions.
         emitted: Records that a process emitted, by output.
         late: Elements dropped from one of their windows, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
         watermark: The input watermark.
         output_watermark: The output watermark (S-H3).
-        open_windows: How many windows are open.
+        open_windows: The number of open windows.
     """
 
     panes: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class StageMetrics:
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
-        """Go on from the counts of another run."""
+        """Continue from the counts of an earlier run."""
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
         self.emitted = Counter(known["emitted"])
@@ -59,7 +59,7 @@ class StageMetrics:
         self.duplicates = known["duplicates"]
 
     def count_panes(self, panes: PaneBatch) -> None:
-        """Count some panes. O(n)."""
+        """Count emitted panes. O(n)."""
         inserts = panes.kind == INSERT
         shown = int(np.count_nonzero(inserts))
         self.retractions += len(panes) - shown
@@ -67,31 +67,30 @@ class StageMetrics:
         _add(self.panes, timing, TIMINGS)
 
     def count_late(self, late: LateBatch) -> None:
-        """Count some dropped elements. O(n)."""
+        """Count dropped elements. O(n)."""
         _add(self.late, late.reason, REASONS)
 
 
 @final
 @dataclass(slots=True)
 class Metrics:
-    """Counts of a run; they grow while it goes on.
+    """Counts of a run, updated while it goes on.
 
     Args:
-        events: Records read from the sources, whatever became of them.
-        panes: Panes that the ends of the pipeline were given, by timing; retractions are not among
-            them.
-        retractions: Panes taken back there.
+        events: Records read from the sources, invalid ones included.
+        panes: Panes that left the pipeline, by timing, without retractions.
+        retractions: Retractions that left the pipeline.
         late: Elements dropped from one of their windows in any stage, by reason.
         errors: Dead letters, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
-        bundles: Bundles taken from the sources.
+        bundles: Bundles read from the sources.
         watermark: The input watermark of the last stage.
         clock: The clock.
-        open_windows: How many windows are open, in all stages.
-        elapsed: Seconds since the run began, by the runner's stopwatch.
+        open_windows: The number of open windows in all stages.
+        elapsed: Seconds since the run started, by the runner's stopwatch.
         stages: The same for each stage, by its name.
-        trace: What was recorded, once a run with ``trace=True`` is over.
-        reporter: What knows the watermarks of the run.
+        trace: The trace, after a run with ``trace=True`` has ended.
+        reporter: Returns the watermarks of the run.
     """
 
     events: int = 0
@@ -112,19 +111,19 @@ class Metrics:
     )
 
     def watermarks(self) -> list[StageWatermark]:
-        """Return where each source and stage is in event time now, and what holds it (S-H3).
+        """Report the watermarks of each source and stage, and what holds each (S-H3).
 
-        That is which source and partition, or which key and window of which stage. O(windows).
+        The holder is a source and partition, or a key and window of a stage. O(windows).
         """
         return [] if self.reporter is None else self.reporter()
 
     @property
     def events_per_second(self) -> float:
-        """Records read per second of the run; 0 before it has taken any time."""
+        """Records read per second of the run; 0 before any time has passed."""
         return self.events / self.elapsed if self.elapsed > 0 else 0.0
 
     def remember(self) -> dict[str, Any]:
-        """Return the counts as plain values; time spent is not among them."""
+        """Return the counts as plain values, without the elapsed time."""
         return {
             "events": self.events,
             "panes": dict(self.panes),
@@ -137,7 +136,7 @@ class Metrics:
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
-        """Go on from the counts of another run."""
+        """Continue from the counts of an earlier run."""
         self.events = known["events"]
         self.panes = Counter(known["panes"])
         self.retractions = known["retractions"]
@@ -149,10 +148,10 @@ class Metrics:
             stage.resume(known["stages"][name])
 
     def sum_up(self, ends: Iterable[str]) -> None:
-        """Add up what the stages counted; panes count where they leave the pipeline.
+        """Sum the counts of the stages; panes count only where they leave the pipeline.
 
         Args:
-            ends: The names of the stages whose panes leave it.
+            ends: The names of the stages whose panes leave the pipeline.
         """
         shown = [self.stages[name] for name in ends]
         every = self.stages.values()

@@ -1,4 +1,4 @@
-"""A pipeline on one line, as its repr shows it: ``source -> filter(...) -> key_by(...) -> ...``."""
+"""Formats a pipeline on one line, as its repr: ``source -> filter(...) -> key_by(...) -> ...``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def outline(
     *,
     deduplication: Deduplication | None = None,
 ) -> str:
-    """Return the steps from sources on, as far as there are any, without the data."""
+    """Format the steps from the sources onwards; data is left out."""
     ways = [_ARROW.join((_origin_text(flow), *step_texts(flow.steps))) for flow in flows]
     parts = [ways[0] if len(ways) == 1 else f"({' | '.join(ways)})"]
     if deduplication is not None:
@@ -51,7 +51,7 @@ def outline(
 
 
 def deduplication_text(deduplication: Deduplication) -> str:
-    """Return which records are duplicates, as users write it."""
+    """Format a deduplication step as users write it."""
     names = ", ".join(map(repr, deduplication.columns))
     several = f"({names})" if len(deduplication.columns) > 1 else names
     within = format_duration(deduplication.within_us)
@@ -59,7 +59,7 @@ def deduplication_text(deduplication: Deduplication) -> str:
 
 
 def stage_outline(stage: Stage) -> str:
-    """Return all that leads to a stage, and the stage."""
+    """Format a stage and everything upstream of it."""
     work = stage.work
     match work:
         case Windowed():
@@ -78,7 +78,7 @@ def _before(stage: Stage, aggregates: Mapping[str, AggregateSpec] | None) -> str
 
 
 def work_texts(stage: Stage) -> Iterator[str]:
-    """Yield what a stage shows or emits, a line each."""
+    """Yield a line for each aggregate or output of a stage."""
     work = stage.work
     match work:
         case Windowed():
@@ -93,7 +93,7 @@ def work_texts(stage: Stage) -> Iterator[str]:
 
 
 def spec_text(spec: AggregateSpec) -> str:
-    """Return an aggregate as users wrote it; ``group()`` reads a column that they never see."""
+    """Format an aggregate as users wrote it, without the hidden column that ``group()`` reads."""
     column = getattr(spec, "column", None)
     hidden = isinstance(column, str) and column.startswith(HIDDEN)
     return "group()" if hidden else repr(spec)
@@ -111,12 +111,12 @@ def _origin_text(flow: Flow) -> str:
 
 
 def output_suffix(output: str) -> str:
-    """Return what stands behind a process of which this output is meant; nothing if the main."""
+    """Return the suffix that selects an output of a process; empty for the main output."""
     return "" if output == MAIN else f"[{output!r}]"
 
 
 def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
-    """Yield the steps that users wrote, in words."""
+    """Yield the text of each step that users wrote."""
     for step in steps:
         match step:
             case Filter():

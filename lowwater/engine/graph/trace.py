@@ -1,7 +1,7 @@
-"""What a run did, step by step, as values: elements, panes, merges, clocks and watermarks.
+"""The trace of a run as values: elements, panes, merges, clocks and watermarks, in order.
 
-A trace is recorded only where a run is asked for it (``trace=True``), and is for looking into: it
-holds a Python value for each element.
+A trace is recorded only with ``trace=True``. It is meant for inspection and tests: it holds a
+Python value for each element.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ ElementOutcome: TypeAlias = Literal["kept", "late", "partly late", "duplicate"]
 @final
 @dataclass(frozen=True, slots=True)
 class TracedElement:
-    """One element that was given to one stage.
+    """One element as it arrived at one stage.
 
     Args:
         key: Its key: a plain value for one key column, a tuple for several.
         time: Its event time.
-        clock: The clock when it came.
-        watermark: The input watermark of the stage then.
+        clock: The clock at arrival.
+        watermark: The stage's input watermark at arrival.
         values: The columns that aggregates read; of a plain element ``{"value": ...}``.
         outcome: ``kept``, ``late`` (dropped from every window), ``partly late`` (from some) or
             ``duplicate``.
-        reason: Why it was dropped, as a :class:`LateRecord` says it; ``None`` for what was not.
-        windows: The windows that took it, before any merging.
-        retract: Whether it takes an element back.
-        record: The whole element as it came to the stage: a value, or a mapping of its columns.
-        origins: Which record of which source it is made of, as (source, index into
-            ``Trace.read[source]``); empty for what another stage made.
-        pane: Which pane of which stage it is made of, as (stage, index into the stage's ``panes``);
-            ``None`` for what a source or a process gave, and where a function of ``map_batches``
-            left no column by which its rows can be told to be those it was given.
+        reason: Why it was dropped, as in :class:`LateRecord`; ``None`` if it was not.
+        windows: The windows that accepted it, before any merging.
+        retract: Whether it is a retraction.
+        record: The whole element as it arrived: a value, or a mapping of its columns.
+        origins: The source record it derives from, as (source, index into ``Trace.read[source]``);
+            empty if it derives from another stage's output.
+        pane: The pane it derives from, as (stage, index into the stage's ``panes``); ``None`` if it
+            comes from a source or a process, or if a ``map_batches`` function may have reordered
+            rows so that the origin is unknown.
         dropped: The windows it was dropped from, before any merging.
-        order: What has a lower one happened earlier, over all stages; of one bundle all share one.
+        order: Position in the order of events across all stages; equal within one bundle.
     """
 
     key: Any
@@ -66,14 +66,14 @@ class TracedElement:
 @final
 @dataclass(frozen=True, slots=True)
 class TracedMove:
-    """Where a stage stands after a turn, if it stood elsewhere before.
+    """The clock and watermarks of a stage after a turn that changed them.
 
     Args:
         clock: Its clock.
         input_watermark: Its input watermark.
         output_watermark: Its output watermark.
-        held_by: What holds the output watermark, in words, if that is known.
-        order: What has a lower one happened earlier.
+        held_by: What holds the output watermark, in words, if known.
+        order: Position in the order of events.
     """
 
     clock: Instant
@@ -86,14 +86,14 @@ class TracedMove:
 @final
 @dataclass(frozen=True, slots=True)
 class TracedMerge:
-    """Windows of one key became one.
+    """Windows of one key that merged into one.
 
     Args:
-        clock: The clock then.
+        clock: The clock at the merge.
         key: The key.
-        into: The window they became.
-        of: The windows there were before: those of the bundle's elements, and those open.
-        order: What has a lower one happened earlier.
+        into: The resulting window.
+        of: The merged windows: those of the bundle's elements, and open ones.
+        order: Position in the order of events.
     """
 
     clock: Instant
@@ -106,16 +106,16 @@ class TracedMerge:
 @final
 @dataclass(frozen=True, slots=True)
 class TracedSource:
-    """Where a source stands after a turn, if it stood elsewhere before.
+    """The watermark of a source after a turn that changed it.
 
     Args:
         clock: The clock.
-        watermark: How far event time is known to be complete, by what it has given.
-        is_idle: Whether the others wait no more for it (``idle_after``).
+        watermark: The source's watermark.
+        is_idle: Whether other sources no longer wait for it (``idle_after``).
         holder: What holds its watermark, in words.
-        heard_at: The clock when it last gave an element; ``None`` before the first.
-        ended: Whether it has nothing more to give.
-        order: What has a lower one happened earlier.
+        heard_at: The clock at its last element; ``None`` before the first.
+        ended: Whether the source has ended.
+        order: Position in the order of events.
     """
 
     clock: Instant
@@ -130,17 +130,17 @@ class TracedSource:
 @final
 @dataclass(frozen=True, slots=True)
 class StageTrace:
-    """What one stage took and gave, each in its order.
+    """The input and output of one stage, each in order.
 
     Args:
         name: The stage's name.
-        key_names: What its panes call the key columns.
-        windowing: Windows, trigger and the rest; ``None`` for a process without windows.
-        aggregates: What its panes show, by name; nothing for a process.
-        elements: The elements it was given.
-        moves: Its clock and watermarks.
-        panes: The panes it showed, retractions among them.
-        merges: The windows that became one.
+        key_names: The names of the key columns in its panes.
+        windowing: Windows, trigger and lateness; ``None`` for a process without windows.
+        aggregates: Its aggregates by name; empty for a process.
+        elements: The elements that arrived.
+        moves: The changes of its clock and watermarks.
+        panes: The panes it emitted, retractions included.
+        merges: The windows that merged.
         pane_orders: The ``order`` of each pane.
         inputs: The names of the sources and stages it reads.
     """
@@ -160,14 +160,14 @@ class StageTrace:
 @final
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a run did.
+    """The trace of a whole run.
 
     Args:
-        stages: The stages, each behind those it reads.
+        stages: The stages, each after those it reads.
         errors: The dead letters.
-        sources: Where each source stood, by its name.
-        read: The records that each source gave, by its name, before any step.
-        reads: The sources themselves, as the pipeline says them, by name.
+        sources: The watermark changes of each source, by name.
+        read: The records of each source, by name, before any step.
+        reads: The sources as the pipeline defines them, by name.
     """
 
     stages: tuple[StageTrace, ...]
@@ -177,10 +177,10 @@ class Trace:
     reads: Mapping[str, Read] = field(default_factory=dict)
 
     def stage(self, name: str | None = None) -> StageTrace:
-        """Return a stage by its name; the last one unless named.
+        """Return the trace of a stage by name; of the last stage by default.
 
         Raises:
-            InvalidArgument: There is none of that name.
+            InvalidArgument: There is no such stage.
         """
         if name is None:
             return self.stages[-1]

@@ -1,4 +1,4 @@
-"""What a run shows its watermark estimator: the admitted elements of a bundle, with all columns."""
+"""What watermark estimators observe: the admitted elements of each bundle, with all columns."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from lowwater.watermark.observed import ORIGIN
 
 @final
 class ObservedBatch:
-    """A batch of admitted records, of which an estimator is shown one bundle after another.
+    """A batch of admitted records that an estimator observes bundle by bundle.
 
-    A column is made when an estimator first asks for it, once per batch: an estimator that reads
-    event times alone costs nothing here.
+    Columns are built lazily, once per batch, because most estimators read event times alone and
+    then pay nothing for the columns.
 
     Args:
-        records: The batch, after the steps before the window operator.
+        records: The batch, after the stateless steps.
         kept: Index of each admitted element among them, int64; ``None`` for all.
-        timezone: What times without a time zone mean, in a column of watermarks.
+        timezone: The time zone of naive times in a column of watermarks.
     """
 
     __slots__ = ("_kept", "_made", "_records", "_timezone")
@@ -42,24 +42,24 @@ class ObservedBatch:
         self._made: dict[str, Column] = {}
 
     def bundle(self, times: Int64Array, start: int, clock: int) -> Observed:
-        """Return a bundle of the batch. O(1).
+        """Return one bundle of the batch as estimators observe it. O(1).
 
         Args:
             times: The bundle's event times, int64 microseconds, shape (n,).
             start: Index of its first element among the admitted ones.
-            clock: The clock when it came, int microseconds.
+            clock: The clock at arrival, int microseconds.
         """
         return Observed(times, _Columns(self, start, start + len(times)), clock)
 
     def names(self) -> list[str]:
-        """Return the names of the columns, the hidden ones too."""
+        """Return the names of all columns, hidden ones included."""
         names = list(self._records.columns)
         if self._records.origin is not None:
             names.append(ORIGIN)
         return names
 
     def part(self, name: str, start: int, stop: int) -> ObservedColumn | None:
-        """Return some rows of a column; ``None`` if there is none of that name."""
+        """Return rows ``start`` to ``stop`` of a column; ``None`` if there is no such column."""
         if name == ORIGIN:
             origin = self._records.origin
             if origin is None:
@@ -81,12 +81,12 @@ class ObservedBatch:
 
 @final
 class ObservedColumn:
-    """A column that can say its values as instants, and as codes of a few distinct ones.
+    """A column that can convert its values to instants and to dictionary codes.
 
     Args:
         column: The values.
         name: Its name, for messages.
-        timezone: What times without a time zone mean.
+        timezone: The time zone of naive times.
     """
 
     __slots__ = ("_column", "_name", "_timezone")
@@ -108,11 +108,14 @@ class ObservedColumn:
         return self._column.to_list()
 
     def instants(self) -> tuple[Int64Array, Mask]:
-        """Return the values as event times are read (S-T1, S-B1), and which rows have one.
+        """Convert the values as event times are converted (S-T1, S-B1).
+
+        Returns:
+            Instants, int64 microseconds, shape (n,), and which rows have one, bool, shape (n,).
 
         Raises:
-            InvalidArgument: The column's type can never be an instant.
-            DataError: A value that is not null is none.
+            InvalidArgument: The column's type cannot hold instants.
+            DataError: A value that is not null is not an instant.
         """
         column, array = self._column, self._column.arrow
         valid = column.valid if array is None else None
@@ -133,7 +136,7 @@ class ObservedColumn:
         return times, found
 
     def encoded(self) -> tuple[Int64Array, list[Any]] | None:
-        """Return a code for each row and the value of each code; ``None`` for plain numbers."""
+        """Return each row's code and the value of each code; ``None`` for plain numbers."""
         array = self._column.arrow
         if array is None:
             return None
@@ -151,7 +154,7 @@ class ObservedColumn:
 
 @final
 class _Columns(Mapping[str, ObservedColumn]):
-    """The columns of one bundle, each cut out when it is asked for."""
+    """The columns of one bundle, each sliced out of its batch on first use."""
 
     __slots__ = ("_batch", "_start", "_stop")
 
@@ -174,7 +177,7 @@ class _Columns(Mapping[str, ObservedColumn]):
 
 
 def _with_codes(column: Column) -> Column:
-    """Return text as a dictionary: made once here, all bundles of the batch then share it."""
+    """Dictionary-encode text once, so that all bundles of the batch share the dictionary."""
     array = column.arrow
     if array is None or not any(is_text(array.type) for is_text in _TEXTS):
         return column

@@ -1,4 +1,4 @@
-"""A stage of a run that is a process: a keyed computation of the user's own."""
+"""Runs a process stage: a keyed computation written by the user."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Instant
 
 
 @final
 class ProcessRun:
-    """A stage that runs a process; see :class:`lowwater.engine.local.window_stage.WindowRun`.
+    """One process stage of a run; see :class:`lowwater.engine.local.window_stage.WindowRun`.
 
     Args:
         stage: The stage.
-        work: What it does.
+        work: Its process and windowing.
         number: Its number in the graph.
-        is_end: Whether what it emits leaves the pipeline.
-        is_read: Whether other stages read it.
+        is_end: Whether the records it emits leave the pipeline.
+        is_read: Whether downstream stages read them.
     """
 
     is_advancing = False
@@ -54,42 +54,42 @@ class ProcessRun:
 
     @property
     def output_watermark(self) -> int:
-        """How far what this stage emits is known to be complete (S-H3)."""
+        """The stage's output watermark, int microseconds (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, place: Place, memory: int | None) -> None:  # it bounds windows
-        """Have changes noted, for :meth:`save`; the stage's rows are under its name."""
+    def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
+        """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
         self.operator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
-        """Have what it takes recorded; what it emits is the process's own."""
+        """Record the stage's input in a trace; the outputs of a process are not traced."""
         self._recorder = recorder
 
     def save(self, batch: Batch) -> None:
-        """Add what changed since the last time to a batch."""
+        """Add the changes since the last save to a batch."""
         self.operator.save(batch)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
-        """Take up what is stored, unless the run is a ``fresh`` one."""
+        """Restore stored state unless the run is ``fresh``."""
         if not fresh:
             self.operator.restore(store)
 
     def enqueue(self, incoming: StageBundle) -> None:
-        """Have a bundle wait for the stage's turn."""
+        """Queue a bundle until the stage's turn."""
         self._waiting.append(incoming)
 
     def take_outputs(self) -> Mapping[str, Records]:
-        """Return what was emitted since this was last called, by output, for the next stages."""
+        """Return the records emitted since the last call, by output, for downstream stages."""
         take_outputs, self._unread = self._unread, {}
         keys = self.stage.key_names
         return {tag: emitted_records(parts, keys) for tag, parts in take_outputs.items()}
 
     def tick(self, now: int) -> Iterator[Outcome]:
-        """Move the clock."""
+        """Advance the clock."""
         yield from self._step(ClockAdvance(now))
 
     def take(self) -> Iterator[Outcome]:
-        """Take what waits."""
+        """Process the queued bundles."""
         waiting, self._waiting = self._waiting, []
         for incoming in waiting:
             bundle = replace(
@@ -111,20 +111,20 @@ class ProcessRun:
             yield from self._emitted(output)
 
     def advance(self, to: int) -> Iterator[Outcome]:
-        """Move the watermark."""
+        """Advance the watermark."""
         if to > self.operator.watermark:
             step = EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
             yield from self._step(step)
 
     def update_metrics(self) -> None:
-        """Note in the metrics where the stage is."""
+        """Copy the operator's watermarks and window count into the metrics."""
         operator, metrics = self.operator, self.metrics
         metrics.watermark = Instant(operator.watermark)
         metrics.output_watermark = Instant(operator.output_watermark)
         metrics.open_windows = operator.open_windows
 
     def forget(self, watermark: int) -> None:
-        """Do nothing: a process lets go of its state itself."""
+        """Do nothing: a process clears its own state."""
 
     def _step(self, step: StepInput) -> Iterator[Outcome]:
         yield from self._emitted(self.operator.step(step))
@@ -139,10 +139,10 @@ class ProcessRun:
 
 
 def _columns(incoming: StageBundle, *, signed: bool) -> dict[str, Column]:
-    """Return the columns of a bundle's records, with ``kind`` if any of the stage's is taken back.
+    """Return the columns of a bundle's records, plus ``kind`` if the stage reads retractions.
 
     Raises:
-        InvalidArgument: They have a column of that name already.
+        InvalidArgument: The records already have a column named ``kind``.
     """
     if signed and "kind" in incoming.records.columns:
         raise kind_taken()
@@ -156,16 +156,16 @@ def _columns(incoming: StageBundle, *, signed: bool) -> dict[str, Column]:
             found["kind"] = Column.of_objects(kinds)
         elif not name.startswith(HIDDEN):
             found[name] = (column if kept is None else column.take(kept)).slice(start, stop)
-    if signed and "kind" not in found:  # of a flow in which nothing is taken back
+    if signed and "kind" not in found:  # this input has no retractions, another input has
         found["kind"] = Column.of_objects(["insert"] * len(incoming.bundle))
     return found
 
 
 def kind_taken() -> InvalidArgument:
-    """Return the error for a column ``kind`` on the way to a process that is told of kinds."""
+    """Return the error for a user column ``kind`` in the input of a process with retractions."""
     return InvalidArgument(
-        "a column is called 'kind': behind a stage that takes panes back, that says whether a "
-        "record is an insert or a retract",
+        "a column is named 'kind', but downstream of a stage that retracts panes this name says "
+        "whether a record is an insert or a retract",
         where="process",
         hint="Rename the column",
     )

@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a run has come."""
+"""Reports the progress of a run: a status line on the terminal, or a user's callback."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _EVERY = 0.2
 
 
 class Observer(Protocol):
-    """Something that watches a run."""
+    """Receives the metrics of a run while it goes on."""
 
     def __call__(self, metrics: Metrics) -> None:
-        """Take note of the metrics after a bundle."""
+        """Handle the metrics after a bundle."""
         ...
 
     def close(self) -> None:
-        """The run is over, well or not."""
+        """Clean up; called when the run ends, normally or with an error."""
         ...
 
 
 @final
 class ProgressLine:
-    """Writes one line over and over while a long run goes on, and wipes it at the end.
+    """Rewrites one status line during a long run and erases it at the end.
 
-    Nothing is written in the first second, nor more than five times a second.
+    Writes nothing in the first second, and at most five times a second after that.
 
     Args:
         stream: A terminal.
-        stopwatch: Returns seconds; for tests.
+        stopwatch: Returns elapsed seconds; tests replace it.
     """
 
     def __init__(self, stream: TextIO, stopwatch: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +57,7 @@ class ProgressLine:
         self._width = len(line)
 
     def close(self) -> None:
-        """Wipe the line, if there is one."""
+        """Erase the line, if one was written."""
         if self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
@@ -66,7 +66,7 @@ class ProgressLine:
 
 @final
 class MetricsCallback:
-    """Hands the metrics to a function of the user's."""
+    """Passes the metrics to a user's function."""
 
     def __init__(self, function: Callable[[Metrics], None]) -> None:
         self._function = function
@@ -75,20 +75,20 @@ class MetricsCallback:
         self._function(metrics)
 
     def close(self) -> None:
-        """Nothing to tidy up."""
+        """Do nothing: a function holds no resources."""
 
 
 def observer_for(progress: Progress | None, stream: TextIO | None = None) -> Observer | None:
-    """Return what watches a run.
+    """Return the observer that a ``progress=`` option asks for; ``None`` for none.
 
     Args:
-        progress: ``None``: a line, if the stream is a terminal; ``True``: a line in any case;
-            ``False``: nothing; or a function that is called with the :class:`Metrics` after each
-            bundle and at the end.
-        stream: Where the line goes; standard error if not given.
+        progress: ``None``: a status line if the stream is a terminal; ``True``: always a status
+            line; ``False``: nothing; or a function that is called with the :class:`Metrics` after
+            each bundle and at the end.
+        stream: Where the line is written; standard error by default.
 
     Raises:
-        InvalidArgument: It is none of these.
+        InvalidArgument: ``progress`` is none of these.
     """
     if progress is False:
         return None
@@ -98,13 +98,13 @@ def observer_for(progress: Progress | None, stream: TextIO | None = None) -> Obs
     if not callable(progress):
         raise InvalidArgument(
             f"{describe('progress', progress)} is not a function",
-            hint="Give a function of the metrics, True, False or None",
+            hint="Pass a function that takes the metrics, or True, False or None",
         )
     return MetricsCallback(progress)
 
 
 def progress_text(metrics: Metrics) -> str:
-    """Return the metrics in a line.
+    """Format the metrics as one line.
 
     >>> progress_text(Metrics(events=1200, elapsed=2.0))
     '1,200 events  600/s  watermark -inf  0 open  0 late  0 errors'

@@ -1,4 +1,4 @@
-"""Records the trace of a run: what the runner and its stages tell it, as they go."""
+"""Builds the trace of a run from what the runner and its stages report."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from lowwater.windows import Window
 @final
 @dataclass(frozen=True, slots=True)
 class TakenBundle:
-    """A bundle that a stage has taken.
+    """A bundle that a stage has processed.
 
     Args:
-        bundle: The elements that came, the duplicates too.
-        kept: Which of them are no duplicates, int64; ``None`` for all.
-        late: What was dropped, by its place among those kept.
-        records: The batch of records they are among.
+        bundle: The elements that arrived, duplicates included.
+        kept: Indices of the elements that are not duplicates, int64; ``None`` for all.
+        late: The elements that were dropped, by index among those kept.
+        records: The batch that contains the elements.
         rows: Row of each element in ``records``, int64, shape (n,).
-        watermark: The input watermark that they met.
-        clock: The clock.
+        watermark: The input watermark when they arrived.
+        clock: The clock when they arrived.
     """
 
     bundle: Bundle
@@ -64,15 +64,18 @@ class TakenBundle:
 
 @final
 class StageRecorder:
-    """Records what one stage takes and gives; Python values are made when they are asked for.
+    """Records the input and output of one stage.
+
+    Keeps columns during the run and converts them to Python values only when a trace is asked for,
+    so that tracing does not slow down the run itself.
 
     Args:
         name: The stage's name.
         stage: The stage.
-        inputs: What it reads, by name.
-        order: Gives the next number of what happens.
+        inputs: Names of the sources and stages it reads.
+        order: Numbers the events of the run, across all stages.
         sources: Names of the sources, for the origins of elements.
-        stages: Names of the stages, likewise.
+        stages: Names of the stages, for the same purpose.
     """
 
     def __init__(
@@ -100,26 +103,27 @@ class StageRecorder:
         self._moves: list[TracedMove] = []
 
     def took(self, taken: TakenBundle, merges: MergedWindows | None = None) -> None:
-        """Record a bundle, and the windows that merged for it."""
+        """Record a processed bundle and the window merges it caused."""
         self._taken.append((next(self._order), taken))
         merged = {} if merges is None else _merged(merges)
-        if merges is not None and merged:  # a number is for what is recorded alone
+        if merges is not None and merged:  # do not use up an order number for nothing
             self._merges.extend(_traced_merges(merges, merged, taken.clock, next(self._order)))
 
     def showed(self, panes: PaneBatch) -> None:
-        """Record panes."""
+        """Record emitted panes."""
         self._shown.append((next(self._order), panes))
 
     def handed(self, records: Records) -> Records:
-        """Record panes that go on to other stages; return them, each with its number hidden in it.
+        """Number the panes that go to downstream stages, in a hidden column.
 
-        They are to be all that were shown since the last time, in order.
+        Must be called with all panes emitted since the last call, in order: the numbers are their
+        indices in the trace.
         """
         first, self._handed = self._handed, self._handed + records.length
         return _numbered(records, first, self._origins.index(self._name), len(self._origins))
 
     def moved(self, clock: int, input_watermark: int, output: int, held_by: str | None) -> None:
-        """Record where the stage stands, unless it stood there before."""
+        """Record the stage's clock and watermarks if they changed."""
         move = TracedMove(
             Instant(clock), Instant(input_watermark), Instant(output), held_by, next(self._order)
         )
@@ -127,7 +131,7 @@ class StageRecorder:
             self._moves.append(move)
 
     def trace(self) -> StageTrace:
-        """Return what was recorded so far. O(what is new since the last time + copies)."""
+        """Return the trace so far. O(events since the last call + size of the copy)."""
         work = self._stage.work
         for order, taken in self._taken:
             self._elements.extend(self._traced(order, taken))
@@ -158,7 +162,7 @@ class StageRecorder:
         first_ones = set(places.tolist())
         records = taken.records.rows(taken.rows)
         values = _values(bundle, records)
-        if not isinstance(self._stage.work, Windowed):  # a process reads what it likes
+        if not isinstance(self._stage.work, Windowed):  # a process may read any column
             values = [one if isinstance(one, dict) else {"value": one} for one in records]
         origins = self._origins_of(taken)
         signs = [1] * number if bundle.signs is None else bundle.signs.tolist()
@@ -187,7 +191,7 @@ class StageRecorder:
         return found
 
     def _origins_of(self, taken: TakenBundle) -> list[tuple[str, int] | None]:
-        """Return what each element is made of: (source or stage, number of the record or pane)."""
+        """Return each element's origin: (source or stage, number of its record or pane)."""
         column = taken.records.columns.get(TRACED)
         if column is None:
             return [None] * len(taken.rows)
@@ -226,11 +230,11 @@ class Recorder:
         self._errors: list[ErrorRecord] = []
 
     def stage(self, number: int) -> StageRecorder:
-        """Return what records a stage."""
+        """Return the recorder of a stage."""
         return self._stages[number]
 
     def read(self, read: Read, records: Records) -> Records:
-        """Record what a source gave; return it, each record with its number hidden in it."""
+        """Record a source's batch and number its records in a hidden column."""
         if not records.length:
             return records
         at = self._graph.reads.index(read)
@@ -244,7 +248,7 @@ class Recorder:
         self._errors.extend(errors)
 
     def stood(self, reader: SourceReader, clock: int, *, idle: bool) -> None:
-        """Record where a source stands, unless it stood there before."""
+        """Record a source's clock and watermark if they changed."""
         heard = reader.heard_at
         stands = TracedSource(
             Instant(clock),
@@ -260,7 +264,7 @@ class Recorder:
             known.append(stands)
 
     def trace(self) -> Trace:
-        """Return what was recorded so far."""
+        """Return the trace so far."""
         return Trace(
             stages=tuple(stage.trace() for stage in self._stages),
             errors=tuple(self._errors),
@@ -274,7 +278,7 @@ class Recorder:
 
 
 def _numbered(records: Records, first: int, origin: int, origins: int) -> Records:
-    """Return records with the number of each hidden in it, and that of what they come from."""
+    """Add a hidden column that encodes each record's number together with its origin."""
     numbers = np.arange(first, first + records.length, dtype=np.int64) * origins + origin
     columns = records.columns
     if isinstance(columns, ArrowColumns):
@@ -284,7 +288,7 @@ def _numbered(records: Records, first: int, origin: int, origins: int) -> Record
 
 
 def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window]]:
-    """Return the windows of each element before any is dropped or merged: AssignWindows again."""
+    """Return each element's windows before drops and merges, by running AssignWindows again."""
     found: list[list[Window]] = [[] for _ in range(len(bundle))]
     if windowing is None:
         return found
@@ -300,7 +304,7 @@ def _windows_of(windowing: Windowing | None, bundle: Bundle) -> list[list[Window
 def _dropped(
     late: LateBatch | None, places: Int64Array, number: int
 ) -> tuple[list[tuple[Window, ...]], list[str | None]]:
-    """Return the windows that each element was dropped from, and the first reason."""
+    """Return the windows that each element was dropped from, and the first drop reason."""
     windows: list[tuple[Window, ...]] = [()] * number
     reasons: list[str | None] = [None] * number
     if late is None:
@@ -322,7 +326,7 @@ def _values(bundle: Bundle, records: list[Any]) -> list[dict[str, Any]]:
     if columns:
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if not names:
-        whole = len(bundle.values) > 0  # grouped whole: the element itself is its value
+        whole = len(bundle.values) > 0  # group() of whole records: the element is its own value
         for row, record in zip(rows, records, strict=True):
             if whole or not isinstance(record, dict):
                 row["value"] = record
@@ -330,7 +334,7 @@ def _values(bundle: Bundle, records: list[Any]) -> list[dict[str, Any]]:
 
 
 def _merged(merges: MergedWindows) -> dict[int, set[tuple[int, int]]]:
-    """Return the parts of each group of windows that became another one."""
+    """Return the windows that merged in each group, for groups where a merge changed something."""
     of: dict[int, set[tuple[int, int]]] = {}
     for group, start, end in zip(
         merges.group.tolist(), merges.part_start.tolist(), merges.part_end.tolist(), strict=True

@@ -1,4 +1,4 @@
-"""The local runner: drives sources through the stages of a pipeline, in one process."""
+"""The local runner: reads sources and drives their bundles through the stages, in one process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Computed, Flow, Graph, Read, Stage, Windowed, is_signed
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Graph,
+    Read,
+    Stage,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.graph.plan import admission_of
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
@@ -33,29 +41,28 @@ Observer: TypeAlias = Callable[[Metrics], None]
 class LocalRun:
     """One run of a pipeline.
 
-    A turn of the run takes one bundle of one source through all stages, each behind those it
-    reads: its clock moves, it takes what came for it, and its watermark moves to the lowest of the
-    output watermarks of what it reads (S-O8, S-H3). What a stage shows in a turn is one bundle of
-    the next stages in the same turn, so nothing waits between turns, and a sink that is slow to
-    take what comes out slows the sources. A batch of a source that has no elements is a heartbeat:
-    clocks and watermarks move all the same.
+    Each turn takes one bundle of one source through all stages, in topological order. A stage
+    advances its clock, processes its queued bundles, and advances its watermark to the lowest
+    output watermark upstream (S-O8, S-H3). Its output reaches the downstream stages as one bundle
+    in the same turn, so nothing is queued between turns and a slow sink slows down the sources.
+    An empty batch is a heartbeat: clocks and watermarks advance all the same.
 
-    The source whose watermark is lowest is read next.
+    The source with the lowest watermark is read next.
 
     Args:
-        graph: What to run.
+        graph: The graph to run.
         ends: The stages whose panes leave the pipeline.
-        bundle_size: How many elements a bundle has at most.
-        clock: Where processing time comes from.
-        on_error: What becomes of unusable records.
+        bundle_size: The largest number of elements in a bundle.
+        clock: The clock for processing time.
+        on_error: How invalid records are handled.
         observer: Called with the metrics after every bundle and at the end.
-        durable: Whether the run may be stopped and resumed: its operators note what changes, and
-            an outcome says where a bundle is done. The sources must be replayable.
-        max_skew_us: How far ahead of the source that is furthest behind another one may be read,
-            microseconds of event time; ``None``: any distance.
-        memory: How many bytes the state of a durable run may take in memory, about; the rest is in
-            the store alone. ``None``: any number.
-        recorder: Records a trace of the run; ``None``: there is none.
+        durable: Whether the run can be stopped and resumed. Operators then track their changes,
+            and sources must be replayable.
+        max_skew_us: How far ahead of the slowest source another one may be read, microseconds of
+            event time; ``None``: any distance.
+        memory: Approximate memory limit for the state of a durable run, in bytes; the rest stays
+            in the store. ``None``: no limit.
+        recorder: Records a trace of the run; ``None``: no trace.
     """
 
     def __init__(
@@ -101,7 +108,7 @@ class LocalRun:
             )
             for read in graph.reads
         ]
-        # The gates between stages, by the stage that shows.
+        # The inputs of downstream stages, by the number of the stage that they read.
         self._between = [
             [self._entry(at, nth, on_error) for at, nth in graph.into(stage)]
             for stage in graph.stages
@@ -119,33 +126,33 @@ class LocalRun:
 
     @property
     def ended(self) -> bool:
-        """Whether the input has ended and all was shown."""
+        """Whether the input has ended and all output was emitted."""
         return self._ended
 
     @property
     def ending(self) -> bool:
-        """Whether the input has ended, whatever is left to show."""
+        """Whether the input has ended, even if output is still to be emitted."""
         return all(reader.ended for reader in self._readers)
 
     @property
     def is_over(self) -> bool:
-        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        """Whether state exceeds its memory limit; :meth:`save` then spills rows to the store."""
         return any(run.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:
-        """How many elements this run has dealt with, where ``metrics.events`` are read."""
+        """How many elements this run has processed; ``metrics.events`` counts those read."""
         return sum(reader.taken for reader in self._readers)
 
     @property
     def readers(self) -> Sequence[SourceReader]:
-        """The sources, and where each is."""
+        """The source readers, with the position of each."""
         return self._readers
 
     def save(self, batch: Batch) -> dict[str, Any]:
-        """Add the operators' changes to a batch; return where the run is, as plain values.
+        """Add the operators' changes to a batch; return the run's position, as plain values.
 
-        To be called at a boundary.
+        Call it at a boundary only (:class:`Outcome`): elsewhere a bundle is half processed.
         """
         for run in self._stages:
             run.save(batch)
@@ -162,11 +169,11 @@ class LocalRun:
         }
 
     def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
-        """Take up where another run was, if there was one, before this durable one begins.
+        """Resume from an earlier run, if there was one; call it before a durable run starts.
 
         Args:
-            store: What is read from, now and until the run ends.
-            known: What the other run's :meth:`save` returned.
+            store: The store to read from, now and until the run ends.
+            known: What the earlier run's :meth:`save` returned; ``None`` for a new run.
         """
         for run in self._stages:
             run.resume(store, fresh=known is None)
@@ -182,7 +189,7 @@ class LocalRun:
         self._ended = known["ended"]
 
     def watermarks(self) -> list[StageWatermark]:
-        """Return where sources and stages are in event time, and what holds each (S-H3)."""
+        """Report the watermarks of sources and stages, and what holds each (S-H3)."""
         graph = self.graph
         before = {graph.name_of(read): list[str]() for read in graph.reads}
         for stage in graph.stages:
@@ -197,14 +204,14 @@ class LocalRun:
             name, operator = graph.name_of(run.stage), run.operator
             low.resume(
                 {name: [operator.watermark, operator.output_watermark]}
-            )  # they never go back
+            )  # so that the report never shows a watermark going back
             low.enter(name)
             hold = operator.hold()
             low.leave(name, [] if hold is None else [hold])
         return low.report(self._clock)
 
     def __iter__(self) -> Generator[Outcome, None, None]:
-        """Run, and yield what comes out as soon as it does; once closed, sources are let go of."""
+        """Run, yielding outcomes as they occur. Closing the iterator closes the sources."""
         if self._iterated:
             raise InternalError("a run was iterated a second time; its sources are closed")
         self._iterated = True
@@ -218,7 +225,7 @@ class LocalRun:
         if self._ended:
             return
         if self._is_advancing():
-            yield from self._turn(began)  # a run before this one was stopped in its midst
+            yield from self._turn(began)  # the earlier run stopped in the middle of a turn
         while (reader := self._next_reader()) is not None:
             found = reader.next()
             if found is None:
@@ -226,8 +233,7 @@ class LocalRun:
                 if self.ending:
                     break
                 yield from self._turn(began)
-                if self._durable:
-                    yield Outcome(boundary=True)
+                yield Outcome(boundary=True)
                 continue
             records, position = found
             taken = reader.taken + len(records) + len(records.unreadable)
@@ -237,8 +243,7 @@ class LocalRun:
             reader.taken = taken
             reader.position = position
             reader.bundles_done = 0
-            if self._durable:
-                yield Outcome(boundary=True)
+            yield Outcome(boundary=True)
         yield from self._turn(began)
         self._ended = True
         for run in self._stages:
@@ -260,12 +265,14 @@ class LocalRun:
         return None
 
     def _next_reader(self) -> SourceReader | None:
-        """Return the source to read next: of those that may have something, the furthest behind."""
+        """Return the source to read next: the one furthest behind among those due for a poll."""
         left = [reader for reader in self._readers if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
         if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:
-            return begun  # a run before this one was stopped in the midst of its batch
+            # The earlier run stopped inside this source's batch. Finish it first: the stored
+            # bundle count is relative to that batch.
+            return begun
         at = [None if reader.is_idle() else reader.watermark() for reader in left]
         may = which_may_read(at, self._max_skew_us)
         now = time.monotonic()
@@ -280,7 +287,7 @@ class LocalRun:
             self._move_clock(reader.idle())
             reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
-            self._look()
+            self._notify_observer()
         resumed = reader.bundles_done
         reader.begin(fresh=not resumed)
         if not resumed:
@@ -304,17 +311,19 @@ class LocalRun:
                 self._stages[bundle.stage].enqueue(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
-            if self._durable:  # a turn may have boundaries within, behind the taking of its bundle
+            # Before the turn, not after: a turn may contain boundaries, and a run that resumes
+            # from one of them must not process this bundle again.
+            if self._durable:
                 reader.bundles_done = done
             yield from self._turn(began)
-            self._look()
-            if self._durable:
-                yield Outcome(boundary=True)
+            self._notify_observer()
+            yield Outcome(boundary=True)
 
     def _turn(self, began: float) -> Iterator[Outcome]:
-        """Take what waits through all stages, and move their clocks and watermarks."""
+        """Process queued bundles through all stages, and advance their clocks and watermarks."""
         while True:
-            # A stage in the midst of an advance takes nothing: those it reads wait for it.
+            # While a stage is in the middle of an advance, its upstream stages wait: new input
+            # would change the state that the rest of the advance is about.
             for run in self._stages[self._last_advancing() :]:
                 to = self._input_watermark(run)
                 if run.is_advancing:
@@ -329,14 +338,14 @@ class LocalRun:
             if not self._is_advancing():
                 break
             yield Outcome(boundary=True)
-        self._note(began)
+        self._finish_turn(began)
 
     def _last_advancing(self) -> int:
         advancing = [run.number for run in self._stages if run.is_advancing]
         return advancing[-1] if advancing else 0
 
     def _input_watermark(self, run: StageRun) -> int:
-        """Return the lowest of the output watermarks of what a stage reads (S-H3)."""
+        """Return the lowest output watermark upstream of a stage (S-H3)."""
         return min(
             self._source_watermark(self._readers[at])
             if is_source
@@ -345,7 +354,7 @@ class LocalRun:
         )
 
     def _source_watermark(self, reader: SourceReader) -> int:
-        """Return a source's watermark; an idle one keeps up with those that are not."""
+        """Return a source's watermark; an idle source follows the active ones."""
         at = reader.watermark()
         if not reader.is_idle():
             return at
@@ -353,7 +362,7 @@ class LocalRun:
         return max(at, min((one.watermark() for one in others), default=at))
 
     def _move_clock(self, now: int | None) -> None:
-        """Move the clock forward; with ``None``, or to an earlier instant, it stays (S-T4)."""
+        """Advance the clock; ``None`` or an earlier instant changes nothing (S-T4)."""
         if now is not None:
             self._now = max(now, self._clock)
 
@@ -362,7 +371,7 @@ class LocalRun:
         return START_OF_TIME if self._now is None else self._now
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
-        """Have what a stage has shown wait for the stages that read it."""
+        """Queue a stage's output for the stages that read it."""
         outputs = run.take_outputs()
         if self._recorder is not None and isinstance(run.stage.work, Windowed):
             recorder = self._recorder.stage(run.number)
@@ -374,8 +383,8 @@ class LocalRun:
                     continue
                 if admitted.admitted.errors:
                     yield self._dead_letters(admitted.admitted.errors)
-                # A pane and the one it takes back come together: what is shown in between, the
-                # next stage would show without either (S-C5).
+                # Keep a retraction and the pane that replaces it in one bundle: a downstream
+                # stage that fires between the two would emit a result without either (S-C5).
                 size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
                 for bundle in admitted.bundles(size):
                     self._stages[entry.stage].enqueue(bundle)
@@ -387,9 +396,9 @@ class LocalRun:
         if self._raise:
             first = errors[0]
             raise DataError(
-                f"a record cannot be used ({first.reason}): {first.detail}; it is {first.record!r}",
+                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
                 where=first.where,
-                hint='Mend it, or use on_error="dead_letter" to set such records aside',
+                hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )
         for error in errors:
             self.metrics.errors[error.reason] += 1
@@ -397,11 +406,11 @@ class LocalRun:
             self._recorder.failed(errors)
         return Outcome(errors=errors)
 
-    def _look(self) -> None:
+    def _notify_observer(self) -> None:
         if self._observer is not None:
             self._observer(self.metrics)
 
-    def _note(self, began: float) -> None:
+    def _finish_turn(self, began: float) -> None:
         metrics = self.metrics
         for run in self._stages:
             run.update_metrics()
@@ -414,7 +423,7 @@ class LocalRun:
             self._record(self._recorder)
 
     def _record(self, recorder: Recorder) -> None:
-        """Record where sources and stages stand after a turn."""
+        """Record the watermarks of sources and stages after a turn."""
         clock = self._clock
         for reader in self._readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
@@ -447,7 +456,7 @@ def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
 
 
 def _reading(graph: Graph) -> list[list[tuple[bool, int]]]:
-    """Return what each stage reads: (whether it is a source, its number)."""
+    """Return the inputs of each stage, as (whether it is a source, its number)."""
     found = []
     for stage in graph.stages:
         origins = dict.fromkeys(flow.origin for flow in stage.inputs)

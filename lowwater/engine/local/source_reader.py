@@ -1,4 +1,7 @@
-"""One source of a run: read batch by batch, checked, cut into bundles, and where it has come to."""
+"""Reads one source, validates its records and splits them into bundles.
+
+Tracks the position from which a restart resumes.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,20 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
 from lowwater.watermark import columns_read, excuse_silence, holder_of
 
 ROW = HIDDEN + "row"
-"""Where a record was in its batch, where a source is read by several stages."""
+"""Row of a record in its source batch; needed only where several stages read one source."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StageAdmission:
-    """The way from an origin into a stage: stateless steps, and the check of what comes out.
+    """One input of a stage: applies its stateless steps, then validates the resulting records.
 
     Args:
         stage: Number of the stage.
-        steps: The steps.
-        ingest: The check.
-        output: Which output of the origin is meant.
-        signed: Whether among the records are some that take back others.
+        steps: The stateless steps between the origin and the stage.
+        admission: Validates the records that leave the last step.
+        output: Which output of the origin the stage reads.
+        signed: Whether the input may contain retractions.
     """
 
     stage: int
@@ -57,15 +60,17 @@ class StageAdmission:
     signed: bool = False
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
-        """Return what becomes of a batch of records; ``None`` if nothing does.
+        """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
 
         Args:
             records: The batch.
-            clock: The clock when it came, where event times are held against that.
+            clock: The clock when the batch arrived; needed if event times have a ``max_ahead``.
         """
         for step in self.steps:
             records = step.apply(records)
-            if not records.length:  # of nothing, Python functions make no columns either
+            # A Python function that is called for no rows returns no columns, so the validation
+            # below would report every column as missing.
+            if not records.length:
                 return None
         admitted = self.admission.admit(records, clock=clock)
         return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
@@ -74,34 +79,34 @@ class StageAdmission:
 @final
 @dataclass(frozen=True, slots=True)
 class AdmittedBatch:
-    """A batch that has come through a gate."""
+    """A batch after the steps and the validation of one stage's input."""
 
     entry: StageAdmission
     records: Records
     admitted: Admitted
 
     def bundles(self, size: int) -> Iterator[StageBundle]:
-        """Yield it in bundles of at most ``size`` elements."""
+        """Split the batch into bundles of at most ``size`` elements."""
         bundle = self.admitted.bundle
         for start in range(0, len(bundle), size):
             yield self.stage_bundle(bundle_slice(bundle, start, start + size), start)
 
     def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
-        """Return some of its elements, in a row, as a bundle for the stage."""
+        """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
         return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StageBundle:
-    """A bundle for a stage.
+    """A bundle addressed to a stage, with the batch that its elements come from.
 
     Args:
         stage: Number of the stage.
         bundle: The elements.
-        start: Which of the admitted elements of the batch is the first.
-        records: The batch they are of.
-        admitted: What became of the batch.
+        start: Index of the bundle's first element among the batch's admitted elements.
+        records: The batch.
+        admitted: The result of validating the batch.
     """
 
     stage: int
@@ -114,14 +119,14 @@ class StageBundle:
 @final
 @dataclass(frozen=True, slots=True)
 class SourceCut:
-    """What arrives together from a source: a bundle for each stage that reads it.
+    """The elements that arrive together from a source: one bundle for each stage that reads it.
 
     Args:
-        clock: The clock before it; ``None``: ask the clock.
-        parts: The bundles.
-        times: The event times of the elements of the source that they are, int64.
-        batch: The batch they are of, as the watermark's estimator sees it.
-        start: Which of its admitted elements is the first.
+        clock: The clock to set before the elements; ``None``: read the run's clock.
+        bundles: The bundles.
+        times: Event times of the source's elements in this cut, int64.
+        batch: The batch as the watermark estimator observes it.
+        start: Index of the cut's first element among the batch's admitted elements.
     """
 
     clock: int | None
@@ -133,21 +138,22 @@ class SourceCut:
 
 @final
 class SourceReader:
-    """One source of a run.
+    """Reads one source of a run and estimates its watermark.
 
-    The watermark is that of the source's records, whatever becomes of them (S-T3): batches are
-    checked and cut before the first step that may drop or add some, or that not all readers share,
-    and each stage gets what becomes of its part. Where one stage reads the source and its steps
-    keep every record, that is behind them; so it is where only the steps make the event time.
+    The watermark covers every record of the source, even those that a step drops later (S-T3).
+    Batches are therefore validated and cut before the first step that may drop or add records, or
+    that not all consumers share; each stage then gets its share of every cut. There are two
+    exceptions, which cut after the steps: a single stage whose steps keep every record, and steps
+    that compute the event time.
 
     Args:
         read: The source.
-        gates: The ways into the stages that read it.
-        keys: Key columns that are best read as dictionaries.
-        bundle_size: How many elements a bundle has at most.
-        clock: Where processing time comes from.
-        on_error: What becomes of unusable records.
-        durable: Whether the run may be stopped and resumed: the source must be replayable.
+        entries: The inputs of the stages that read it.
+        keys: Key columns to read as dictionaries where the source can.
+        bundle_size: The largest number of elements in a bundle.
+        clock: The clock for processing time.
+        on_error: How invalid records are handled.
+        durable: Whether the run can be stopped and resumed; the source must then be replayable.
     """
 
     def __init__(
@@ -186,14 +192,15 @@ class SourceReader:
         self._heard_at: int | None = None
         self._silent_at: int | None = None
         self._asked_at = START_OF_TIME
-        self._came_at: int | None = None
+        self._arrived_at: int | None = None
         self._away = False
         self._learned = self._learn()
 
     def watermark(self) -> int:
-        """Return how far event time is known to be complete, by what this source has given.
+        """Return the source's watermark, int microseconds.
 
-        Its clock is that of its last answer: while others are read, nobody listens to it.
+        Evaluated at the clock when the source was last polled, not now: while the run reads other
+        sources nobody polls this one, and that is not silence on its part.
         """
         if self.ended:
             return END_OF_TIME
@@ -205,9 +212,10 @@ class SourceReader:
         return self._estimator.current(self._asked_at)
 
     def is_idle(self) -> bool:
-        """Whether the others wait no more for this source, which has given nothing for so long.
+        """Whether the source has been silent for ``idle_after``, so other sources stop waiting.
 
-        That it has nothing is known when it is asked, and not while only others are.
+        Silence is measured only between polls that returned nothing: time spent reading other
+        sources does not count.
         """
         after = self.read.idle_after_us
         if after is None or self.ended or self._heard_at is None or self._silent_at is None:
@@ -216,11 +224,11 @@ class SourceReader:
 
     @property
     def heard_at(self) -> int | None:
-        """The clock when it last gave an element; ``None`` before it is listened to."""
+        """The clock at the last element, or at the first poll before any; ``None`` before that."""
         return self._heard_at
 
     def holder(self, clock: int) -> str:
-        """Return in words what holds this source's watermark."""
+        """Describe what holds this source's watermark."""
         if self._estimator is None:
             return "it has no watermark until it ends"
         since = self._heard_at
@@ -232,60 +240,64 @@ class SourceReader:
         return holder_of(self._estimator) or silent or "its latest elements"
 
     def next(self) -> tuple[Records, Position | None] | None:
-        """Return the next batch and the position behind it; ``None`` at the end."""
+        """Return the next batch and the position after it; ``None`` at the end of the source."""
         if self._iterator is None:
             self._iterator = self._batches()
         return next(self._iterator, None)
 
     def close(self) -> None:
-        """Have the source let go of files and connections; it is not read any more."""
+        """Release the source's files and connections."""
         close = getattr(self._iterator, "close", None)
         if close is not None:
             close()
 
     def begin(self, *, fresh: bool) -> None:
-        """Note that a batch is to be taken: a ``fresh`` one, or one that a restart came in."""
+        """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
+
+        A fresh batch saves what admission knows *before* it. A resumed run reads this batch again
+        and must validate and cut it exactly as before.
+        """
         if fresh:
             self._learned = self._learn() if self._durable else {}
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
-        """Yield the bundles of a batch, and dead letters.
+        """Validate a batch and yield its cuts, and its dead letters as they are found.
 
         Args:
             records: The batch, not empty.
         """
         if self._own is None:
-            yield from self._of_one(self._entries[0], records)
+            yield from self._cuts_for_one_stage(self._entries[0], records)
             return
-        came = self._came(records)
+        arrived = self._arrivals(records)
         before = records
         for step in self._shared:
             before = step.apply(before)
         if len(self._entries) == 1 and self.read.time not in set(before.columns):
-            yield from self._of_one(self._entries[0], records)  # the steps make it
+            yield from self._cuts_for_one_stage(self._entries[0], records)  # the steps make it
         else:
-            yield from self._of_several(self._own, before, came)
+            yield from self._cuts_for_several_stages(self._own, before, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:
-        """Have the watermark's estimator see a bundle."""
+        """Pass a cut to the watermark estimator."""
         self._heard_at = self._asked_at = clock
         self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
 
     def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if it follows arrivals."""
+        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
         return self._cutter.idle()
 
     def now(self, cut: SourceCut) -> int:
-        """Return the clock before a bundle."""
+        """Return the clock to set before a cut."""
         return self._cutter.now(Cut(0, 0, cut.clock))
 
     def remember(self) -> dict[str, Any]:
-        """Return where it is, as plain values; to be called between bundles.
+        """Return the state to store, as plain values; call it between bundles only.
 
-        Half way through a batch of the source it is where that batch begins, and so many bundles
-        further: the batch will be read, checked and cut again.
+        In the middle of a batch this is the position of the batch and the number of bundles done:
+        on restart the batch is read, validated and cut again, and that many bundles are skipped.
         """
         return {
             "position": self.position,
@@ -297,40 +309,42 @@ class SourceReader:
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
-        """Take up where another run was."""
+        """Resume from the state that an earlier run stored."""
         self.position = known["position"]
         self.bundles_done = known["bundles"]
         self._learned = known["learned"]
         for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
             admission.resume(learned)
         self._cutter.resume(self._learned["tick"])
-        self._came_at = self._learned["came"]
+        self._arrived_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
             self._away = isinstance(self._clock, WallClock)
-        if not isinstance(self._clock, WallClock):  # which went on while nobody listened
+        # A wall clock advanced while nothing ran, so stored instants would look like silence.
+        if not isinstance(self._clock, WallClock):
             self._heard_at, self._silent_at = known.get("heard", (None, None))
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
         learned = [admission.remember() for admission in self._admissions()]
-        return {"ingest": learned, "tick": self._cutter.tick, "came": self._came_at}
+        return {"ingest": learned, "tick": self._cutter.tick, "came": self._arrived_at}
 
-    def _came(self, records: Records) -> int | Int64Array | None:
-        """Return when elements came, if event times are held against that.
+    def _arrivals(self, records: Records) -> int | Int64Array | None:
+        """Return the clock at arrival if event times have a ``max_ahead``; else ``None``.
 
-        Of a batch that a restart came in it is what it was: it must be cut as it was.
+        For a batch in which a restart resumes this is the stored reading, not a new one, so that
+        the same records are rejected and the batch is cut as before.
         """
         if self.read.max_ahead_us is None:
             return None
         clock = self._clock
         if isinstance(clock, ArrivalClock):
             return arrivals(records, clock, self.read.timezone)
-        if not self.bundles_done or self._came_at is None:
-            self._came_at = clock.now()
+        if not self.bundles_done or self._arrived_at is None:
+            self._arrived_at = clock.now()
             if self._learned:
-                self._learned["came"] = self._came_at
-        return self._came_at
+                self._learned["came"] = self._arrived_at
+        return self._arrived_at
 
     def _admissions(self) -> list[Admission]:
         own = [] if self._own is None else [self._own]
@@ -339,7 +353,7 @@ class SourceReader:
     def _batches(self) -> Iterator[tuple[Records, Position | None]]:
         source = self.read.source
         if not self._durable:
-            return self._unnumbered()
+            return self._batches_without_positions()
         if not isinstance(source, ReplayableSource):
             raise InvalidArgument(
                 f"{type(source).__name__} cannot be read again after a restart",
@@ -348,20 +362,20 @@ class SourceReader:
             )
         return source.batches_from(self.position, self._size, self.keys)
 
-    def _unnumbered(self) -> Iterator[tuple[Records, None]]:
+    def _batches_without_positions(self) -> Iterator[tuple[Records, None]]:
         batches = self.read.source.batches(self._size, self.keys)
         try:
             for records in batches:
                 yield records, None
         finally:
-            close = getattr(batches, "close", None)  # generators have one, other iterators may
+            close = getattr(batches, "close", None)  # generators have close(), iterators may not
             if close is not None:
                 close()
 
-    def _of_one(
+    def _cuts_for_one_stage(
         self, entry: StageAdmission, records: Records
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
-        admitted_batch = entry.take(records, self._came(records))
+        admitted_batch = entry.take(records, self._arrivals(records))
         if admitted_batch is None:
             return
         admitted = admitted_batch.admitted
@@ -376,35 +390,36 @@ class SourceReader:
             stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
             yield SourceCut(cut.clock, (stage_bundle,), bundled.times, observed, cut.start)
 
-    def _of_several(
-        self, own: Admission, records: Records, came: int | Int64Array | None
+    def _cuts_for_several_stages(
+        self, own: Admission, records: Records, arrived: int | Int64Array | None
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
-        checked = own.admit(records, clock=came)
+        checked = own.admit(records, clock=arrived)
         if checked.errors:
             yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
         cuts = list(self._cutter.cuts(sound, None))
-        ways = [self._way(entry, sound, cuts) for entry in self._entries]
-        for _, errors in ways:
+        by_stage = [self._bundles_by_cut(entry, sound, cuts) for entry in self._entries]
+        for _, errors in by_stage:
             if errors:
                 yield errors
         observed = ObservedBatch(sound, None, self.read.timezone)
         for at, cut in enumerate(cuts):
             bundles = tuple(
-                stage_bundle for by_cut, _ in ways if (stage_bundle := by_cut[at]) is not None
+                stage_bundle for by_cut, _ in by_stage if (stage_bundle := by_cut[at]) is not None
             )
             times = checked.bundle.times[cut.start : cut.stop]
             yield SourceCut(cut.clock, bundles, times, observed, cut.start)
 
-    def _way(
+    def _bundles_by_cut(
         self, entry: StageAdmission, sound: Records, cuts: Sequence[Cut]
     ) -> tuple[list[StageBundle | None], Sequence[ErrorRecord]]:
-        """Return what becomes of each cut of a batch on the way to a stage, and dead letters."""
+        """Return the stage's bundle for each cut of a batch (``None``: empty), and dead letters."""
         entry = replace(entry, steps=entry.steps[len(self._shared) :])
         errors: list[ErrorRecord] = []
         bundles: list[StageBundle | None] = []
         if len(cuts) == 1 or any(isinstance(step, MapBatches) for step in entry.steps):
-            # Which rows those of map_batches' function come from, nobody knows.
+            # The function of map_batches may reorder rows, so its output cannot be split by cut
+            # afterwards: run the steps on each cut separately.
             for cut in cuts:
                 admitted_batch = entry.take(sound.slice(cut.start, cut.stop))
                 bundles.append(None)
@@ -426,9 +441,9 @@ class SourceReader:
         return bundles, admitted_batch.admitted.errors
 
     def rest(self, seconds: float, clock: int) -> None:
-        """Note that there was nothing, and when the source will look again.
+        """Record that a poll returned nothing, and when to poll the source again.
 
-        Others are read meanwhile. A run that begins, or goes on, listens from now on.
+        Other sources are read meanwhile. Silence counts from the first poll of this run.
         """
         self._asked_at = max(self._asked_at, clock)
         if clock > START_OF_TIME:
@@ -439,9 +454,9 @@ class SourceReader:
 
 
 def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[Step, ...]:
-    """Return the first steps of all ways from a source, as long as they keep every record.
+    """Return the leading steps that all stages share and that keep every record.
 
-    And every column, where the watermark's estimator ``looks`` at columns.
+    If the watermark estimator ``looks`` at columns, these steps keep every column too.
     """
     ending = (*_CHANGING, Map, Select) if looks else _CHANGING
     shared: list[Step] = []
@@ -453,9 +468,9 @@ def _shared_steps(entries: Sequence[StageAdmission], *, looks: bool) -> tuple[St
 
 
 def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
-    """Whether steps behind the shared ones may change which records there are, or their columns.
+    """Whether steps after the shared ones may change the set of records or their columns.
 
-    Not if they make the event time: then there is none before.
+    ``False`` if they compute the event time, because there is no event time before them.
     """
     steps = entry.steps[shared:]
     makes = (step for step in steps if isinstance(step, (WithColumns, Select)))
@@ -463,7 +478,7 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
 
 
 _CHANGING = (Filter, FlatMap, MapBatches)
-"""Steps of whose records there may be fewer or more than before."""
+"""Steps that may output fewer or more records than they take."""
 
 
 def bundle_slice(bundle: Bundle, start: int, stop: int) -> Bundle:
@@ -474,14 +489,14 @@ def bundle_slice(bundle: Bundle, start: int, stop: int) -> Bundle:
 
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:
-    """Return what was admitted with the signs of the records (S-C1)."""
+    """Attach each record's sign, insert or retract, to the admitted bundle (S-C1)."""
     column = records.columns[SIGN]
     signs = column.data if admitted.kept is None else column.data[admitted.kept]
     return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
 
 
 def _rows(admitted_batch: AdmittedBatch) -> Int64Array:
-    """Return which row of the source's batch each admitted element came from, rising."""
+    """Return the row of the source batch that each admitted element came from, ascending."""
     rows = admitted_batch.records.columns[ROW].data
     if admitted_batch.admitted.kept is not None:
         rows = rows[admitted_batch.admitted.kept]
@@ -489,7 +504,7 @@ def _rows(admitted_batch: AdmittedBatch) -> Int64Array:
 
 
 def _as_dictionary(key: Column) -> Column:
-    """Return a text key as a dictionary, which all parts of its batch then share."""
+    """Dictionary-encode a text key once, so that all bundles of the batch share the dictionary."""
     array = key.arrow
     if array is None or not (
         pa.types.is_string(array.type)

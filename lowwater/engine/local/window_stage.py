@@ -1,4 +1,4 @@
-"""A windowed stage of a run."""
+"""Runs a windowed stage: deduplication, the window operator, metrics and trace."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Instant, Int64Array
 
 
 @final
 class WindowRun:
-    """A windowed stage of a run.
+    """One windowed stage of a run.
 
-    Within a turn of the run a stage moves its clock, takes what has come for it, and moves its
-    watermark, in this order (S-O8). Duplicates count for the source's watermark, but do not reach
-    the operator (S-D1).
+    In each turn of the run a stage advances its clock, processes its queued bundles, and advances
+    its watermark, in this order (S-O8). Duplicates advance the source's watermark but do not
+    reach the operator (S-D1).
 
     Args:
         stage: The stage.
-        work: What it does.
+        work: Its windowing and aggregates.
         number: Its number in the graph.
         is_end: Whether its panes leave the pipeline.
-        is_read: Whether other stages read them.
+        is_read: Whether downstream stages read its panes.
     """
 
     def __init__(
@@ -65,39 +65,39 @@ class WindowRun:
 
     @property
     def is_advancing(self) -> bool:
-        """Whether its watermark is moving in portions, with more to come."""
+        """Whether a watermark advance is in progress, with more portions to come."""
         return self.operator.is_advancing
 
     @property
     def is_over(self) -> bool:
-        """Whether its state takes more memory than it may."""
+        """Whether the state exceeds its memory limit."""
         return self.operator.is_over
 
     @property
     def output_watermark(self) -> int:
-        """How far this stage's output is known to be complete (S-H3)."""
+        """The stage's output watermark, int microseconds (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, place: Place, memory: int | None) -> None:
-        """Have changes noted, for :meth:`save`; the stage's rows are under its name."""
+    def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
+        """Track changes for :meth:`save`; the stage's rows are stored under its name."""
         self.operator.keep_in_store(place, memory=memory)
         if self._deduplicator is not None:
             self._deduplicator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
-        """Have what it takes and shows recorded."""
+        """Record the stage's input and output in a trace."""
         self._recorder = recorder
         self.operator.report_merges()
 
     def save(self, batch: Batch) -> None:
-        """Add what changed since the last time to a batch."""
+        """Add the changes since the last save to a batch."""
         self.operator.save(batch)
         if self._deduplicator is not None:
             self._deduplicator.advance(self.operator.watermark)
             self._deduplicator.save(batch)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
-        """Take up what is stored, unless the run is a ``fresh`` one, and read from there on."""
+        """Restore stored state unless the run is ``fresh``; use the store from now on."""
         self._store = store
         if self._deduplicator is not None:
             self._deduplicator.restore(store)
@@ -105,11 +105,11 @@ class WindowRun:
             self.operator.restore(store)
 
     def enqueue(self, incoming: StageBundle) -> None:
-        """Have a bundle wait for the stage's turn."""
+        """Queue a bundle until the stage's turn."""
         self._waiting.append(incoming)
 
     def take_outputs(self) -> Mapping[str, Records]:
-        """Return what the stage has shown since this was last called, by output, for the next."""
+        """Return the panes emitted since the last call as records, by output, for downstream."""
         if not self._unread:
             return {}
         take_outputs, self._unread = self._unread, []
@@ -118,11 +118,11 @@ class WindowRun:
         return {MAIN: records_of(panes, stage.key_names, signed=stage.retracts)}
 
     def tick(self, now: int) -> Iterator[Outcome]:
-        """Move the clock."""
+        """Advance the clock."""
         yield from self._emit(self.operator.step(ClockAdvance(now)))
 
     def take(self) -> Iterator[Outcome]:
-        """Take what waits."""
+        """Process the queued bundles."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -130,23 +130,24 @@ class WindowRun:
             yield from self._take(incoming)
 
     def advance(self, to: int) -> Iterator[Outcome]:
-        """Move the watermark, or a portion of the way where much comes back from the store for it.
+        """Advance the watermark, in portions if many spilled windows are due.
 
-        Between portions a run can be stopped: the next one goes on with the advance.
+        Loading all due windows at once could exceed the memory limit, so each call handles one
+        portion. A run may stop between portions; the next run resumes the advance.
         """
         operator = self.operator
         bound = None if self._store is None else operator.thaw_due(self._store, to)
         yield from self._emit(operator.step(WatermarkAdvance(to, due=bound)))
 
     def update_metrics(self) -> None:
-        """Note in the metrics where the stage is."""
+        """Copy the operator's watermarks and window count into the metrics."""
         operator, metrics = self.operator, self.metrics
         metrics.watermark = Instant(operator.watermark)
         metrics.output_watermark = Instant(operator.output_watermark)
         metrics.open_windows = operator.open_windows
 
     def forget(self, watermark: int) -> None:
-        """Let go of record ids that no longer matter."""
+        """Drop record ids that the watermark has passed."""
         if self._deduplicator is not None:
             self._deduplicator.advance(watermark)
 
@@ -170,7 +171,7 @@ class WindowRun:
             yield Outcome(panes, late, stage=self.number)
 
     def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
-        """Return which elements of a bundle are no duplicates; ``None`` if none is one."""
+        """Return the indices of elements that are not duplicates; ``None`` if all are not."""
         if self._deduplicator is None:
             return None
         bundle = incoming.bundle
@@ -190,7 +191,7 @@ class WindowRun:
             yield Outcome(panes=panes, stage=self.number)
 
     def _route(self, panes: PaneBatch | None) -> PaneBatch | None:
-        """Count panes and keep them for the stages that read them; return what is to leave."""
+        """Count panes and queue them for downstream; return those that leave the pipeline."""
         if panes is None:
             return None
         self.metrics.count_panes(panes)
@@ -204,13 +205,13 @@ class WindowRun:
 def late_elements(
     late: LateBatch, rows: Int64Array, bundle: Bundle, incoming: StageBundle
 ) -> LateElements:
-    """Return elements that were dropped, with the records they came in.
+    """Return late elements together with the records that contain them.
 
     Args:
-        late: The elements, by their place in ``bundle``.
-        rows: The place of each among the admitted elements of its batch, int64.
-        bundle: What the operator was given.
-        incoming: The bundle they came in.
+        late: The elements, by index into ``bundle``.
+        rows: Index of each among the admitted elements of its batch, int64.
+        bundle: The bundle that the operator processed.
+        incoming: The bundle that arrived, duplicates included.
     """
     element = late.element
     if incoming.admitted.kept is not None:
@@ -226,7 +227,7 @@ def taken_from(
     watermark: int,
     clock: int,
 ) -> TakenBundle:
-    """Return what came as a recorder takes it; see :class:`TakenBundle`."""
+    """Describe a processed bundle for the recorder; see :class:`TakenBundle`."""
     rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
     if incoming.admitted.kept is not None:
         rows = incoming.admitted.kept[rows]

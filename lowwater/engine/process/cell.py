@@ -1,4 +1,4 @@
-"""What all cells of a process share: whose state they show, what changed, how it is stored."""
+"""What all cells of a process share: whose state they read, what changed, how it is stored."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FIXED = frozenset(
         dt.date, dt.time, dt.datetime, dt.timedelta,
     }
 )  # fmt: skip
-"""Types whose values cannot change, nor hold what can."""
+"""Types whose values are immutable, and so is all they contain."""
 
 
 @final
-class Cursor:
-    """Which scope the cells and timers show."""
+class ScopeCursor:
+    """The scope that cells and timers read and write: that of the key whose hook is running."""
 
     __slots__ = ("scope",)
 
@@ -40,14 +40,14 @@ class HeldCell:
     Args:
         name: What the process calls it.
         declared: The declaration.
-        cursor: Whose state it shows.
+        cursor: The current scope.
     """
 
     __slots__ = ("_cursor", "changed", "declared", "held", "name")
 
     kind: ClassVar[CellKind]
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         self.name = name
         self.declared = declared
         self.held: dict[int, Any] = {}
@@ -55,11 +55,11 @@ class HeldCell:
         self._cursor = cursor
 
     def clear(self) -> None:
-        """Forget what the key holds here."""
+        """Remove what the key holds here."""
         self.drop(self._cursor.scope)
 
     def drop(self, scope: int) -> None:
-        """Forget what a scope holds here."""
+        """Remove what a scope holds here."""
         if self.held.pop(scope, self) is not self:
             self.changed.add(scope)
 
@@ -80,7 +80,7 @@ class HeldCell:
         return encode(self._stored(self.held[scope])) if scope in self.held else None
 
     def load(self, scope: int, value: Any) -> None:
-        """Take up what :meth:`encoded` gave, decoded.
+        """Load what :meth:`encoded` returned, decoded.
 
         Raises:
             StateError: It is something else.
@@ -104,7 +104,7 @@ class HeldCell:
 
 
 def own(value: Any) -> Any:
-    """Return a value that shares no part with a cell: what was emitted must not change (S-K5)."""
+    """Return a copy that shares no part with a cell: what was emitted must not change (S-K5)."""
     kind = type(value)
     if kind in FIXED:
         return value

@@ -1,8 +1,8 @@
-"""The cells of a process as its hooks see them: each shows what the current key holds.
+"""The cells of a process as its hooks see them: each reads and writes what the current key holds.
 
 A cell keeps what all keys hold in one dictionary, by scope: the number of a key, or of a key and
-window. Values may be changed in place within the hook that read them; what is read and could be
-changed counts as changed when state is saved.
+window. A hook may change a value that it has read in place. Nothing reports that, so whatever was
+read and is mutable counts as changed when state is saved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, final
 
 from sortedcontainers import SortedKeyList
 
-from lowwater.engine.process.cell import FIXED, Cursor, HeldCell, no_truth, own
+from lowwater.engine.process.cell import FIXED, HeldCell, ScopeCursor, no_truth, own
 from lowwater.engine.process.declarations import Cell, CellKind, checked
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.formats import damaged
@@ -30,7 +30,7 @@ class ValueState(HeldCell):
 
     kind = "value"
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         super().__init__(name, declared, cursor)
         self._default = declared.default
         self._dtype = declared.dtype
@@ -41,7 +41,7 @@ class ValueState(HeldCell):
 
     @property
     def is_set(self) -> bool:
-        """Whether a value was set, and not cleared since."""
+        """Whether a value was set and has not been cleared since."""
         return self._cursor.scope in self.held
 
     def get(self) -> Any:
@@ -53,7 +53,7 @@ class ValueState(HeldCell):
         return value
 
     def set(self, value: Any) -> None:
-        """Hold a value; ``None`` is one too.
+        """Set the value; ``None`` is one too.
 
         Raises:
             InvalidArgument: It does not fit the cell's dtype.
@@ -150,7 +150,7 @@ class MapState(HeldCell):
             self.clear()
 
     def pop(self, key: Any, default: Any = None) -> Any:
-        """Take a key out and return its value, or the default."""
+        """Remove a key and return its value, or the default."""
         if key not in self:
             return default
         value = self[key]
@@ -196,7 +196,7 @@ class SetState(HeldCell):
 
     kind = "set"
 
-    # A dictionary of nulls: the order of a set of text would change from process to process.
+    # A dictionary of nulls, because the order of a set of text differs from process to process.
 
     def add(self, value: Any) -> bool:
         """Add a value; return whether it is new."""
@@ -210,7 +210,7 @@ class SetState(HeldCell):
         return True
 
     def discard(self, value: Any) -> None:
-        """Take a value out, if it is there."""
+        """Remove a value, if it is there."""
         scope = self._cursor.scope
         held = self.held.get(scope)
         if held is None or value not in held:
@@ -251,7 +251,7 @@ class CombiningState(HeldCell):
 
     kind = "combining"
 
-    def __init__(self, name: str, declared: Cell, cursor: Cursor) -> None:
+    def __init__(self, name: str, declared: Cell, cursor: ScopeCursor) -> None:
         super().__init__(name, declared, cursor)
         assert declared.combiner is not None
         self._combiner = declared.combiner
@@ -266,7 +266,7 @@ class CombiningState(HeldCell):
         self.changed.add(scope)
 
     def get(self) -> Any:
-        """Return what the values added come to; where there are none, what nothing does."""
+        """Return the combined value; that of no values where none were added."""
         held = self.held.get(self._cursor.scope, self)
         if held is self:
             held = self._combiner.create_accumulator()
@@ -277,7 +277,7 @@ class CombiningState(HeldCell):
 
     @property
     def is_set(self) -> bool:
-        """Whether anything was added, and not cleared since."""
+        """Whether anything was added and has not been cleared since."""
         return self._cursor.scope in self.held
 
     def _merged(self, left: Any, right: Any) -> Any:
@@ -386,7 +386,7 @@ CELLS: dict[CellKind, type[HeldCell]] = {
 
 
 def _require_hashable(name: str, value: Any) -> None:
-    """Raise before anything has changed: a hook may catch it and go on."""
+    """Raise before anything has changed: a hook may catch the error and continue."""
     try:
         hash(value)
     except TypeError:

@@ -40,7 +40,7 @@ class ColumnCell:
         return self._state.table[self._column][self._state.check(ids)]
 
     def __setitem__(self, ids: Int64Array, values: ArrayLike) -> None:
-        """Hold values (or one for all); of a key that comes twice the last."""
+        """Set values (or one for all); of a key that comes twice the last."""
         rows = self._state.check(ids)
         given = self._values(values)
         self._state.table[self._column][rows] = given
@@ -65,19 +65,19 @@ class ColumnCell:
         self._state.touch(rows)
 
     def minimum(self, ids: Int64Array, values: ArrayLike) -> None:
-        """Hold the smaller of what keys hold and values; the default counts as held."""
+        """Set the smaller of what keys hold and values; a key without a value holds the default."""
         rows = self._state.check(ids)
         np.minimum.at(self._state.table[self._column], rows, self._values(values))
         self._state.touch(rows)
 
     def maximum(self, ids: Int64Array, values: ArrayLike) -> None:
-        """Hold the larger of what keys hold and values; the default counts as held."""
+        """Set the larger of what keys hold and values; a key without a value holds the default."""
         rows = self._state.check(ids)
         np.maximum.at(self._state.table[self._column], rows, self._values(values))
         self._state.touch(rows)
 
     def clear(self, ids: Int64Array) -> None:
-        """Hold the default again, which is to hold nothing."""
+        """Set the default again, which means no value."""
         self[ids] = self._default
 
     def _values(self, values: ArrayLike) -> NDArray[Any]:
@@ -117,7 +117,7 @@ class ColumnTimer:
         name: What the process calls it.
         state: The rows.
         queue: Where rows wait for their times.
-        holds: Where rows wait whose output times hold the output watermark.
+        holds: Rows by the output times that hold the output watermark.
         bounds: What bounds times in the hook that is running.
         event: Whether it is of event time.
     """
@@ -130,7 +130,7 @@ class ColumnTimer:
         state: ColumnState,
         queue: Deadlines,
         holds: Deadlines,
-        bounds: Bounds,
+        bounds: ColumnBounds,
         *,
         event: bool,
     ) -> None:
@@ -145,7 +145,7 @@ class ColumnTimer:
     def set(
         self, ids: Int64Array, times: ArrayLike, *, output_times: ArrayLike | None = None
     ) -> None:
-        """Have ``on_timers`` called for keys at times; instead of before, if it is set already.
+        """Call ``on_timers`` for keys at times; a timer that is set already moves.
 
         Args:
             ids: The keys, int64, shape (n,); of one that comes twice the last counts.
@@ -180,7 +180,7 @@ class ColumnTimer:
         state.touch(rows)
 
     def clear(self, ids: Int64Array) -> None:
-        """Clear it for keys, where it is set; holds are let go of."""
+        """Clear it for keys, where it is set; their holds are released."""
         rows = self._state.check(ids)
         self._state.table[self._time][rows] = UNSET
         self._state.table[self._hold][rows] = NO_HOLD
@@ -196,7 +196,7 @@ class ColumnTimer:
 
 
 @final
-class Bounds:
+class ColumnBounds:
     """What bounds times in the hook that is running.
 
     ``floor``: no output may be earlier (S-K6). ``lateness``: of the windows, ``None`` without.

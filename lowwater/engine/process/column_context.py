@@ -1,4 +1,4 @@
-"""What the hooks of a vectorised process are given: batches of keys, and a context."""
+"""What the hooks of a vectorised process receive: batches of keys, and a context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lowwater.engine.process.column_cells import Bounds, instants
+from lowwater.engine.process.column_cells import ColumnBounds, instants
 from lowwater.engine.process.column_state import ColumnState
 from lowwater.engine.process.output import MAIN, Emitted
 from lowwater.engine.records.columns import Column
@@ -81,7 +81,7 @@ class ColumnContext:
     watermark: int
     clock: int
 
-    def __init__(self, state: ColumnState, bounds: Bounds, tags: tuple[str, ...]) -> None:
+    def __init__(self, state: ColumnState, bounds: ColumnBounds, tags: tuple[str, ...]) -> None:
         self._state = state
         self._bounds = bounds
         self._emitted: dict[str, list[_Part]] = {tag: [] for tag in tags}
@@ -195,7 +195,7 @@ class _Part:
 
 
 def column_context_type(bound: Mapping[str, Any]) -> type[ColumnContext]:
-    """Return the type of a context with these cells and timers, which nobody can assign to."""
+    """Return the type of a context with these cells and timers as read-only attributes."""
     return type("ColumnContext", (ColumnContext,), {**bound, "__slots__": ()})
 
 

@@ -7,21 +7,21 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.chains import AFTER_THE_END, AT_ONE_INSTANT
-from lowwater.engine.process.column_cells import Bounds, ColumnCell, ColumnTimer
+from lowwater.engine.process.column_cells import ColumnBounds, ColumnCell, ColumnTimer
 from lowwater.engine.process.column_context import KeyedBatch, column_context_type
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
-from lowwater.engine.process.definition import Definition, gave_back, mend_of
+from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.window.placement import Dropped, Placement
+from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError
 from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
 from lowwater.watermark import Hold
@@ -31,7 +31,7 @@ _SPARE = 1 << 16
 
 @final
 class ColumnProcess:
-    """The state of a vectorised process and the one way in which its hooks are called.
+    """Holds the state of a vectorised process and calls its hooks.
 
     Args:
         definition: What the process declares.
@@ -55,7 +55,7 @@ class ColumnProcess:
         self.clock = clock
         self._placement = None if windowing is None else Placement(windowing)
         lateness = None if windowing is None else windowing.lateness_us
-        self._bounds = Bounds(definition.name, lateness)
+        self._bounds = ColumnBounds(definition.name, lateness)
         self._state = ColumnState(
             definition.name, definition.cells, definition.timers, windowed=windowing is not None
         )
@@ -107,10 +107,10 @@ class ColumnProcess:
         return found
 
     def take(self, bundle: Bundle) -> ProcessOutput:
-        """Give a bundle to ``on_records``, then fire what that made due."""
+        """Pass a bundle to ``on_records``, then fire the timers that this made due."""
         if not len(bundle):
             return NOTHING
-        late = Dropped(self.watermark)
+        late = DroppedElements(self.watermark)
         keys = self._state.encode(bundle.keys)
         names = tuple(bundle.values) if self._columns is None else self._columns
         columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
@@ -132,7 +132,7 @@ class ColumnProcess:
         return self._done(late)
 
     def advance_watermark(self, to: int) -> ProcessOutput:
-        """Fire what is due, and let windows expire."""
+        """Fire the timers that are due, and expire windows."""
         if to <= self.watermark:
             return NOTHING
         self.watermark = to
@@ -140,7 +140,7 @@ class ColumnProcess:
         return self._done(None)
 
     def advance_clock(self, to: int) -> ProcessOutput:
-        """Fire what is due, each with the clock at its own due time (S-O8)."""
+        """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
         if to <= self.clock:
             return NOTHING
         while (first := self._clocked.first) <= min(to, END_OF_TIME - 1):
@@ -161,7 +161,7 @@ class ColumnProcess:
         return self._done(None)
 
     def _drain(self) -> None:
-        """Fire what is due by now, and what that makes due: of each key in time order."""
+        """Fire the timers that are due, and those they make due: of each key in time order."""
         rounds = still = 0
         before: int | None = None
         rows = np.empty(0, dtype=np.int64)
@@ -217,8 +217,8 @@ class ColumnProcess:
             chosen = chosen[np.lexsort((table["born"][rows[chosen]], due[chosen]))]
             mine, times = rows[chosen], due[chosen]
             name = self._timers[at]
-            # A timer of the same key that fired before it in this round may have cleared it; none
-            # has, as a key has one timer in a round. That of another key may.
+            # A hook that ran earlier in this round, for another key, may have cleared the timer or
+            # released the row. (Of one key only one timer fires in a round.)
             kept = state.table.alive(mine) & (table[f"time:{name}"][mine] == times)
             mine, times = mine[kept], times[kept]
             holds = table[f"hold:{name}"][mine]
@@ -233,7 +233,7 @@ class ColumnProcess:
                 )
 
     def _expire(self, rows: Int64Array, placement: Placement) -> None:
-        """Give windows that have expired to ``on_windows_expired`` and release their rows."""
+        """Pass windows that have expired to ``on_windows_expired``, and release their rows."""
         state, table = self._state, self._state.table
         end = table["end"][rows]
         rows = rows[state.table.alive(rows) & (placement.expiry(end) <= self.watermark)]
@@ -261,7 +261,7 @@ class ColumnProcess:
             raise DataError(
                 f"{name} failed: {type(error).__name__}: {error}",
                 where=self._definition.name,
-                hint=mend_of(error),
+                hint=hint_of(error),
             ) from error
         if returned is not None:
             raise gave_back(name, returned, self._definition.name)
@@ -273,8 +273,8 @@ class ColumnProcess:
             hint="Set them for later than batch.due, and not once ctx.ended is true",
         )
 
-    def _done(self, late: Dropped | None) -> ProcessOutput:
-        """Let go of empty keys, let the output watermark move on, gather what was emitted."""
+    def _done(self, late: DroppedElements | None) -> ProcessOutput:
+        """Release empty keys, advance the output watermark, and collect what was emitted."""
         state = self._state
         rows = state.touched()
         if rows.size and self._placement is None:
@@ -309,7 +309,11 @@ class ColumnProcess:
         return held & self._state.table.alive(rows)
 
     def _tidy(self) -> None:
-        """Take out entries of queues that no longer hold, once most do not."""
+        """Remove stale entries from the queues, once most are stale.
+
+        Queues are lazy: a timer that moves or is cleared leaves its entry, and the column of times
+        is authoritative.
+        """
         table = self._state.table
         for queue, numbers in ((self._event, self._of_event), (self._clocked, self._of_clock)):
             if len(queue) <= (len(numbers) + 2) * 2 * len(table) + _SPARE:
@@ -329,8 +333,8 @@ class ColumnProcess:
         if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
             self._holds.retain(self._is_held)
 
-    def keep_in_store(self, place: Place) -> None:
-        """Have changes noted, so that they can be saved; before the first step."""
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that they can be saved; call it before the first step."""
         self._stored = StoredColumns(self._definition, self._state, self._placement, place)
 
     def save(self, batch: Batch) -> None:
@@ -343,7 +347,7 @@ class ColumnProcess:
         self._kept().write(batch, facts)
 
     def restore(self, store: StateStore) -> bool:
-        """Take up what was saved, if anything was."""
+        """Load what was saved; return whether anything was."""
         found = self._kept().load(store)
         if found is None:
             return False

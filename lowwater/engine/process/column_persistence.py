@@ -23,7 +23,7 @@ from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, damaged, decoding
 from lowwater.state.journal import Journal
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME, Int64Array
@@ -47,7 +47,7 @@ class StoredColumns:
         definition: Definition,
         state: ColumnState,
         placing: Placement | None,
-        place: Place,
+        place: StoredPlace,
     ) -> None:
         self._definition = definition
         self._state = state

@@ -17,7 +17,7 @@ from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 UNSET = START_OF_TIME
-"""Where a timer's time says that it is not set."""
+"""The time of a timer that is not set."""
 NO_HOLD = END_OF_TIME
 _GARBAGE = 1 << 16
 
@@ -79,7 +79,7 @@ class ColumnState:
         values = (keys,) if start is None or end is None else (keys, start, end)
         rows, new = self.index.find_or_insert(*values)
         if new.size:
-            # In order of first element, which does not hang on how the index probed.
+            # In order of first element: the order in which the index allocates depends on probing.
             first, _ = self.scratch.unique(rows, self.table.capacity)
             fresh = np.zeros(self.table.capacity, dtype=np.bool_)
             fresh[new] = True
@@ -91,7 +91,7 @@ class ColumnState:
         return rows, new
 
     def touch(self, rows: Int64Array) -> None:
-        """Note that rows change in this step; in any order, several times too."""
+        """Record that rows change in this step; they may be given several times."""
         if not any(rows is each for each in self._touched):
             self._touched.append(rows)
 
@@ -136,13 +136,13 @@ class ColumnState:
         return empty
 
     def release(self, rows: Int64Array) -> None:
-        """Let go of distinct live rows."""
+        """Release distinct live rows."""
         if not rows.size:
             return
         keys = self.table["key"][rows]
         self.index.remove(rows)
         for name in self.timers:
-            self.table[name][rows] = UNSET  # no entry of a queue may be taken for theirs
+            self.table[name][rows] = UNSET  # so that no stale entry looks valid
             self.table[name.replace("time:", "hold:")][rows] = NO_HOLD
         if self.journal is not None:
             self.journal.touch(rows)
@@ -152,7 +152,7 @@ class ColumnState:
             self.left.append(keys)
 
     def gone_keys(self) -> Int64Array:
-        """Return the keys that have lost their last row since the last time, and others maybe."""
+        """Return the keys that have lost their last row since the last call."""
         left = np.concatenate(self.left) if self.left else NONE
         self.left = []
         return left[self._key_rows[left] == 0]
@@ -168,13 +168,13 @@ class ColumnState:
         return self.keys.decode(keys)
 
     def kept_keys(self) -> Mask | None:
-        """Return which key ids to keep, where so many are not that it is time to forget them."""
+        """Return which key ids to keep, once most have no row; ``None`` before that."""
         if self.keys is None or len(self.keys) <= 2 * len(self.table) + _GARBAGE:
             return None
         return self._key_rows[: self.keys.capacity] > 0
 
     def rebuild(self, rows: Int64Array) -> None:
-        """Make anew what is not stored: how rows are found, and what is counted per key."""
+        """Rebuild what is not stored: how rows are found, and what is counted per key."""
         keys = self.table["key"][rows]
         if self.keys is not None and self.keys.capacity > len(self._key_rows):
             self._key_rows = np.zeros(2 * self.keys.capacity, dtype=np.int64)

@@ -1,13 +1,13 @@
-"""What a hook of a per-record process is given: the current key, its cells and timers, and emit."""
+"""What the hooks of a per-record process see: the current key, its cells and timers, and emit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
-from lowwater.engine.process.cell import Cursor, own
-from lowwater.engine.process.output import MAIN, Sink
-from lowwater.engine.process.timer_state import Moment, micros
+from lowwater.engine.process.cell import ScopeCursor, own
+from lowwater.engine.process.output import MAIN, OutputBuffer
+from lowwater.engine.process.timers import Timers
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
@@ -16,6 +16,7 @@ from lowwater.time import (
     Instant,
     InstantLike,
     format_instant,
+    instant,
 )
 from lowwater.windows import Window
 
@@ -23,7 +24,7 @@ from lowwater.windows import Window
 class ProcessContext:
     """The current key (in windows: the key and window), as the hooks of a process see it.
 
-    There is one, pointed at key after key: what it gives is only good within the hook. The cells
+    There is one, pointed at key after key: what it returns is valid only within the hook. The cells
     and timers of the process are attributes, by name.
 
     Attributes:
@@ -39,7 +40,16 @@ class ProcessContext:
     """
 
     __slots__ = (
-        "_cursor", "_moment", "_sinks", "clock", "due", "key", "tag", "time", "watermark", "window",
+        "_bounds",
+        "_buffers",
+        "_cursor",
+        "clock",
+        "due",
+        "key",
+        "tag",
+        "time",
+        "watermark",
+        "window",
     )  # fmt: skip
 
     key: Any
@@ -50,10 +60,12 @@ class ProcessContext:
     clock: int
     window: Window | None
 
-    def __init__(self, cursor: Cursor, moment: Moment, sinks: Mapping[str, Sink]) -> None:
+    def __init__(
+        self, cursor: ScopeCursor, bounds: HookBounds, buffers: Mapping[str, OutputBuffer]
+    ) -> None:
         self._cursor = cursor
-        self._moment = moment
-        self._sinks = sinks
+        self._bounds = bounds
+        self._buffers = buffers
 
     @property
     def ended(self) -> bool:
@@ -61,7 +73,7 @@ class ProcessContext:
         return self.watermark == END_OF_TIME
 
     def emit(self, value: Any, *, time: InstantLike | None = None, tag: str = MAIN) -> None:
-        """Give a record to an output.
+        """Emit a record to an output.
 
         Args:
             value: The record: a mapping, a dataclass or a named tuple gives columns; anything else
@@ -73,26 +85,26 @@ class ProcessContext:
             InvalidArgument: The output is not declared, or the time is earlier than it may be
                 (S-K6).
         """
-        sink = self._sinks.get(tag)
-        if sink is None:
+        buffer = self._buffers.get(tag)
+        if buffer is None:
             raise InvalidArgument(
                 f"{describe('tag', tag)} is no output that is declared",
-                where=self._moment.place,
-                hint=nearest(str(tag), self._sinks),
+                where=self._bounds.place,
+                hint=nearest(str(tag), self._buffers),
             )
         at = self.time if time is None else micros(time, "time")
-        floor = self._moment.floor
+        floor = self._bounds.floor
         if at < floor or at > LAST_EVENT_TIME or at == START_OF_TIME:
             raise self._wrong(at, floor)
-        sink.scopes.append(self._cursor.scope)
-        sink.times.append(at)
-        sink.values.append(own(value))
+        buffer.scopes.append(self._cursor.scope)
+        buffer.times.append(at)
+        buffer.values.append(own(value))
 
     def _wrong(self, at: int, floor: int) -> InvalidArgument:
         if at == START_OF_TIME:
             return InvalidArgument(
                 "there is no event time for this record yet, as there is no watermark",
-                where=f"emit of {self._moment.place}",
+                where=f"emit of {self._bounds.place}",
                 hint="Use emit(..., time=...), or set the timer with an output_time; for on_end, "
                 "give the source a watermark, or keep the time of the key's last record in a cell",
             )
@@ -100,13 +112,13 @@ class ProcessContext:
             return InvalidArgument(
                 f"{describe('time', Instant(at))} is earlier than {format_instant(floor)}: the "
                 "output watermark may have passed it, and the record would be late",
-                where=f"emit of {self._moment.place}",
+                where=f"emit of {self._bounds.place}",
                 hint="Emit at ctx.time or later; set a timer with output_time= to hold the output "
                 "watermark for what comes later",
             )
         return InvalidArgument(
             f"{describe('time', Instant(at))} is beyond the last event time",
-            where=f"emit of {self._moment.place}",
+            where=f"emit of {self._bounds.place}",
             hint=f"Use at most {format_instant(LAST_EVENT_TIME)}",
         )
 
@@ -118,6 +130,100 @@ class ProcessContext:
 def context_type(bound: Mapping[str, Any]) -> type[ProcessContext]:
     """Return the type of a context with these cells and timers.
 
-    They are attributes of the type: as quick to read as slots, and nobody can assign to them.
+    They are attributes of the type: as quick to read as slots, and read-only.
     """
     return type("ProcessContext", (ProcessContext,), {**bound, "__slots__": ()})
+
+
+@final
+class TimerState:
+    """One declared timer of the current key, as hooks see it.
+
+    Args:
+        name: What the process calls it.
+        number: Its number among those declared.
+        timers: All timers.
+        cursor: The current scope.
+        bounds: What bounds it.
+    """
+
+    __slots__ = ("_bounded", "_bounds", "_cursor", "_number", "_timers", "name")
+
+    def __init__(
+        self, name: str, number: int, timers: Timers, cursor: ScopeCursor, bounds: HookBounds
+    ) -> None:
+        self._bounded = timers.is_event(number)
+        self.name = name
+        self._number = number
+        self._timers = timers
+        self._cursor = cursor
+        self._bounds = bounds
+
+    def set(
+        self, time: InstantLike, *, output_time: InstantLike | None = None, tag: Any = None
+    ) -> None:
+        """Call ``on_timer`` once at a time; a timer that is set already moves.
+
+        Args:
+            time: When; at or below the watermark (or clock): as soon as the hook has returned.
+            output_time: Event time of what it will emit: until it has fired or is cleared, the
+                output watermark does not pass it. Without one, nothing is held.
+            tag: Sets several timers of one name apart; plain values that are hashable.
+
+        Raises:
+            InvalidArgument: A time or an output time that it may not have (S-K4, S-K6).
+        """
+        at = micros(time, "time")
+        held = None if output_time is None else micros(output_time, "output_time")
+        bounds = self._bounds
+        if held is not None and held < bounds.floor:
+            raise InvalidArgument(
+                f"{describe('output_time', Instant(held))} is earlier than "
+                f"{format_instant(bounds.floor)}, below which the output watermark may have gone",
+                where=f"the timer {self.name!r} of {bounds.place}",
+                hint="Use ctx.time or later",
+            )
+        if self._bounded and bounds.expiry is not None and at > bounds.expiry:
+            raise InvalidArgument(
+                f"{describe('time', Instant(at))} is after the expiry of its window, "
+                f"{format_instant(bounds.expiry)}: it would never fire",
+                where=f"the timer {self.name!r} of {bounds.place}",
+                hint="Use on_window_expired, or min(time, ctx.window.end)",
+            )
+        self._timers.set(self._cursor.scope, (self._number, tag), at, held)
+
+    def clear(self, *, tag: Any = None) -> None:
+        """Clear it, if it is set; its hold is released."""
+        self._timers.clear(self._cursor.scope, (self._number, tag))
+
+    def get(self, *, tag: Any = None) -> int | None:
+        """Return when it fires, or ``None`` if it is not set."""
+        held = self._timers.held.get(self._cursor.scope)
+        setting = None if held is None else held.get((self._number, tag))
+        return None if setting is None else setting.time
+
+
+@final
+class HookBounds:
+    """What bounds times in the hook that is running.
+
+    ``floor``: no output may be earlier (S-K6). ``expiry``: of the current window; ``None`` without
+    windows.
+
+    Args:
+        place: The process, in words.
+    """
+
+    __slots__ = ("expiry", "floor", "place")
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.floor = 0
+        self.expiry: int | None = None
+
+
+def micros(value: InstantLike, name: str) -> int:
+    """Return an instant as a plain int; ints, which most are, take the short way."""
+    if type(value) is int and START_OF_TIME <= value <= END_OF_TIME:
+        return value
+    return int(instant(value, name=name))

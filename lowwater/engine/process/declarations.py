@@ -24,7 +24,7 @@ Merge: TypeAlias = Callable[[Any, Any], Any]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A piece of state that each key (in windows: each key and window) has of its own.
+    """A piece of state that each key (in windows: each key and window) has for itself.
 
     Made by :func:`value_cell`, :func:`list_cell`, :func:`map_cell`, :func:`set_cell`,
     :func:`combining_cell` and :func:`ordered_cell`.
@@ -60,7 +60,7 @@ class Timer:
 @final
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A further output, beside the main one; its tag is what the attribute is called."""
+    """A further output beside the main one; its tag is the name of the attribute."""
 
 
 def value_cell(

@@ -1,4 +1,4 @@
-"""What a process declares, read from the user's object and checked once."""
+"""Reads what a process declares from the user's object, and checks it once."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LAZY = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasy
 @final
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A process, taken apart.
+    """A process and what it declares.
 
     Args:
         process: The user's object.
-        name: What messages call it.
+        name: Its name in messages.
         vectorised: Whether it takes bundles as columns.
         cells, timers: The declarations by name, in order.
         outputs: The tags it may emit to, the main one first.
@@ -174,7 +174,7 @@ class Definition:
 
 
 def gave_back(hook: str, returned: object, process: str) -> InvalidArgument:
-    """Return the error for a hook that returned something, which would be lost."""
+    """Return the error for a hook that returned a value, which would be lost."""
     return InvalidArgument(
         f"{hook} returned {describe('value', returned)}, and what hooks return goes nowhere",
         where=process,
@@ -182,11 +182,11 @@ def gave_back(hook: str, returned: object, process: str) -> InvalidArgument:
     )
 
 
-def mend_of(error: Exception) -> str:
-    """Return what to do about an error of a hook's own."""
+def hint_of(error: Exception) -> str:
+    """Return the hint for an exception that a hook raised."""
     if isinstance(error, AttributeError) and "is read-only" in str(error):
         return "Cells and timers are not assigned to: write ctx.name.set(value)"
-    return "Mend it; the error above this one shows the place"
+    return "Fix it; the error above this one shows the place"
 
 
 def _has(process: object, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a combining cell adds up with: a user's combiner, or one of the plain aggregates."""
+"""The combiners of combining cells: a user's own, or one of the plain aggregates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fold:
         return accumulator if value is None else _FOLDS[self.name][1](accumulator, value)
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        """Return one accumulator of all that several hold."""
+        """Return one accumulator for all the values of several."""
         start, _, merge = _FOLDS[self.name]
         return reduce(merge, accumulators, start)
 
@@ -71,7 +71,7 @@ def fold_of(combiner: Combiner | AggregateSpec) -> Combiner:
     """Return the combiner for what a user gave to ``combining_cell``.
 
     Raises:
-        InvalidArgument: It is neither a combiner nor an aggregate that goes without columns.
+        InvalidArgument: It is neither a combiner nor an aggregate that needs no column.
     """
     if isinstance(combiner, BuiltIn):
         if combiner.name in _FOLDS and combiner.column in (None, VALUE):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lowwater.engine.process import persistence as stored
-from lowwater.engine.process.cell import Cursor
+from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import ColumnState
@@ -16,12 +16,12 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
 from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts
-from lowwater.engine.process.state_keys import Scopes
+from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.key_layout import Place, prefix_range
+from lowwater.state.key_layout import StoredPlace, prefix_range
 from lowwater.state.store import StateStore
 
 _WHAT = "the stored state of a process"
@@ -39,7 +39,7 @@ TABLES = {
 }
 
 
-def verify_process(store: StateStore, place: Place) -> None:
+def verify_process(store: StateStore, place: StoredPlace) -> None:
     """Read and decode all that a process has saved, and see that it fits together. O(rows).
 
     Args:
@@ -63,9 +63,11 @@ def verify_process(store: StateStore, place: Place) -> None:
             StoredColumns(definition, state, None, place).fill(store, record)
             held = {stored.CELLS: 0, stored.TIMERS: 0}
         else:
-            cells = [CELLS[cell.kind](n, cell, Cursor()) for n, cell in definition.cells.items()]
+            cells = [
+                CELLS[cell.kind](n, cell, ScopeCursor()) for n, cell in definition.cells.items()
+            ]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
-            scopes = Scopes(windowed=_windowed(record))
+            scopes = StateKeys(windowed=_windowed(record))
             StoredProcess(definition, scopes, cells, timers, place).fill(store, record)
             held = {
                 stored.CELLS: sum(len(cell.held) for cell in cells),

@@ -1,4 +1,4 @@
-"""The operator of a keyed computation: hooks of the user's own over state and timers per key."""
+"""The operator of a keyed computation: calls the user's hooks with state and timers per key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import Hold
@@ -27,7 +27,7 @@ from lowwater.watermark import Hold
 class ProcessOperator:
     """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
 
-    A step does no I/O, reads no clock and starts no thread; what the user's hooks do is theirs.
+    A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.
 
     Args:
         process: The user's object (see ``docs/process.md``).
@@ -67,7 +67,7 @@ class ProcessOperator:
 
     @property
     def output_watermark(self) -> int:
-        """The low watermark behind this operator: the input's, or an earlier timer's output time.
+        """The watermark of the output: the input's, or an earlier timer's output time.
 
         It never goes back (S-H3, S-K6).
         """
@@ -80,7 +80,7 @@ class ProcessOperator:
 
     @property
     def next_deadline(self) -> int:
-        """The clock at which a processing-time timer is due next; the end of time for none."""
+        """The clock at which a processing-time timer is due next, or the end of time."""
         return self._engine.next_deadline
 
     @property
@@ -98,7 +98,7 @@ class ProcessOperator:
         return self._engine.hold()
 
     def step(self, step: StepInput) -> ProcessOutput:
-        """Take one input and return what it gives (S-O1).
+        """Process one input and return its output (S-O1).
 
         Costs O(elements + timers due * log timers), and whatever the hooks do.
 
@@ -125,8 +125,8 @@ class ProcessOperator:
             case _:
                 assert_never(step)
 
-    def keep_in_store(self, place: Place) -> None:
-        """Have changes noted, so that :meth:`save` can write them; before the first step.
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
             place: Where: the name of its stage, and the key groups.
@@ -142,7 +142,7 @@ class ProcessOperator:
         self._engine.save(batch)
 
     def restore(self, store: StateStore) -> bool:
-        """Take up what was saved in a store, before the first step; say whether there was any.
+        """Load what was saved in a store, before the first step; return whether there was any.
 
         Raises:
             StateError: What is stored is damaged, of another layout, or another process's.

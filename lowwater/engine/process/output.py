@@ -1,4 +1,4 @@
-"""What one step of a process gives: records by output, with their event times and keys."""
+"""What one step of a process emits: records by output, with their event times and keys."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Emitted:
 @final
 @dataclass(frozen=True, slots=True)
 class ProcessOutput:
-    """What one step gave.
+    """What one step emitted and dropped.
 
     Args:
-        outputs: What was emitted, by tag; only the outputs that got something.
+        outputs: What was emitted, by tag; only outputs with records.
         late: The elements that were dropped from their windows (S-O3); ``None`` for none.
     """
 
@@ -73,8 +73,8 @@ NOTHING = ProcessOutput({})
 
 
 @final
-class Sink:
-    """Takes what hooks emit to one output during a step."""
+class OutputBuffer:
+    """Collects what hooks emit to one output during a step."""
 
     __slots__ = ("scopes", "times", "values")
 
@@ -84,7 +84,7 @@ class Sink:
         self.values: list[Any] = []
 
     def drain(self, describe: Callable[[Int64Array], _Scoped]) -> Emitted | None:
-        """Return what was emitted since the last time, if anything.
+        """Return what was emitted since the last call, if anything.
 
         Args:
             describe: Returns key columns, starts and ends for the scopes emitted from.

@@ -9,7 +9,7 @@ import numpy as np
 
 from lowwater.engine.process.cell import HeldCell, refused
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.state_keys import Scopes
+from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.stored_keys import StoredKeys
@@ -17,7 +17,7 @@ from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.key_layout import Place, decode_int64, prefix_range
+from lowwater.state.key_layout import StoredPlace, decode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
@@ -43,10 +43,10 @@ class StoredProcess:
     def __init__(
         self,
         definition: Definition,
-        scopes: Scopes,
+        scopes: StateKeys,
         cells: Sequence[HeldCell],
         timers: Timers,
-        place: Place,
+        place: StoredPlace,
     ) -> None:
         self._definition = definition
         self._scopes = scopes

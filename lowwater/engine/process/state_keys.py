@@ -1,4 +1,4 @@
-"""Whom state belongs to: keys, or keys and windows, as small numbers that are used again."""
+"""What state belongs to: keys, or keys and windows, as small numbers that are recycled."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _GARBAGE = 64
 
 
 @final
-class Scopes:
-    """The scopes that have state, each a number: of its key, or in windows of key and window.
+class StateKeys:
+    """The keys (in windows: keys and windows) that have state, each as a number: its scope.
 
     ``born`` maps a live scope to its rank in the order in which they came to hold state;
-    ``changed`` are the scopes that began or ceased to be live since state was saved, ``left`` the
-    keys of those that ceased; ``on_forgetting`` is told which key ids are kept before others are
-    taken back.
+    ``changed`` are the scopes that became live or ceased to be since state was saved, ``left`` the
+    keys of those that ceased; ``on_forgetting`` is called with the key ids that are kept before
+    the others are recycled.
 
     Args:
         windowed: Whether there are windows.
@@ -105,7 +105,7 @@ class Scopes:
         self.changed.add(scope)
 
     def bury(self, scope: int) -> None:
-        """Have a scope be no longer live."""
+        """Make a scope no longer live."""
         del self.born[scope], self._value[scope]
         self.changed.add(scope)
         self.left.add(self.key_id(scope))
@@ -148,7 +148,7 @@ class Scopes:
         return self.keys.decode(places[:, 0]), places[:, 1].copy(), places[:, 2].copy()
 
     def tidy(self) -> None:
-        """After a step: take back numbers, and the ids of keys once they are many. Amortised."""
+        """After a step: recycle numbers, and the ids of keys once they are many. Amortised."""
         if self._freed:
             self._free += self._freed
             self._freed = []

@@ -1,11 +1,15 @@
-"""Timers of a process: set and cleared per key, due in time order, each with its own hold."""
+"""Timers of a process: set and cleared per key, due in time order, each with its own hold.
+
+Timers may set timers; a guard stops those that would never come to an end.
+"""
 
 from __future__ import annotations
 
 import heapq
 from typing import Any, NamedTuple, TypeAlias, final
 
-from lowwater.time import END_OF_TIME
+from lowwater.errors import DataError
+from lowwater.time import END_OF_TIME, format_instant
 
 Slot: TypeAlias = tuple[int, Any]
 """Number of the timer among those declared, and the tag."""
@@ -13,15 +17,17 @@ Slot: TypeAlias = tuple[int, Any]
 _TIMER, _EXPIRY = range(2)
 _FEW = 64
 _NEVER = END_OF_TIME + 1
+AT_ONE_INSTANT = 1_000
+AFTER_THE_END = 100_000
 
 
 @final
 class Setting:
     """A timer that is set: when it fires, its place among all that were ever set, its hold.
 
-    ``queued`` is the time and turn of the entry that stands for it in its queue, ``hold_queued``
-    the time of the one for its hold. A timer that moves later leaves its entry where it is: that is
-    put right when it comes up, so that moving costs nothing.
+    ``queued`` is the time and turn of its valid entry in its queue, ``hold_queued`` the time of the
+    one for its hold. A timer that moves later leaves its entry where it is: the entry is moved when
+    it comes up, so that setting a timer later costs nothing.
 
     Args:
         time: When it fires.
@@ -39,13 +45,13 @@ class Setting:
         self.hold_queued = _NEVER
 
     def __lt__(self, other: Setting) -> bool:
-        return False  # entries of a queue that are alike in all else
+        return False  # a heap compares settings where entries are equal in all else
 
 
 class Due(NamedTuple):
-    """An entry of a queue; those that no longer hold are found out when they come up.
+    """An entry of a queue. It may be stale: that is checked when it comes up.
 
-    Entries of one time come in order of setting, windows that expire then after all of them.
+    Entries of one time come in order of setting; windows that expire then come after all of them.
     """
 
     time: int
@@ -130,18 +136,18 @@ class Timers:
                     self.changed.add((into, slot))
 
     def expire_at(self, time: int, turn: int, scope: int) -> None:
-        """Have a window come up when the watermark reaches a time, after the timers due then."""
+        """Queue a window for its expiry, after the timers due at that time."""
         self._push(self._event, Due(time, _EXPIRY, turn, scope, None, None))
 
     def pop_event(self, upto: int) -> Due | None:
-        """Take out the next timer, or expiring window, that is due at or before a watermark.
+        """Remove and return the next timer, or expiring window, due at or before a watermark.
 
         The timer is no longer set; the entry has its setting.
         """
         return self._pop(self._event, upto)
 
     def pop_clock(self, upto: int) -> Due | None:
-        """Take out the next timer that is due at or before a clock."""
+        """Remove and return the next timer that is due at or before a clock."""
         return self._pop(self._clock, upto)
 
     def event_due(self, upto: int) -> bool:
@@ -186,12 +192,12 @@ class Timers:
         return due
 
     def _first(self, queue: _Queue) -> Due | None:
-        """Return the first entry that holds, those before it put right."""
+        """Return the first valid entry; remove or reschedule the stale ones before it."""
         while queue.entries:
             due = queue.entries[0]
             setting = due.setting
             if due.slot is None or setting is None:
-                return due  # whether the window is still there, those who have it know
+                return due  # whether the window still exists, the caller knows
             if self._is_set(due) and setting.queued == (due.time, due.turn):
                 if setting.turn == due.turn:
                     return due
@@ -209,7 +215,7 @@ class Timers:
         return held is not None and held.get(due.slot) is due.setting
 
     def _queue(self, scope: int, slot: Slot, setting: Setting) -> None:
-        """Have an entry stand for a timer at its time or before, and for its hold."""
+        """Make sure a timer has a valid entry at its time or before, and one for its hold."""
         if setting.time < setting.queued[0]:
             setting.queued = (setting.time, setting.turn)
             queue = self._event if self._domains[slot[0]] else self._clock
@@ -233,10 +239,71 @@ class Timers:
 
 @final
 class _Queue:
-    """A heap, and how long it may grow before entries that no longer hold are looked for."""
+    """A heap, and the length at which its stale entries are removed."""
 
     __slots__ = ("entries", "room")
 
     def __init__(self) -> None:
         self.entries: list[Due] = []
         self.room = _FEW
+
+
+class Depth(NamedTuple):
+    """The length of a chain of timers that set each other in one step.
+
+    ``still`` counts those since time last advanced.
+    """
+
+    time: int
+    still: int
+    whole: int
+
+
+@final
+class Chains:
+    """Tracks which timer was set by which within a step, to stop those that never end (S-K4).
+
+    Args:
+        place: The process, in words.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._set_by: dict[int, Depth] = {}
+
+    def enter(self, due: Due, name: str, ended: bool) -> Depth:
+        """Return how deep in a chain a timer is that is about to fire.
+
+        Raises:
+            DataError: Too deep: time stands still, or the input has ended (S-K4).
+        """
+        before = self._set_by.pop(due.turn, None)
+        if before is None:
+            return Depth(due.time, 0, 0)
+        still = before.still + 1 if due.time <= before.time else 0
+        depth = Depth(max(due.time, before.time), still, before.whole + 1)
+        if still >= AT_ONE_INSTANT:
+            raise DataError(
+                f"timers set each other {still:,} times at {format_instant(depth.time)}, the last "
+                f"of them {name!r}, and time does not move on",
+                where=self._place,
+                hint="Set it for later than ctx.due",
+            )
+        if ended and depth.whole >= AFTER_THE_END:
+            raise DataError(
+                f"the input has ended, and timers have set each other {depth.whole:,} times since, "
+                f"the last of them {name!r} at {format_instant(due.time)}",
+                where=self._place,
+                hint="Do not set it again once ctx.ended is true",
+            )
+        return depth
+
+    def leave(self, due: Due, depth: Depth, turns: range) -> None:
+        """Record which timers were set while one fired."""
+        for turn in turns:
+            self._set_by[turn] = depth
+
+    def clear(self) -> None:
+        """Begin a new step."""
+        if self._set_by:
+            self._set_by = {}

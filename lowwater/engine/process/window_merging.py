@@ -1,4 +1,4 @@
-"""MergeWindows for a process: windows become one, and with them cells and timers (S-K8)."""
+"""MergeWindows for a process: windows merge, and their cells and timers with them (S-K8)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lowwater.engine.process.cell import HeldCell
-from lowwater.engine.process.state_keys import Scopes
+from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.window.placement import Placement
 from lowwater.errors import InternalError
@@ -16,7 +16,7 @@ from lowwater.time import Int64Array
 
 
 def merge_windows(
-    scopes: Scopes,
+    state_keys: StateKeys,
     cells: Sequence[HeldCell],
     timers: Timers,
     placement: Placement,
@@ -28,7 +28,7 @@ def merge_windows(
     """Merge the proto-windows of a bundle with each other and with the open ones of their keys.
 
     Args:
-        scopes: The live keys and windows.
+        state_keys: The live keys and windows.
         cells: Their cells.
         timers: Their timers.
         placement: The windows.
@@ -44,8 +44,8 @@ def merge_windows(
     if merging is None:
         raise InternalError("these windows do not merge")
     value_of = dict(zip(keys, values, strict=True))
-    opened = [scope for key in value_of for scope in scopes.of_key(key)]
-    places = np.array([scopes.place(scope) for scope in opened], dtype=np.int64).reshape(-1, 3)
+    opened = [scope for key in value_of for scope in state_keys.of_key(key)]
+    places = np.array([state_keys.place(scope) for scope in opened], dtype=np.int64).reshape(-1, 3)
     of = np.concatenate((np.array(keys, dtype=np.int64), places[:, 0]))
     begins = np.concatenate((start, places[:, 1]))
     ends = np.concatenate((end, places[:, 2]))
@@ -64,14 +64,14 @@ def merge_windows(
         if number not in found:
             key = int(key_of[number])
             found[number] = _one_window(
-                scopes, cells, timers, placement, members.get(number, []), key,
+                state_keys, cells, timers, placement, members.get(number, []), key,
                 int(merged.start[number]), int(merged.end[number]), value_of[key],
             )  # fmt: skip
     return [found[number] for number in group[: len(keys)].tolist()]
 
 
 def _one_window(
-    scopes: Scopes,
+    state_keys: StateKeys,
     cells: Sequence[HeldCell],
     timers: Timers,
     placement: Placement,
@@ -81,15 +81,15 @@ def _one_window(
     end: int,
     value: Any,
 ) -> int:
-    into = scopes.find(key, start, end)
+    into = state_keys.find(key, start, end)
     if into is None:
-        into = scopes.open(key, start, end, value)
-        timers.expire_at(placement.expires(end), scopes.born[into], into)
+        into = state_keys.open(key, start, end, value)
+        timers.expire_at(placement.expires(end), state_keys.born[into], into)
     if members and members != [into]:
         for cell in cells:
             cell.merge(into, members)
         timers.merge(into, members)
         for scope in members:
             if scope != into:
-                scopes.bury(scope)
+                state_keys.bury(scope)
     return into

@@ -1,4 +1,4 @@
-"""The gate before a window operator: records become a sound bundle and dead letters (S-B1)."""
+"""Validates records: valid ones become a bundle, invalid ones become dead letters (S-B1)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OnError: TypeAlias = Literal["dead_letter", "raise"]
 @final
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What became of a batch of records.
+    """The result of validating a batch of records.
 
     Args:
-        bundle: The sound elements, in their order.
-        kept: Index of each among the records, int64; ``None`` when all were kept.
-        errors: The others, in their order.
-        ids: The columns of record ids of the sound elements, if there are any.
+        bundle: The valid elements, in order.
+        kept: Index of each valid element among the records, int64; ``None`` if all are valid.
+        errors: Dead letters for the invalid records, in order.
+        ids: The columns of record ids of the valid elements, if there are any.
     """
 
     bundle: Bundle
@@ -44,23 +44,22 @@ class Admitted:
 
 @final
 class Admission:
-    """Turns records into bundles, one stream of them after another (S-B1).
+    """Validates one stream of records, batch by batch (S-B1).
 
-    What becomes of a record does not depend on how the stream is cut into batches: all that is
-    remembered is the kind of values a column has shown.
+    Whether a record is valid does not depend on how the stream is split into batches: the only
+    state is the kind of values each column has held so far.
 
     Args:
         time: Name of the column of event times.
         keys: Names of the key columns.
-        needs: What kind of values each aggregated column must have.
+        needs: The kind of values that each aggregated column must have.
         durations: Names of columns that hold a duration per element (the gaps of sessions).
-        on_error: Whether an unusable record is a dead letter or stops the stream.
-        timezone: What event times without a time zone mean (an IANA name); they are refused
-            without it.
+        on_error: Whether an invalid record becomes a dead letter or stops the stream.
+        timezone: Time zone of naive event times (an IANA name); without it they are refused.
         ids: Names of the columns of record ids, which must not be null either.
-        max_ahead_us: How far ahead of the clock an event time may be, microseconds; those further
-            ahead are unusable and do not move the watermark. ``None``: any distance.
-        sound_keys: Key columns that are known to hold nothing but what can be a key.
+        max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
+            ahead are invalid and do not move the watermark. ``None``: any distance.
+        sound_keys: Key columns that are known to be valid and need no check.
     """
 
     def __init__(
@@ -93,14 +92,14 @@ class Admission:
         self._seen = 0
 
     def remember(self) -> dict[str, Any]:
-        """Return what it has learned of the stream so far, as plain values."""
+        """Return the state to store, as plain values."""
         return {
             "seen": self._seen,
             "columns": {name: admission.remember() for name, admission in self._columns.items()},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
-        """Take up what another run's gate had learned."""
+        """Restore the state that an earlier run stored."""
         self._seen = known["seen"]
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
@@ -112,17 +111,17 @@ class Admission:
         *,
         clock: int | Int64Array | None = None,
     ) -> Admitted:
-        """Return the sound elements as a bundle, and the others as dead letters. O(n).
+        """Return valid elements as a bundle and invalid ones as dead letters. O(n).
 
         Args:
             records: A batch of elements.
             where: Where they come from, if the records do not know it themselves.
-            clock: The clock when they came, int microseconds, or int64, shape (n,), for each;
-                ``None``: it is not known, and nothing is judged to be too far ahead of it.
+            clock: The clock at arrival, int microseconds, or int64, shape (n,), for each element;
+                ``None``: unknown, so that no event time is too far ahead.
 
         Raises:
-            InvalidArgument: A column is missing, or of a type that can never do.
-            DataError: A column is missing that was there before; or a record is unusable and
+            InvalidArgument: A column is missing, or its type can never be valid.
+            DataError: A column disappeared from the stream; or a record is invalid and
                 ``on_error`` is ``"raise"``.
         """
         problems = Problems()
@@ -153,8 +152,9 @@ class Admission:
         column = records.columns.get(name)
         if column is None:
             hint = nearest(name, records.names)
-            if self._seen and records.origin is not None:  # it was in the files before
-                what = f"there is no column {name!r} any more"
+            # Files that disagree are bad data; a column missing from the start is a wrong name.
+            if self._seen and records.origin is not None:
+                what = f"there is no column {name!r}, but there was in earlier records"
                 raise DataError(what, where=records.origin, hint=hint)
             raise InvalidArgument(f"there is no column {name!r}", where=records.origin, hint=hint)
         return column
@@ -182,9 +182,9 @@ class Admission:
         row = int(problems.rows()[0])
         reason, detail = problems.found[row]
         raise DataError(
-            f"record {first + row} cannot be used ({reason}): {detail}; it is {records.row(row)!r}",
+            f"record {first + row} is invalid ({reason}): {detail}; it is {records.row(row)!r}",
             where=records.place(row) or where,
-            hint='Mend the record, or use on_error="dead_letter" to set such records aside',
+            hint='Fix the record, or use on_error="dead_letter" to set such records aside',
         )
 
 
@@ -192,12 +192,12 @@ _SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})
 
 
 def check_key(column: Column, name: str, problems: Problems, noun: str = "key") -> Column:
-    """Note the rows whose key is null, NaN or cannot be hashed; return the column as it is.
+    """Record the rows whose key is null, NaN or not hashable; return the column unchanged.
 
-    Strings stay in Arrow's hands, dictionary-encoded or not. ``noun`` is what messages call it.
+    Strings stay in Arrow, dictionary-encoded or not. ``noun`` is used in messages.
 
     Raises:
-        InvalidArgument: The column's type can never be a key.
+        InvalidArgument: Values of the column's type cannot be keys.
     """
     array = column.arrow
     if array is None and column.data.dtype == object:

@@ -1,4 +1,4 @@
-"""Event times and gaps: columns of any kind become int64 microseconds (S-T1, S-B1)."""
+"""Converts columns of event times and of gaps to int64 microseconds (S-T1, S-B1)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 
 
 def event_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
-    """Return event times as int64 microseconds, shape (n,); unusable rows hold anything.
+    """Convert event times to int64 microseconds, shape (n,); invalid rows hold arbitrary values.
 
     Raises:
-        InvalidArgument: The column's type can never be an event time.
+        InvalidArgument: Values of the column's type cannot be event times.
     """
     kind = column.type
     if kind is not None and pa.types.is_dictionary(kind):
@@ -58,13 +58,13 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
 def note_far_ahead(
     times: Int64Array, clock: int | Int64Array, max_ahead_us: int, problems: Problems
 ) -> None:
-    """Note the elements whose event time is too far ahead of the clock.
+    """Record the elements whose event time is too far ahead of the clock.
 
     Args:
         times: Event times, int64 microseconds, shape (n,).
         clock: The clock, int microseconds, or int64, shape (n,), for each element.
         max_ahead_us: How far ahead of it they may be, microseconds.
-        problems: What is known to be unusable already stays what it is.
+        problems: Where to record them; rows that are already invalid keep their reason.
     """
     far = np.flatnonzero(too_far_ahead(times, clock, max_ahead_us))
     if not far.size:
@@ -77,10 +77,10 @@ def note_far_ahead(
 
 
 def gaps(column: Column, name: str, problems: Problems) -> Column:
-    """Return the gap of each element as int64 microseconds; null, zero or less is a ``bad_gap``.
+    """Convert gaps to int64 microseconds; null, zero or negative is a ``bad_gap``.
 
     Raises:
-        InvalidArgument: The column's type can never be a duration.
+        InvalidArgument: Values of the column's type cannot be durations.
     """
     kind = column.type
     if kind is not None and pa.types.is_duration(kind):
@@ -118,8 +118,8 @@ def _typed(column: Column, name: str, timezone: str | None, problems: Problems) 
         if column.data.dtype == object:  # uint64 beyond int64
             return _objects(column.to_list(), name, timezone, problems)
     raise InvalidArgument(
-        f"the event time {name!r} is a column of {kind or column.data.dtype}, which names no "
-        "instants",
+        f"the event time {name!r} is a column of {kind or column.data.dtype}, whose values are "
+        "not instants",
         hint="Use timestamps with a time zone, ISO-8601 text with an offset, or integers of "
         "microseconds since 1970",
     )
@@ -128,9 +128,9 @@ def _typed(column: Column, name: str, timezone: str | None, problems: Problems) 
 def _local_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
     if timezone is None:
         raise InvalidArgument(
-            f"the event time {name!r} is a column of {column.type} without a time zone, so it "
-            "names no instants",
-            hint='Say what they mean, as in timezone="UTC" or timezone="Europe/Berlin"',
+            f"the event time {name!r} is a column of {column.type} without a time zone, whose "
+            "values are not instants",
+            hint='Name the time zone, as in timezone="UTC" or timezone="Europe/Berlin"',
         )
     if timezone == "UTC":
         _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
@@ -138,7 +138,7 @@ def _local_times(column: Column, name: str, timezone: str | None, problems: Prob
     array = column.to_arrow()
     try:
         zoned = pc.assume_timezone(array, timezone)
-    except pa.ArrowInvalid:  # some hour that the clocks skip or show twice, or no such zone
+    except pa.ArrowInvalid:  # an hour that clocks skip or repeat, or an unknown time zone
         zoned, unclear = _unclear_times(array, timezone)
         detail = f"the local time {name!r} does not exist or exists twice in {timezone}"
         problems.add_all(unclear, "bad_time", detail)
@@ -168,7 +168,7 @@ def _in_range(data: Int64Array, unit: str, problems: Problems) -> Int64Array:
 
 
 def _to_micros(data: Int64Array, unit: str) -> tuple[Int64Array, Int64Array | None]:
-    """Return microseconds, and the rows that do not fit (they hold the largest number)."""
+    """Convert to microseconds; also return the rows that do not fit 64 bits (they hold 1 unit)."""
     if unit == "us":
         return data, None
     if unit == "ns":
@@ -201,7 +201,8 @@ def _texts(array: pa.Array, name: str, timezone: str | None, problems: Problems)
     if array.null_count:
         rows = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         problems.add_all(rows, "null_time", f"the event time {name!r} is null")
-    # Arrow's cast is all or nothing: halve what fails until the culprits stand alone.
+    # Arrow's cast fails as a whole. Bisect until the bad values stand alone: O(log n) casts per
+    # bad value, where checking each value in Python would cost n calls.
     pending = [(0, len(array))]
     while pending:
         low, high = pending.pop()
@@ -239,7 +240,7 @@ def _objects(values: list[Any], name: str, timezone: str | None, problems: Probl
 
 
 def _one(value: Any, row: int, name: str, timezone: str | None, problems: Problems) -> int:
-    """Return one event time; a value that is none is noted, and 0 stands for it."""
+    """Convert one event time; record an invalid value and return 0 for it."""
     if value is None or is_nan(value):
         problems.add(row, "null_time", f"the event time {name!r} is null")
         return 0
@@ -258,7 +259,7 @@ def _one(value: Any, row: int, name: str, timezone: str | None, problems: Proble
 
 
 def _localized(value: Any, name: str, timezone: str) -> Any:
-    """Return a naive datetime, or text of one, with its time zone; anything else as it is."""
+    """Attach the time zone to a naive datetime or to text of one; return other values unchanged."""
     local = value
     if isinstance(value, str):
         try:

@@ -1,4 +1,4 @@
-"""Whether the values of a column suit the aggregates that read it (S-B1)."""
+"""Validates the values of a column for the aggregates that read it (S-B1)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lowwater.state.arrays import object_array
 from lowwater.time import END_OF_TIME, START_OF_TIME
 
 Needs: TypeAlias = Literal["nothing", "presence", "anything", "numbers", "ordered", "booleans"]
-"""What values an aggregate can take; others are dead letters with reason ``wrong_type``.
+"""The values that an aggregate accepts; others are dead letters with reason ``wrong_type``.
 
-``presence``: it only matters which values are null.
+``presence``: only whether a value is null matters.
 """
 
 
@@ -33,14 +33,14 @@ _ORDERED = (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal)
 
 @final
 class ValueAdmission:
-    """Admits one column, batch after batch, and makes it the same kind of column every time.
+    """Validates one column batch by batch and gives it the same type in every batch.
 
-    Remembered of the stream: which kind of values came first (others are ``wrong_type`` after
-    that), the Arrow type, and whether a float was among the numbers.
+    The state of the stream is the kind of the first values (other kinds are ``wrong_type`` from
+    then on), the Arrow type, and whether any number was a float.
 
     Args:
         name: The column's name.
-        needs: What the aggregates that read it can take.
+        needs: What the aggregates that read it accept.
     """
 
     def __init__(self, name: str, needs: Needs) -> None:
@@ -52,20 +52,20 @@ class ValueAdmission:
         self._floating = False
 
     def remember(self) -> tuple[str | None, bytes | None, bool]:
-        """Return what it has learned of the stream, as plain values."""
+        """Return the state to store, as plain values."""
         kind = None if self._type is None else type_to_bytes(self._type)
         return self._kind, kind, self._floating
 
     def resume(self, known: tuple[str | None, bytes | None, bool]) -> None:
-        """Take up what another gate had learned."""
+        """Restore the state that an earlier run stored."""
         self._kind, kind, self._floating = known
         self._type = None if kind is None else type_from_bytes(kind)
 
     def admit(self, column: Column, problems: Problems) -> Column:
-        """Return the column as the aggregates take it; unsuitable rows are noted.
+        """Convert the column to the form that aggregates take; record invalid rows.
 
         Raises:
-            InvalidArgument: Its first typed column is of a type that can never do.
+            InvalidArgument: The type of the first typed column can never be valid.
         """
         if column.type is None and column.data.dtype == object:
             return column if self._anything else self._admit_objects(column, problems)
@@ -132,7 +132,7 @@ class ValueAdmission:
         problems.add_all(rows, "wrong_type", detail)
 
     def _nulls(self, length: int) -> Column:
-        """Return nothing but nulls, of the type the column has shown so far."""
+        """Return a column of nulls of the type that the column has had so far."""
         valid = np.zeros(length, dtype=np.bool_)
         if self._kind == "number":
             return Column(np.zeros(length, np.float64 if self._floating else np.int64), valid)
@@ -154,7 +154,7 @@ class ValueAdmission:
         return self._one_by_one(values, problems)
 
     def _plain_numbers(self, values: list[Any], kinds: set[type]) -> Column | None:
-        """Return a column of ints and floats, or ``None`` if an int does not fit 64 bits."""
+        """Convert ints and floats to a column; ``None`` if an int does not fit 64 bits."""
         if not kinds or self._needs == "booleans":
             return None
         nulls = None in values
@@ -213,7 +213,7 @@ class ValueAdmission:
 
 
 def _kind_of(arrow_type: pa.DataType) -> str:
-    """Return what kind of values an Arrow type holds; types of one kind can be cast."""
+    """Return the kind of an Arrow type's values; types of one kind can be cast to each other."""
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     for kind, test in _TYPE_KINDS:
@@ -239,7 +239,7 @@ _TYPE_KINDS = (
 
 
 def _kind_of_value(value: Any) -> str | None:
-    """Return what kind of value a Python object is; ``None`` if it has no order."""
+    """Return the kind of a Python value; ``None`` if such values have no order."""
     if isinstance(value, (bool, np.bool_)):
         return "bool"
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
@@ -251,7 +251,7 @@ def _kind_of_value(value: Any) -> str | None:
     if isinstance(value, _ORDERED):
         return next(base.__name__ for base in _ORDERED if isinstance(value, base))
     try:
-        bool(value < value)  # only asks whether it can be done
+        bool(value < value)  # raises if such values cannot be compared
     except (TypeError, ValueError):
         return None
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""Records: a batch of elements on their way to a window operator, as named columns."""
+"""Records: a batch of elements as named columns, from Arrow or from Python values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
-"""Columns whose name begins so are lowwater's own; users never see them in a record."""
+"""Prefix of lowwater's internal columns, which users never see in a record."""
 TRACED = HIDDEN + "traced"
-"""The number of a record of a source, where a run is traced."""
+"""Hidden column of traced runs: the number of each record in its source."""
 
 
 @final
@@ -27,11 +27,11 @@ class Records:
 
     Args:
         columns: The columns by name, each of length ``length``.
-        length: How many elements there are.
-        origin: Where they come from (a file), for messages.
-        first_row: Row of the first one in ``origin``, from 0; ``None`` once rows were dropped.
-        unreadable: What the source could not read on the way to these elements.
-        rest_seconds: How long the source will not look for more: others are read meanwhile.
+        length: The number of elements.
+        origin: The file that the elements come from, for messages.
+        first_row: Row of the first element in ``origin``, from 0; ``None`` once rows were dropped.
+        unreadable: Dead letters for what the source could not parse before these elements.
+        rest_seconds: Poll the source again after this time; other sources are read meanwhile.
     """
 
     columns: Mapping[str, Column]
@@ -45,7 +45,7 @@ class Records:
     def from_arrow(
         cls, batch: pa.RecordBatch, origin: str | None = None, first_row: int | None = None
     ) -> Records:
-        """Return records over an Arrow batch, without copying all but views of strings."""
+        """Wrap an Arrow batch; nothing is copied except string views."""
         given = batch.schema
         schema = without_views(given)
         if schema is not given:
@@ -61,7 +61,7 @@ class Records:
         return tuple(name for name in self.columns if not name.startswith(HIDDEN))
 
     def row(self, index: int) -> Any:
-        """Return one element: a mapping of its columns, or the value if that is all it has."""
+        """Return one element: a mapping of its columns, or its value if that is its only column."""
         names = self.names
         columns = self.columns
         values = {name: _shown(columns[name].slice(index, index + 1))[0] for name in names}
@@ -76,13 +76,13 @@ class Records:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def place(self, index: int) -> str | None:
-        """Return where an element came from, in words, as far as that is known."""
+        """Describe the origin of an element: file and row, as far as they are known."""
         if self.origin is None or self.first_row is None:
             return self.origin
         return f"{self.origin}, row {self.first_row + index}"
 
     def slice(self, start: int, stop: int) -> Records:
-        """Return the elements from ``start`` up to ``stop``, without copying."""
+        """Return elements ``start`` to ``stop`` (exclusive) without copying."""
         stop = min(stop, self.length)
         if start == 0 and stop == self.length:
             return self
@@ -95,7 +95,7 @@ class Records:
         return Records(cut, stop - start, self.origin, first)
 
     def take(self, indices: Int64Array) -> Records:
-        """Return the elements at ``indices`` (int64); their rows in the origin are forgotten."""
+        """Select the elements at ``indices`` (int64). Their row numbers in the origin are lost."""
         columns = self.columns
         if isinstance(columns, ArrowColumns):
             return Records.from_arrow(columns.batch.take(pa.array(indices)), self.origin)
@@ -103,7 +103,7 @@ class Records:
         return Records(taken, len(indices), self.origin)
 
     def to_arrow(self, names: tuple[str, ...] | None = None) -> pa.RecordBatch:
-        """Return an Arrow batch of the columns that users see, or of those named."""
+        """Convert the user-visible columns, or those named, to an Arrow batch."""
         names = self.names if names is None else names
         if isinstance(self.columns, ArrowColumns):
             return self.columns.batch.select(list(names))
@@ -115,7 +115,7 @@ class Records:
 
 @final
 class ArrowColumns(Mapping[str, Column]):
-    """The columns of an Arrow batch, each made when first asked for and then kept."""
+    """The columns of an Arrow batch, each wrapped on first use and then cached."""
 
     __slots__ = ("_made", "batch")
 
@@ -143,7 +143,7 @@ class ArrowColumns(Mapping[str, Column]):
 
 
 def without_views(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with plain strings and bytes: Arrow can take no rows of views of them."""
+    """Replace string and binary views in a schema, because Arrow cannot ``take`` from views."""
     kinds = [_without_view(kind) for kind in schema.types]
     if kinds == schema.types:
         return schema
@@ -169,7 +169,7 @@ def _without_view(kind: pa.DataType) -> pa.DataType:
 
 
 def _shown(column: Column) -> list[Any]:
-    """Return Python values; what Python has none for (the year 100000) as its number."""
+    """Convert to Python values; values Python cannot represent (the year 100000) as numbers."""
     try:
         return column.to_list()
     except (OverflowError, ValueError):
@@ -184,9 +184,13 @@ def _one_shown(value: pa.Scalar) -> Any:
 
 
 def columns_of(items: Sequence[Any]) -> dict[str, Column]:
-    """Return the columns of some elements; a field that one lacks is null there.
+    """Convert Python elements to columns; a missing field becomes null.
 
-    Anything but a mapping, a dataclass or a named tuple is a column ``value``.
+    Mappings, dataclasses and named tuples become one column per field; anything else becomes the
+    column ``value``.
+
+    >>> {name: column.to_list() for name, column in columns_of([{"a": 1}, {"b": 2}]).items()}
+    {'a': [1, None], 'b': [None, 2]}
     """
     rows = [item if type(item) is dict else fields_of(item) for item in items]
     names = dict.fromkeys(name for row in rows for name in row)

@@ -1,4 +1,4 @@
-"""One column of a bundle: an Arrow array at the edge, numpy inside, converted at most once."""
+"""One column of a bundle: Arrow at the edge, numpy inside, converted lazily and at most once."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ Mask = NDArray[np.bool_]
 
 @final
 class Column:
-    """A column of values with their validity and, where they came from Arrow, their type.
+    """A column of values, their validity and, if known, their Arrow type.
 
-    ``data`` is a 1-D array of dtype bool, int64, float64 or object. Temporal types are int64 of
-    their own physical unit, and ``type`` brings them back; integers of other widths become int64
-    (uint64 beyond int64 becomes object), float32 and float16 become float64. Strings, bytes,
-    decimals and nested values are object arrays of Python values. Rows where ``valid`` is false
-    hold an arbitrary value.
+    ``data`` is a 1-D array of dtype bool, int64, float64 or object. Temporal values are int64 in
+    the unit of ``type``, which converts them back. Integers of other widths become int64 (uint64
+    beyond int64 becomes object); float32 and float16 become float64. Strings, bytes, decimals and
+    nested values are object arrays of Python values. Rows where ``valid`` is false hold arbitrary
+    values.
 
     Args:
-        data: The values, or ``None`` to take them from ``arrow`` when first asked for.
+        data: The values; ``None`` to convert them from ``arrow`` on first use.
         valid: Which rows are not null; ``None`` for all.
         type: The Arrow type of the values, if known.
-        arrow: The Arrow form, if there is one.
+        arrow: The Arrow array, if there is one.
+
+    >>> column = Column.from_arrow(pa.array([1, None, 3]))
+    >>> column.data.dtype, column.valid.tolist(), column.to_list()
+    (dtype('int64'), [True, False, True], [1, None, 3])
     """
 
     __slots__ = ("_arrow", "_data", "_valid", "type")
@@ -50,7 +54,7 @@ class Column:
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> Column:
-        """Return a column over an Arrow array; a chunked one is combined first."""
+        """Wrap an Arrow array; a chunked array is combined first."""
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # combine_chunks keeps some types chunked
@@ -66,7 +70,7 @@ class Column:
 
     @classmethod
     def concat(cls, columns: Sequence[Column]) -> Column:
-        """Return the rows of several columns one after another; at least one column."""
+        """Concatenate one or more columns."""
         if len(columns) == 1:
             return columns[0]
         arrays = [column._arrow for column in columns if column._data is None]
@@ -84,7 +88,7 @@ class Column:
 
     @property
     def arrow(self) -> pa.Array | None:
-        """The Arrow array it came from, or ``None``."""
+        """The Arrow array that the column wraps, or ``None``."""
         return self._arrow
 
     @property
@@ -105,21 +109,21 @@ class Column:
         return len(self._arrow) if self._arrow is not None else len(self.data)
 
     def take(self, indices: NDArray[np.int64]) -> Column:
-        """Return the rows at ``indices`` (int64, shape (m,)), in that order."""
+        """Select the rows at ``indices`` (int64, shape (m,)), in that order."""
         if self._data is None and self._arrow is not None:
             return Column(arrow=self._arrow.take(pa.array(indices)))
         valid = None if self._valid is None else self._valid[indices]
         return Column(self.data[indices], valid, self.type)
 
     def slice(self, start: int, stop: int) -> Column:
-        """Return the rows from ``start`` up to ``stop``, without copying."""
+        """Return rows ``start`` to ``stop`` (exclusive) without copying."""
         if self._data is None and self._arrow is not None:
             return Column(arrow=self._arrow.slice(start, stop - start))
         valid = None if self._valid is None else self._valid[start:stop]
         return Column(self.data[start:stop], valid, self.type)
 
     def to_arrow(self) -> pa.Array:
-        """Return an Arrow array of the column's type (inferred where it has none)."""
+        """Convert to an Arrow array of the column's type, or of an inferred type."""
         if self._arrow is not None:
             return self._arrow
         mask = None if self._valid is None else ~self._valid
@@ -138,7 +142,7 @@ class Column:
         return pa.array(data, mask=mask).cast(width).view(self.type)
 
     def to_list(self) -> list[Any]:
-        """Return Python values, ``None`` for nulls."""
+        """Convert to Python values, ``None`` for nulls."""
         if self._arrow is not None or (self.type is not None and self.data.dtype == np.int64):
             values: list[Any] = self.to_arrow().to_pylist()
             return values
@@ -150,7 +154,7 @@ class Column:
     def _load(self) -> None:
         array = self._arrow
         if array is None:
-            raise InternalError("a Column lost its values")
+            raise InternalError("a Column has neither data nor an Arrow array")
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         kind = array.type
@@ -182,16 +186,16 @@ def _from_uint64(array: pa.Array) -> NDArray[Any]:
 
 
 def type_to_bytes(kind: pa.DataType) -> bytes:
-    """Return a type in Arrow's own encoding of schemas."""
+    """Encode an Arrow type as a serialised schema, Arrow's own stable format."""
     data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
     return data
 
 
 def type_from_bytes(data: bytes) -> pa.DataType:
-    """Return the type that :func:`type_to_bytes` was given.
+    """Decode a type that :func:`type_to_bytes` encoded.
 
     Raises:
-        StateError: The bytes are something else.
+        StateError: The bytes are not an encoded type.
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type

@@ -1,15 +1,21 @@
-"""Records with an id that was seen before are dropped, for as long as the id is remembered (S-D1).
+"""Drops records whose id was seen before, for as long as the id is remembered (S-D1).
 
-The record that an id comes with first is kept, and the id is remembered until the watermark
-reaches that record's event time plus ``within``. Until then whatever else comes with it is a
-duplicate, whatever its own event time; later it is a first one again. A record that is so late that
-its id would be forgotten at once is kept, and not remembered.
+The first record with an id is kept, and the id is remembered until the watermark reaches that
+record's event time plus ``within``. Until then every other record with the id is a duplicate,
+whatever its own event time; after that the next one is a first record again. A record so late that
+its id would expire at once is kept and not remembered.
 
-The set of ids is exact. Without a state directory it is in memory, as columns; with one it is in
-the store, behind Bloom filters. What decided that (5 M ints, ns for a new id, both cores busy): a
-look-up in the columns takes 60 and one in a Bloom filter 240, so there a filter only costs; in
-RocksDB it takes 2 800 (7 000 for an id that is there), so there it spares nearly all of it, for 1.2
-bytes an id where the columns take some fifty, and text several times that.
+The set of ids is exact. Without a state directory it is held in memory, as columns; with one it is
+in the store, behind Bloom filters. Measurements behind this (5 M ints, ns per new id, both cores
+busy): a lookup takes 60 in the columns and 240 in a Bloom filter, so in memory a filter only costs;
+in RocksDB a lookup takes 2 800 (7 000 for an id that exists), so there the filter saves nearly all
+of it, for 1.2 bytes per id. The columns take about fifty bytes per id, and text several times that.
+
+An id is encoded as bytes that are equal if and only if the values are equal in Python: a tag and a
+value. ``i`` is an int of 64 bits, ``r`` another number, ``s`` text, ``b`` bytes; ``z``, ``n``,
+``d``, ``h`` and ``u`` are an instant with and without a time zone, a date, a time of day and a
+duration; ``x`` is anything else that can be stored. Several columns are joined, each part after its
+length.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.id_set import SeenInStore
-from lowwater.state.key_layout import Place, encode_int64
+from lowwater.state.key_layout import StoredPlace, encode_int64
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import (
     END_OF_TIME,
@@ -48,7 +54,7 @@ _DAY_MS = 86_400_000
 
 
 def id_bytes(columns: tuple[Column, ...]) -> list[bytes]:
-    """Return each row's id; no value is null. O(n), for ints and text without looking at each."""
+    """Encode each row's id as bytes; no value is null. O(n), vectorised for ints and text."""
     parts = [_part(column) for column in columns]
     if len(parts) == 1:
         return parts[0]
@@ -132,12 +138,12 @@ IDS, IDS_FACTS = 32, 33
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Deduplication:
-    """Which records are duplicates: those with an id seen within some time.
+    """Defines duplicates: records whose id was seen within a period of event time.
 
     Args:
-        id: The column of ids, or several that make up one.
-        within: How long an id is remembered after its first record, in event time as the watermark
-            tells it; above zero.
+        id: The column of ids, or several columns that form one id.
+        within: How long an id is remembered after its first record, in event time, measured by
+            the watermark; above zero.
 
     >>> Deduplication(("a", "b"), "1h")
     Deduplication(('a', 'b'), '1h')
@@ -170,7 +176,7 @@ class Deduplication:
     @property
     def within_us(self) -> int:
         """How long an id is remembered, int microseconds."""
-        return int(self.within)  # type: ignore[arg-type]  # made so above
+        return int(self.within)  # type: ignore[arg-type]  # an int since __post_init__
 
     def __repr__(self) -> str:
         names = self.columns
@@ -180,7 +186,7 @@ class Deduplication:
 
 @final
 class Deduplicator:
-    """Tells records that come with an id for the first time from duplicates (S-D1).
+    """Separates first records from duplicates by id (S-D1).
 
     Args:
         deduplication: What the ids are, and how long they are remembered.
@@ -194,7 +200,7 @@ class Deduplicator:
         self._facts = b""
 
     def __len__(self) -> int:
-        """Return how many ids are held: at most twice as many, about, as are remembered."""
+        """Return the number of ids held, some expired: at most about twice the live ones."""
         return len(self._memory) if self._stored is None else len(self._stored)
 
     @property
@@ -203,17 +209,17 @@ class Deduplicator:
         return self._watermark
 
     def step(self, ids: tuple[Column, ...], times: Int64Array) -> Mask:
-        """Return which elements of a bundle are no duplicates; of several, the first.
+        """Return which elements of a bundle are first records rather than duplicates.
 
-        What comes out does not depend on how elements are cut into bundles, as long as the
-        watermark stands still.
+        While the watermark does not move, the result does not depend on how elements are split
+        into bundles.
 
         Args:
             ids: The id columns, each of length n, without nulls.
             times: Event times, int64 microseconds, shape (n,).
 
         Returns:
-            bool, shape (n,). O(n) expected; of stored ids, those that may be known are looked up.
+            bool, shape (n,). O(n) expected; stored ids that pass the filter are looked up.
         """
         if not len(times):
             return np.ones(0, dtype=np.bool_)
@@ -223,7 +229,10 @@ class Deduplicator:
         return _step_stored(self._stored, id_bytes(ids), expiry, self._watermark)
 
     def advance(self, watermark: int) -> None:
-        """Forget what the watermark has passed; an earlier one changes nothing. Amortised O(1)."""
+        """Forget ids that the watermark has passed. Amortised O(1).
+
+        An earlier watermark changes nothing.
+        """
         if watermark <= self._watermark:
             return
         self._watermark = watermark
@@ -232,8 +241,8 @@ class Deduplicator:
         else:
             self._stored.forget(watermark)
 
-    def keep_in_store(self, place: Place) -> None:
-        """Have ids kept in a store; before the first step, with :meth:`restore` to follow.
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Keep ids in a store. Call it before the first step, and :meth:`restore` after it.
 
         They are in the first key group: a duplicate may come with another key.
 
@@ -244,17 +253,20 @@ class Deduplicator:
         self._facts = place.prefix(IDS_FACTS)
 
     def save(self, batch: Batch) -> None:
-        """Add what changed since the last save to a batch, to be committed before the next step."""
+        """Add the changes since the last save to a batch, to be committed before the next step."""
         self._kept().save(batch, self._watermark)
         batch.put(
             [self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self._watermark})]
         )
 
     def restore(self, store: StateStore) -> bool:
-        """Look ids up in this store from now on; take up what was saved there, if anything was.
+        """Restore what was saved in a store, if anything, and use the store from now on.
+
+        Returns:
+            Whether anything was saved there.
 
         Raises:
-            StateError: What is stored is damaged or of another layout.
+            StateError: The stored data is damaged or has another layout.
         """
         (data,) = store.get([self._facts])
         if data is not None:
@@ -275,7 +287,7 @@ class Deduplicator:
 
 @final
 class _SeenInMemory:
-    """Ids as the codes of a key dictionary, and when each one expires."""
+    """Ids as codes of a key dictionary, with the expiry of each code as a column."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -293,7 +305,8 @@ class _SeenInMemory:
         kept = self._expiry[codes] <= watermark
         lasting = expiry > watermark
         able = np.flatnonzero(kept & lasting)
-        # Where each id comes to be remembered: written backwards, so that the first place stays.
+        # Index of each id's first element. Assigned in reverse, so that of several elements with
+        # one id the first assignment wins.
         self._first[codes] = len(codes)
         self._first[codes[able[::-1]]] = able[::-1]
         kept &= np.arange(len(codes)) <= self._first[codes]
@@ -304,15 +317,19 @@ class _SeenInMemory:
         return kept
 
     def forget(self, watermark: int) -> None:
-        """Let go of the expired ids once they are half of those there were the last time."""
+        """Release expired ids once about half of the ids have expired.
+
+        ``_look_at`` is the median expiry at the last release. Waiting for it makes the cost of a
+        full pass proportional to the number of ids it releases.
+        """
         if watermark < self._look_at:
             return
         live = self._expiry > watermark
         left = np.flatnonzero(live)
         expiry = self._expiry[left]
-        if 4 * len(left) < len(live):  # make room in memory too
+        if 4 * len(left) < len(live):  # mostly empty: rebuild, so that memory shrinks too
             ids = self._keys.decode(left) if len(left) else None
-            self.__init__(self._count)  # begins anew
+            self.__init__(self._count)
             left = NONE if ids is None else self._keys.encode(ids)
             self._cover()
         else:
@@ -339,7 +356,7 @@ def _step_stored(seen: SeenInStore, ids: list[bytes], expiry: Int64Array, waterm
     known = seen.known(ids, watermark)
     lasting = expiry > watermark
     kept = np.ones(len(ids), dtype=np.bool_)
-    if not known and lasting.all() and len(set(ids)) == len(ids):  # most bundles, mostly
+    if not known and lasting.all() and len(set(ids)) == len(ids):  # fast path: all ids are new
         seen.add(ids, expiry, watermark)
         return kept
     new: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""Column expressions over a batch of records, by way of narwhals."""
+"""Evaluates column expressions over a batch of records, using narwhals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_FOR_ARROW = (
 @final
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Expressions given by position, and by the name of their column."""
+    """Expressions passed by position, and by column name."""
 
     unnamed: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
@@ -33,11 +33,11 @@ class Expressions:
 @final
 @dataclass(frozen=True, slots=True)
 class ExpressionFrame:
-    """The columns that expressions may read.
+    """The columns that expressions can read.
 
     Args:
-        batch: Those that Arrow can hold, dictionaries decoded.
-        mixed: Names of the others: Python values of several types.
+        batch: The columns that Arrow can hold, dictionaries decoded.
+        mixed: Names of the other columns, which hold Python values of several types.
     """
 
     batch: pa.RecordBatch
@@ -45,7 +45,7 @@ class ExpressionFrame:
 
 
 def frame_of(records: Records) -> ExpressionFrame:
-    """Return the columns of a batch of records for expressions to read."""
+    """Prepare the columns of a batch of records for expressions."""
     arrays: dict[str, pa.Array] = {}
     mixed: list[str] = []
     for name in records.names:
@@ -62,11 +62,11 @@ def frame_of(records: Records) -> ExpressionFrame:
 
 
 def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dict[str, pa.Array]:
-    """Return the columns that expressions give, each as long as the batch, by name.
+    """Evaluate expressions; return columns by name, each as long as the batch.
 
     Raises:
-        InvalidArgument: A column they name is not there.
-        DataError: They failed on the values.
+        InvalidArgument: An expression names a column that does not exist.
+        DataError: An expression failed on the values.
     """
     import narwhals as nw
 
@@ -75,7 +75,7 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
     named = {n: nw.col(e) if isinstance(e, str) else e for n, e in expressions.named.items()}
     try:
         names = table.head(0).select(*unnamed, **named).columns
-        if step == "filter":  # the condition bears the name of a column it does not replace
+        if step == "filter":  # a condition is named after its first column but must not replace it
             made = table.with_columns(__lw_condition=unnamed[0]).select("__lw_condition")
             names = made.columns
         else:
@@ -88,7 +88,7 @@ def evaluate(step: str, frame: ExpressionFrame, expressions: Expressions) -> dic
         raise DataError(
             f"the expressions of {step} failed: {type(error).__name__}: {error}",
             where=step,
-            hint="Mind the types of the columns: "
+            hint="Check the types of the columns: "
             + ", ".join(f"{f.name}: {f.type}" for f in frame.batch.schema),
         ) from error
     return {name: made[name].to_native().combine_chunks() for name in names}

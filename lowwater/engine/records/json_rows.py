@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from lowwater.engine.records.tagged import JSON, encoding_of, tag, to_values
 from lowwater.time import format_instant
 
 ROWS_AT_ONCE = 16_384
-"""Of how many rows Python values are made at a time: they take many times what a table takes."""
+"""Rows converted to Python values at a time, because they take far more memory than a table."""
 
 _ANYTHING = tag(pa.field("", pa.string()), JSON)
 _LATE = pa.schema(
@@ -40,20 +41,20 @@ _ERRORS = pa.schema(
 
 
 def late_to_table(records: Iterable[LateRecord]) -> pa.Table:
-    """Return late elements as a table with the fields that ``late.jsonl`` has.
+    """Convert late elements to a table with the fields of ``late-*.jsonl``.
 
-    The columns ``key`` and ``record``, which can be anything, are JSON.
+    The columns ``key`` and ``record`` are JSON, because they can be any value.
     """
     return _table(map(late_to_json, records), _LATE)
 
 
 def errors_to_table(records: Iterable[ErrorRecord]) -> pa.Table:
-    """Return dead letters as a table with the fields that ``errors.jsonl`` has."""
+    """Convert dead letters to a table with the fields of ``errors-*.jsonl``."""
     return _table(map(error_to_json, records), _ERRORS)
 
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows as JSON takes them."""
+    """Yield a table's rows as dicts of JSON values."""
     names = table.schema.names
     for start in range(0, table.num_rows, ROWS_AT_ONCE):
         part = table.slice(start, ROWS_AT_ONCE)
@@ -65,13 +66,20 @@ def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
             yield dict(zip(names, row, strict=True))
 
 
+def json_lines(table: pa.Table) -> bytes:
+    """Return a table's rows as JSON, one to a line, in UTF-8."""
+    lines = io.BytesIO()
+    lines.writelines(f"{json_text(row)}\n".encode() for row in rows_of(table))
+    return lines.getvalue()
+
+
 def json_text(value: Any) -> str:
-    """Return a value as JSON that UTF-8 can hold: what it cannot comes out as an escape."""
+    """Encode a value as JSON; text that UTF-8 cannot encode becomes escapes."""
     return _sound(to_json(value))
 
 
 def without_tags(table: pa.Table) -> pa.Table:
-    """Return a table whose encoded columns are text that anyone can read: JSON."""
+    """Convert the encoded columns of a table to JSON text, readable without lowwater."""
     for place, field in enumerate(table.schema):
         if encoding_of(field) is not None:
             table = as_json(table, place)
@@ -79,7 +87,7 @@ def without_tags(table: pa.Table) -> pa.Table:
 
 
 def as_json(table: pa.Table, place: int) -> pa.Table:
-    """Return a table with the values of one column as JSON text."""
+    """Convert one column of a table to JSON text."""
     field = table.schema.field(place)
     texts = [
         None if value is None else json_text(value)
@@ -91,7 +99,7 @@ def as_json(table: pa.Table, place: int) -> pa.Table:
 
 
 def _instants(column: pa.ChunkedArray) -> list[Any]:
-    """Return instants as text; few of those that panes have differ, and text is slow to make."""
+    """Format instants as text, each distinct one once: panes share few, and formatting is slow."""
     if not len(column):
         return []
     codes = pa.concat_arrays(column.chunks).dictionary_encode()
@@ -115,7 +123,7 @@ def _table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _sound(text: str) -> str:
-    """Return text with lone surrogates as escapes, which in JSON mean just these."""
+    """Escape lone surrogates, so that the text can be encoded; JSON reads the escapes back."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -124,7 +132,7 @@ def _sound(text: str) -> str:
 
 
 def late_to_json(late: LateRecord) -> dict[str, Any]:
-    """Return a late element as a JSON object's fields."""
+    """Return the fields of a late element's JSON object."""
     window = late.window
     return {
         "reason": late.reason,
@@ -138,7 +146,7 @@ def late_to_json(late: LateRecord) -> dict[str, Any]:
 
 
 def error_to_json(error: ErrorRecord) -> dict[str, Any]:
-    """Return a dead letter as a JSON object's fields."""
+    """Return the fields of a dead letter's JSON object."""
     return {
         "reason": error.reason,
         "detail": error.detail,
@@ -148,7 +156,7 @@ def error_to_json(error: ErrorRecord) -> dict[str, Any]:
 
 
 def to_json(row: Any) -> str:
-    """Return a value as JSON: instants as ISO-8601, NaN as null, what else JSON lacks as text."""
+    """Encode a value as JSON: instants as ISO-8601, NaN as null, unsupported types as text."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError):  # NaN, or keys that are no text

@@ -1,14 +1,14 @@
-"""The hash of a key, pinned: the same on every runner, in every process, on every machine.
+"""The hash of a key: the same on every runner, in every process, on every machine.
 
-State, checkpoints and logs are laid out by it, so **this is a stored format**: whoever changes it
-makes all of them unreadable, and tests hold it by golden values.
+State, checkpoints and logs place keys by it, so **it is a stored format**: a change to it moves
+keys, and every format that depends on it needs a new version. Golden values in the tests pin it.
 
 The hash of a value is the XXH64 (:mod:`lowwater.state.xxh64`) of bytes that depend on its kind,
-with the kind's number as the seed. All words are little-endian and have 8 bytes.
+with the kind's number as the seed. Words are 8 bytes, little-endian.
 
 ==  ============  ==============================================================================
- 0  text          its UTF-8 bytes (a lone surrogate as the 3 bytes it would have)
- 1  bytes         they themselves
+ 0  text          its UTF-8 bytes; a lone surrogate is encoded in 3 bytes like other characters
+ 1  bytes         the bytes
  2  number        one word: Python's hash of numbers: the magnitude modulo ``2**61 - 1``, with
                   the number's sign (in two's complement); -2 for -1, 314159 for infinity
  3  local time    dates (their midnight) and datetimes without a zone: two words, whole seconds
@@ -23,11 +23,11 @@ with the kind's number as the seed. All words are little-endian and have 8 bytes
 11  NaN           no bytes
 ==  ============  ==============================================================================
 
-Keys that :class:`~lowwater.engine.records.keys.KeyDictionary` takes for one have one hash, whatever
-the columns they come in: ``5``, ``5.0``, ``True + 4`` and ``Decimal("5.00")`` are equal to Python,
-an int8 column and an int64 column hold the same numbers, and it does not matter how an Arrow column
-is encoded. (One exception, which the dictionary owes to Python: when columns of different types
-follow each other, instants of the hour that a zone repeats in autumn are one key and two hashes.)
+Keys that :class:`~lowwater.engine.records.keys.KeyDictionary` treats as equal have equal hashes,
+whatever columns they come from: ``1``, ``1.0``, ``True`` and ``Decimal("1.00")`` are equal to
+Python, and neither the width of an Arrow type nor its encoding changes a value. There is one
+exception. When a column of instants changes its type during a run, the dictionary compares them as
+Python does, to which the two hours that a zone repeats in autumn are equal; here they differ.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class _Kind(IntEnum):
 def hash_keys(columns: Sequence[Column]) -> UInt64Array:
     """Return the hash of each row's key, uint64, shape (n,). O(n).
 
-    Ints, floats, bools, times and text cost no Python per row or value; Python objects that are
-    neither text nor ints cost some per distinct value.
+    Arrow columns of numbers, times, text and bytes are hashed without Python code per row. Python
+    objects other than text and ints cost some per distinct value.
 
     >>> hash_keys([Column.of_objects(["a", ""])]).tolist()
     [15154266338359012955, 17241709254077376921]
@@ -154,7 +154,7 @@ def _hash_data(column: Column) -> UInt64Array:
 def _in_blocks(
     hash_block: Callable[[NDArray[Any]], UInt64Array], values: NDArray[Any]
 ) -> UInt64Array:
-    """Hash some thousand values at a time: what is made on the way then stays in the cache."""
+    """Hash some thousand values at a time, so that intermediate arrays stay in the cache."""
     hashes = np.empty(len(values), dtype=np.uint64)
     for at in range(0, len(values), _BLOCK):
         hashes[at : at + _BLOCK] = hash_block(values[at : at + _BLOCK])
@@ -162,7 +162,7 @@ def _in_blocks(
 
 
 def _hash_dictionary(array: pa.DictionaryArray) -> UInt64Array:
-    """Hash the values of a dictionary that are used, then look each row's up."""
+    """Hash the dictionary's values, then look up each row's."""
     indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
     values = array.dictionary
     if not len(values):
@@ -204,15 +204,15 @@ def _is_binary(kind: pa.DataType) -> bool:
 def _hash_binary(array: pa.Array) -> UInt64Array:
     sample = array.slice(0, len(array) // _SAMPLE)
     if len(sample) > 256 and len(sample.dictionary_encode().dictionary) < 0.75 * len(sample):
-        # Values that come again are found faster by Arrow than they are hashed here, but a
-        # dictionary of values that do not costs ten times as much as their hashes.
+        # Arrow finds repeated values faster than we hash them. A dictionary of values that hardly
+        # repeat would cost ten times as much as their hashes, hence the sample.
         return _hash_dictionary(array.dictionary_encode())
     kind = _Kind.TEXT if _is_text(array.type) else _Kind.BYTES
     return _with_nulls(hash_bytes(*_stretches(array), kind), array)
 
 
 def _stretches(array: pa.Array) -> tuple[Any, Int64Array, Int64Array]:
-    """Return the buffer of an Arrow array of text or bytes, where each value begins, and sizes."""
+    """Return an Arrow array's buffer of text or bytes, and each value's start and length."""
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
         starts = np.arange(array.offset, array.offset + len(array), dtype=np.int64)
@@ -258,12 +258,13 @@ def _hash_ints(values: NDArray[Any]) -> UInt64Array:
 
 
 def _hash_floats(values: NDArray[np.float64]) -> UInt64Array:
-    """Hash floats as the exact numbers they are: mantissa times a power of two, modulo a prime."""
+    """Hash floats by their exact value: mantissa times a power of two, modulo the prime."""
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
     exponents = (bits >> 52) & 0x7FF
     mantissas = bits & ((1 << 52) - 1)
     mantissas = np.where(exponents > 0, mantissas | (1 << 52), mantissas).view(np.uint64)
-    # 2**61 is 1, so that a power of two turns the 61 bits: by the exponent less 1075, modulo 61.
+    # 2**61 is 1 modulo the prime, so multiplying by a power of two rotates the 61 bits: here by
+    # (exponent - 1075) modulo 61.
     turns = ((np.maximum(exponents, 1) + 23) % 61).view(np.uint64)
     residues = (mantissas << turns) & _MODULUS
     residues |= mantissas >> (np.uint64(61) - turns)
@@ -278,13 +279,13 @@ def _hash_floats(values: NDArray[np.float64]) -> UInt64Array:
 def _residues(magnitudes: UInt64Array) -> UInt64Array:
     """Return values modulo ``2**61 - 1``, uint64."""
     residues: UInt64Array = (magnitudes & _MODULUS) + (magnitudes >> np.uint64(61))
-    # Where it is less than the modulus, the difference wraps around and is the larger.
+    # Below the modulus the difference wraps around, so that the minimum is the residue itself.
     return np.minimum(residues, residues - _MODULUS)
 
 
 def _hash_residues(residues: UInt64Array, sign: Int64Array) -> UInt64Array:
     signed = (residues.view(np.int64) ^ sign) - sign
-    signed -= signed == -1  # Python keeps -1 for errors
+    signed -= signed == -1  # Python's hash is never -1, which its C code returns for errors
     return hash_words([signed.view(np.uint64)], _Kind.NUMBER)
 
 
@@ -297,7 +298,7 @@ def _hash_temporal(kind: pa.DataType, data: Int64Array) -> UInt64Array:
         return _hash_seconds(days * _DAY, np.zeros_like(days), _Kind.LOCAL_TIME)
     nanos = _NANOS[kind.unit]
     if pa.types.is_time(kind):
-        # What Python has for a time of day ends at microseconds, and so do keys among objects.
+        # Python's times of day have microseconds only, so keys that are objects do not have more.
         micros = data // 1000 if nanos == 1 else data * (nanos // 1000)
         return hash_words([micros.view(np.uint64)], _Kind.TIME_OF_DAY)
     seconds, rest = np.divmod(data, 10**9 // nanos)
@@ -318,7 +319,7 @@ def _hash_nanos(values: list[int], kind: _Kind) -> UInt64Array:
     return _hash_seconds(seconds, nanos, kind)
 
 
-# Python objects: grouped by kind, so that each kind is hashed at once.
+# Python objects: grouped by kind, so that all values of a kind are hashed in one call.
 
 
 def _hash_objects(values: list[Any]) -> UInt64Array:
@@ -368,7 +369,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], _Kind], ...] = (
     (type(None), _Kind.NULL),
     (str, _Kind.TEXT),
     ((bytes, memoryview), _Kind.BYTES),
-    (np.timedelta64, _Kind.DURATION),  # to numpy it is an integer too
+    (np.timedelta64, _Kind.DURATION),  # before numbers: numpy derives it from integers
     ((dt.date, np.datetime64), _Kind.LOCAL_TIME),
     (dt.time, _Kind.TIME_OF_DAY),
     (dt.timedelta, _Kind.DURATION),
@@ -403,12 +404,12 @@ def _local_nanos(value: Any) -> int:
     if not isinstance(value, dt.datetime):
         return seconds * 10**9
     seconds += value.hour * 3600 + value.minute * 60 + value.second
-    # pandas' timestamps have nanoseconds as well.
+    # A pandas Timestamp also has nanoseconds.
     return (seconds * 10**6 + value.microsecond) * 1000 + getattr(value, "nanosecond", 0)
 
 
 def _hash_instants(values: list[dt.datetime]) -> UInt64Array:
-    # To Python the two hours that a zone repeats are equal, and it hashes the first.
+    # Python treats the two hours that a zone repeats as equal, and hashes the first.
     offsets = [_micros(value.replace(fold=0).utcoffset()) for value in values]
     nanos = [
         _local_nanos(value) - 1000 * offset for value, offset in zip(values, offsets, strict=True)
@@ -456,7 +457,7 @@ def _hash_sets(values: list[frozenset[Any]]) -> UInt64Array:
 
 
 def _items(values: Sequence[Any]) -> tuple[UInt64Array, Int64Array, Int64Array]:
-    """Return the hashes of all items of collections, and where each one's bytes lie among them."""
+    """Return the hashes of all items, and where each collection's lie among their bytes."""
     lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values)) * 8
     items = [item for value in values for item in value]
     return _hash_objects(items), np.cumsum(lengths) - lengths, lengths
@@ -464,7 +465,7 @@ def _items(values: Sequence[Any]) -> tuple[UInt64Array, Int64Array, Int64Array]:
 
 @lru_cache(maxsize=16)
 def _empty(kind: _Kind) -> np.uint64:
-    """Return the hash of a kind that has one value only."""
+    """Return the hash of a kind that has a single value."""
     nothing = np.zeros(1, dtype=np.int64)
     return np.uint64(hash_bytes(None, nothing, nothing, kind)[0])
 

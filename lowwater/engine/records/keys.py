@@ -1,4 +1,4 @@
-"""Keys as small integers: the dictionary between key columns and key ids."""
+"""The key dictionary: maps keys to small integer ids and back."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from lowwater.state.arrays import distinct, object_array
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
-# Bytes a key takes, about: a value with its place in an index, ids of parts, an object and its
-# place in a dictionary.
+# Approximate bytes per key: a value with its index slot; the part ids of a composite key; a Python
+# object with its dict slot.
 _NUMBER, _PAIR, _OBJECT = 32, 48, 200
 
 
 @final
 class KeyDictionary:
-    """Gives each distinct key a small integer, and takes it back when the key is forgotten.
+    """Assigns each distinct key a small integer id, and frees the id when the key is forgotten.
 
-    The key columns hold no nulls. Ids of forgotten keys are used again.
+    Ids are reused, so the dictionary does not grow with keys that come and go. Key columns hold no
+    nulls.
 
     Args:
         count: How many columns make up a key.
@@ -48,14 +49,14 @@ class KeyDictionary:
 
     @property
     def capacity(self) -> int:
-        """One more than the largest id ever given."""
+        """One more than the largest id ever assigned."""
         if self._pairs is not None:
             return self._pairs.capacity
         return self._parts[0].capacity if self._parts[0] is not None else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the keys take, about; of objects a guess."""
+        """Approximate size of the keys in bytes; an estimate where they are Python objects."""
         parts = sum(part.nbytes for part in self._parts if part is not None)
         return parts + (0 if self._pairs is None else self._pairs.capacity * _PAIR)
 
@@ -64,7 +65,7 @@ class KeyDictionary:
         return [part.kind for part in self._parts if part is not None]
 
     def restore(self, ids: Int64Array, columns: tuple[Column, ...]) -> None:
-        """Make an empty dictionary hold these keys under these ids (distinct, rising)."""
+        """Fill an empty dictionary with these keys under these ids (distinct, ascending)."""
         if self._pairs is None or self._index is None:
             part = self._parts[0] = _codes_for(columns[0])
             part.restore(ids, columns[0])
@@ -76,7 +77,7 @@ class KeyDictionary:
         self._index.insert(ids)
 
     def encode(self, columns: tuple[Column, ...]) -> Int64Array:
-        """Return the id of each row's key, new ones for new keys. O(n) expected."""
+        """Return the id of each row's key, assigning ids to new keys. O(n) expected."""
         codes = [self._encode_part(at, column) for at, column in enumerate(columns)]
         if self._index is None:
             return codes[0]
@@ -91,10 +92,10 @@ class KeyDictionary:
         )
 
     def retain(self, live: NDArray[np.bool_]) -> None:
-        """Forget all keys but those whose ids are live.
+        """Forget all keys except those whose ids are live.
 
         Args:
-            live: By id, bool; ids beyond it are forgotten too.
+            live: Whether each id is live, bool; ids beyond its length are forgotten too.
         """
         if self._pairs is None or self._index is None:
             if self._parts[0] is not None:
@@ -115,14 +116,14 @@ class KeyDictionary:
         if part is None:
             part = self._parts[at] = _codes_for(column)
         if isinstance(part, _NumberCodes) and not part.takes(column):
-            # The column turned out to hold other things than numbers of one kind.
+            # A value of another type arrived. Keep the ids and look keys up as objects from now on.
             part = self._parts[at] = part.as_objects(column.type)
         return part.encode(column)
 
     def _part(self, at: int) -> _Codes:
         part = self._parts[at]
         if part is None:
-            raise InternalError("a key was asked for before any was seen")
+            raise InternalError("a key id was decoded before any key was encoded")
         return part
 
 
@@ -169,7 +170,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 @final
 class _NumberCodes:
-    """Codes of ints, floats, bools, dates and times: found by a vectorised hash index."""
+    """Codes of ints, floats, bools, dates and times, in a vectorised hash index."""
 
     def __init__(self, column: Column) -> None:
         self._type = column.type
@@ -210,7 +211,7 @@ class _NumberCodes:
     def _numbers(column: Column) -> Int64Array:
         data = column.data
         if data.dtype == np.float64:
-            data = (data + 0.0).view(np.int64)  # -0.0 and 0.0 are one key
+            data = (data + 0.0).view(np.int64)  # adding 0.0 turns -0.0 into 0.0: one key
         return data.astype(np.int64, copy=False)
 
     def take(self, codes: Int64Array) -> Column:
@@ -226,7 +227,7 @@ class _NumberCodes:
         self._table.release(dead)
 
     def as_objects(self, other: pa.DataType | None) -> _ObjectCodes:
-        """Return the same codes for any hashable values, those of an ``other`` type to come."""
+        """Convert to codes of arbitrary hashable values, keeping all codes."""
         rows = self._table.live()
         codes = dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True))
         return _ObjectCodes(self._type if other == self._type else None, codes)
@@ -234,7 +235,7 @@ class _NumberCodes:
 
 @final
 class _ObjectCodes:
-    """Codes of strings, bytes and any hashable: Python's dictionary, once per distinct value."""
+    """Codes of strings, bytes and other hashable values, in a Python dict."""
 
     def __init__(self, type: pa.DataType | None, codes: dict[Hashable, int] | None = None) -> None:
         self._type = _plain(type)
@@ -270,7 +271,7 @@ class _ObjectCodes:
     def encode(self, column: Column) -> Int64Array:
         arrow = column.arrow
         if self._type is not None and len(column) and _plain(column.type) != self._type:
-            self._type = None  # what it holds is no longer of one type
+            self._type = None  # values of several types
         if arrow is None or _is_number(arrow.type):
             return self._look_up(column.to_list())
         if not pa.types.is_dictionary(arrow.type):
@@ -311,7 +312,7 @@ class _ObjectCodes:
         return np.fromiter(self._codes.values(), dtype=np.int64, count=len(self._codes))
 
     def _look_up(self, values: list[Any]) -> Int64Array:
-        # Loops run inside map and dict: a key costs a fraction of what it costs in a loop here.
+        # The loops run inside map and dict, in C: a fraction of the cost of a loop in Python.
         found = self._found(values)
         missing = np.flatnonzero(found < 0)
         if len(missing):
@@ -325,7 +326,7 @@ class _ObjectCodes:
         return np.fromiter(codes, dtype=np.int64, count=len(values))
 
     def _add(self, values: list[Any]) -> None:
-        """Give new values codes, those of forgotten ones first."""
+        """Assign codes to new values, reusing freed codes first."""
         reused = len(self._free) - min(len(self._free), len(values))
         codes = self._free[reused:][::-1]
         del self._free[reused:]
@@ -340,7 +341,7 @@ class _ObjectCodes:
         self._codes.update(zip(values, codes, strict=True))
 
     def _remembered(self, dictionary: pa.Array) -> _KnownDictionary:
-        """Return the codes of an Arrow dictionary, which many bundles in a row may share."""
+        """Return the cached codes of an Arrow dictionary, which consecutive bundles often share."""
         addresses = (0 if b is None else b.address for b in dictionary.buffers())
         place = (dictionary.offset, len(dictionary), *addresses)
         known = self._known.get(place)
@@ -353,7 +354,11 @@ class _ObjectCodes:
 
 @final
 class _KnownDictionary:
-    """An Arrow dictionary (kept alive, so that its address stays its own) and its codes so far."""
+    """An Arrow dictionary and the codes of its values so far.
+
+    Holds a reference to the dictionary: the cache is keyed by buffer addresses, which Arrow could
+    otherwise reuse for another dictionary.
+    """
 
     __slots__ = ("codes", "values")
 
@@ -363,7 +368,7 @@ class _KnownDictionary:
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:
-    """Return the type of the values themselves."""
+    """Return the value type of a dictionary type; other types unchanged."""
     if type is not None and pa.types.is_dictionary(type):
         return type.value_type
     return type

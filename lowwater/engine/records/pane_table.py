@@ -1,4 +1,4 @@
-"""Panes as Arrow tables: one row per pane, nothing per element."""
+"""Panes as Arrow tables and as the input records of downstream stages: one row per pane."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ _NOT_FOR_ARROW = (
 
 
 def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """Return panes as an Arrow batch.
+    """Convert panes to an Arrow batch.
 
-    Its columns are the keys, ``window_start``, ``window_end``, the aggregates, and then what else
-    there is to a pane (S-P1). Instants are UTC timestamps; those outside of the years 1 to 9999
-    come out as the first or last instant of these.
+    Its columns are the keys, ``window_start``, ``window_end``, the aggregates, and then the other
+    fields of a pane (S-P1). Instants become UTC timestamps, clipped to the years 1 to 9999.
 
     Args:
         panes: The panes.
@@ -73,7 +72,7 @@ def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
 
 
 def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) -> pa.Table:
-    """Return a table of no panes, with the same columns."""
+    """Return an empty table with the columns of :func:`panes_to_arrow`."""
     fields = [pa.field(name, kind) for name, kind in keys]
     fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
     fields += [pa.field(name, pa.null()) for name in values]
@@ -81,19 +80,20 @@ def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) 
 
 
 def instants_to_arrow(instants: Int64Array) -> pa.Array:
-    """Return int64 microseconds as UTC timestamps within the years 1 to 9999."""
+    """Convert int64 microseconds to UTC timestamps, clipped to the years 1 to 9999."""
     if instants.size and (int(instants.max()) > _LAST or int(instants.min()) < _FIRST):
         instants = np.clip(instants, _FIRST, _LAST)
     return pa.array(instants).view(MICROS_UTC)
 
 
 def _coded(codes: NDArray[np.uint8], names: Sequence[str]) -> pa.Array:
-    # Not made when the module is loaded: the first pa.array loads pandas, where there is one.
+    # Not a module constant: the first call of pa.array imports pandas if it is installed, and
+    # `import lowwater` must not.
     return pa.DictionaryArray.from_arrays(pa.array(codes.view(np.int8)), pa.array(names))
 
 
 def column_to_arrow(column: Column) -> pa.Array:
-    """Return a column as Arrow; of what Arrow has no type for, the text."""
+    """Convert a column to Arrow; values without an Arrow type become text."""
     try:
         return column.to_arrow()
     except _NOT_FOR_ARROW:
@@ -101,12 +101,12 @@ def column_to_arrow(column: Column) -> pa.Array:
 
 
 def _text(value: Any) -> str | None:
-    """Return the text of a value that Arrow has no type for, or none in common with the rest."""
+    """Return the text of a value that has no Arrow type, or none in common with the others."""
     return None if value is None else str(value).encode(errors="backslashreplace").decode()
 
 
 SIGN = HIDDEN + "sign"
-"""1 for a record, -1 for one that takes an equal one back; only behind stages that retract."""
+"""Hidden column: 1 for an insert, -1 for a retraction; only downstream of retracting stages."""
 
 TIME = "timestamp"
 """The event time of a pane, as of a record (S-H1)."""
@@ -115,15 +115,15 @@ _CARRIED = ("timing", "index", "on_time_index", "is_first", "timestamp")
 
 
 def records_of(panes: PaneBatch, keys: Sequence[str], *, signed: bool) -> Records:
-    """Return panes as records. O(columns): nothing is copied but labels.
+    """Convert panes to records. O(columns): only labels are copied.
 
-    A pane that is taken back has the columns it had when it was shown. What may differ (whether it
-    was the last, the clock and the watermark then) is therefore not among them.
+    A retraction must equal the record it retracts. The columns therefore leave out what differs
+    between the two: ``is_last``, ``emitted_at`` and ``watermark``.
 
     Args:
         panes: The panes.
         keys: The names of the key columns.
-        signed: Whether some may be taken back.
+        signed: Whether some may be retractions.
     """
     columns = dict(zip(keys, panes.keys, strict=True))
     columns["window_start"] = Column(panes.start, None, MICROS_UTC)
@@ -145,12 +145,12 @@ def records_of(panes: PaneBatch, keys: Sequence[str], *, signed: bool) -> Record
 def records_schema(
     keys: Mapping[str, pa.DataType], values: Mapping[str, pa.DataType], *, signed: bool
 ) -> pa.Schema:
-    """Return the columns of such records and their types.
+    """Return the Arrow schema of the records that :func:`records_of` makes.
 
     Args:
         keys: The types of the key columns, by name.
         values: The types of the aggregates, by name.
-        signed: Whether some may be taken back.
+        signed: Whether some may be retractions.
     """
     fields = [pa.field(name, kind) for name, kind in keys.items()]
     fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]

@@ -1,4 +1,4 @@
-"""What comes out of a window operator: panes, late records and dead letters."""
+"""The outputs of a run as Python values: panes, late records and dead letters."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class Pane:
         key: The key: a plain value for one key column, a tuple for several.
         window: The window.
         values: The aggregates by name.
-        timing: EARLY before the watermark passed the window's end, then ON_TIME once, then LATE.
+        timing: EARLY until the watermark passes the end of the window, then ON_TIME once, then
+            LATE.
         index: 0, 1, … per window.
         on_time_index: -1 for EARLY panes, then 0, 1, ….
-        is_first: Whether it is the first pane of the window.
-        is_last: Whether no more panes of the window can come.
-        kind: ``insert``, or ``retract`` for a pane taken back.
+        is_first: Whether this is the first pane of the window.
+        is_last: Whether the window can emit no more panes.
+        kind: ``insert``, or ``retract`` for the retraction of an earlier pane.
         timestamp: Event time of the pane (S-H1).
         emitted_at: The clock at emission.
         watermark: The input watermark at emission.
@@ -49,7 +50,7 @@ class Pane:
 
     @property
     def value(self) -> Any:
-        """The only aggregate, or the mapping of all of them when there are several."""
+        """The aggregate if there is only one; otherwise the mapping of all of them."""
         if len(self.values) == 1:
             return next(iter(self.values.values()))
         return self.values
@@ -81,11 +82,11 @@ class LateRecord:
 @final
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """An element that could not be used at all: a dead letter (S-B1).
+    """A dead letter: an element that failed validation (S-B1).
 
     Args:
-        record: The element as it came.
-        reason: Which rule it broke, e.g. ``null_time``; counts are kept by it.
+        record: The element as it arrived.
+        reason: The rule it broke, e.g. ``null_time``; metrics count dead letters by reason.
         detail: What was wrong, in words.
         where: The file and row, or the step, if known.
     """

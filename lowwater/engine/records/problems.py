@@ -1,4 +1,4 @@
-"""What was found wrong with the rows of a batch."""
+"""Collects the invalid rows of a batch while its columns are validated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowwater.time import Int64Array
 
 @final
 class Problems:
-    """The unusable rows of a batch, each with the first reason found and what was wrong."""
+    """The invalid rows of a batch, each with the first reason found and a description."""
 
     __slots__ = ("found",)
 
@@ -20,11 +20,11 @@ class Problems:
         self.found: dict[int, tuple[str, str]] = {}
 
     def add(self, row: int, reason: str, detail: str) -> None:
-        """Note a row, unless it is known already."""
+        """Record a row; the first reason recorded for it stays."""
         self.found.setdefault(row, (reason, detail))
 
     def add_all(self, rows: Int64Array, reason: str, detail: str) -> None:
-        """Note many rows for one reason."""
+        """Record many rows with the same reason."""
         for row in rows.tolist():
             self.found.setdefault(row, (reason, detail))
 
@@ -34,8 +34,11 @@ class Problems:
 
 
 def is_nan(value: Any) -> bool:
-    """Return whether a value is NaN or NaT: the ones that differ from themselves."""
-    return isinstance(value, _MAY_BE_NAN) and bool(value != value)  # by design
+    """Return whether a value is NaN or NaT.
+
+    The types are checked first: ``!=`` of arbitrary objects may raise or return an array.
+    """
+    return isinstance(value, _MAY_BE_NAN) and bool(value != value)
 
 
 _MAY_BE_NAN = (float, np.floating, np.datetime64, np.timedelta64, datetime, timedelta)

@@ -1,4 +1,4 @@
-"""Steps that look at one record at a time: column expressions, and Python functions."""
+"""Stateless steps: column expressions and Python functions over one record at a time."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 
 
 class Step(Protocol):
-    """A step without state: what becomes of a record depends on that record alone."""
+    """A stateless step: its output for a record depends on that record alone."""
 
     @property
     def vectorised(self) -> bool:
-        """Whether it runs column expressions only, so that its schema can be known beforehand."""
+        """Whether the step only evaluates column expressions, so its schema is known in advance."""
         ...
 
     def apply(self, records: Records) -> Records:
-        """Return what becomes of a batch of records."""
+        """Apply the step to a batch of records."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Keeps the records for which a column expression, or a Python function, is true.
+    """Keeps the records for which a column expression or a Python function is true.
 
-    As in SQL, a condition that is null does not hold.
+    As in SQL, a null condition counts as false.
     """
 
     condition: Any
@@ -55,7 +55,7 @@ class Filter:
         (found,) = evaluate("filter", frame_of(records), Expressions((self.condition,))).values()
         if not pa.types.is_boolean(found.type):
             raise InvalidArgument(
-                f"the condition of filter gives {found.type}, not true or false",
+                f"the condition of filter has type {found.type}, not bool",
                 hint='Compare something, as in lw.col("cancelled") == 0',
             )
         if found.null_count:
@@ -66,7 +66,7 @@ class Filter:
 @final
 @dataclass(frozen=True, slots=True)
 class WithColumns:
-    """Adds columns, or replaces those of the same name."""
+    """Adds columns, or replaces columns of the same name."""
 
     expressions: Expressions
 
@@ -82,7 +82,7 @@ class WithColumns:
 @final
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Leaves only the columns given, beside those that say when a record happened and arrived."""
+    """Keeps only the given columns, plus those with the event time and the time of arrival."""
 
     expressions: Expressions
     keep: tuple[str, ...]
@@ -103,7 +103,7 @@ class Select:
 @final
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Calls a Python function with each record; what it returns takes the record's place."""
+    """Replaces each record with the result of a Python function."""
 
     function: RecordFunction
 
@@ -120,7 +120,7 @@ class Map:
 @final
 @dataclass(frozen=True, slots=True)
 class FlatMap:
-    """Calls a Python function with each record; it gives any number of records in its place."""
+    """Replaces each record with any number of records that a Python function returns."""
 
     function: Callable[[Any], Iterable[Any]]
 
@@ -133,10 +133,12 @@ class FlatMap:
             several = _call("flat_map", self.function, row)
             if isinstance(several, (str, bytes, Mapping)) or not isinstance(several, Iterable):
                 raise DataError(
-                    f"flat_map's function gave {describe('result', several)}, not several records",
+                    f"flat_map's function returned {describe('result', several)}, not an iterable "
+                    "of records",
                     hint="Return a list of records, or use map",
                 )
-            found = _call("flat_map", list, several, row)  # a generator fails only when read
+            # Consume it inside _call: a generator raises only when it is read.
+            found = _call("flat_map", list, several, row)
             made.extend(found)
             origin.extend([index] * len(found))
         columns = columns_of(made)
@@ -147,10 +149,10 @@ class FlatMap:
 @final
 @dataclass(frozen=True, slots=True)
 class MapBatches:
-    """Calls a function with an Arrow batch of records; it gives a batch or a table in its place.
+    """Replaces each Arrow batch with the batch or table that a Python function returns.
 
-    How the stream is cut into batches is not fixed, so rows should not depend on one another. What
-    rows have besides their columns, such as a time that a function made, goes by their places.
+    Batch boundaries are not fixed, so rows should not depend on one another. Hidden columns, such
+    as a computed event time, are carried over by row number.
     """
 
     function: BatchFunction
@@ -164,12 +166,12 @@ class MapBatches:
             made = pa.Table.from_batches([made])
         if not isinstance(made, pa.Table):
             raise DataError(
-                f"map_batches' function gave {describe('result', made)}, not an Arrow batch",
+                f"map_batches' function returned {describe('result', made)}, not an Arrow batch",
                 hint="Return a pyarrow.RecordBatch or a pyarrow.Table",
             )
         hidden = _hidden(records, None)
         if made.num_rows != records.length:
-            hidden.pop(PARTITION, None)  # who needs it will say so
+            hidden.pop(PARTITION, None)  # an estimator that needs it raises its own error
         if TRACED in hidden and not _row_for_row(given, made):
             del hidden[TRACED]
         if hidden and made.num_rows != records.length:
@@ -186,7 +188,7 @@ class MapBatches:
 @final
 @dataclass(frozen=True, slots=True)
 class AddComputed:
-    """Adds a hidden column with what a Python function gives for each record (a computed key)."""
+    """Adds a hidden column with the result of a Python function per record (a computed key)."""
 
     name: str
     function: RecordFunction
@@ -203,7 +205,7 @@ class AddComputed:
 @final
 @dataclass(frozen=True, slots=True)
 class AddWhole:
-    """Adds a hidden column that holds each whole record (for ``group``)."""
+    """Adds a hidden column that contains each whole record (for ``group``)."""
 
     name: str
 
@@ -234,12 +236,15 @@ def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = N
         raise DataError(
             f"the function of {step} failed on {shown}: {type(error).__name__}: {error}",
             where=step,
-            hint="Mend the function, or filter such records out before",
+            hint="Fix the function, or filter such records out first",
         ) from error
 
 
 def _row_for_row(given: pa.RecordBatch, made: pa.Table) -> bool:
-    """Whether rows are surely made of those in their places: a column tells them apart."""
+    """Whether row i of the result certainly derives from row i of the input.
+
+    True if some column of distinct values is unchanged, which rules out reordering.
+    """
     if made.num_rows != given.num_rows:
         return False
     before = pa.Table.from_batches([given])

@@ -1,4 +1,4 @@
-"""What goes into one step of a window operator, and what comes out (S-O1)."""
+"""The inputs and outputs of one operator step, as columns (S-O1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = ("insert", "retract")
 REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed")
 
 PANES_AT_ONCE = 4096
-"""Of how many panes Python values are made at a time: they take many times what columns take."""
+"""Panes converted to Python values at a time, because they take far more memory than columns."""
 
 EARLY, ON_TIME, LATE = range(3)
 INSERT, RETRACT = range(2)
@@ -29,17 +29,17 @@ EXPIRED, CLOSED, UNWINDOWED = range(3)
 @final
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Elements that arrive together: the unit at which triggers are judged.
+    """Elements that arrive together: the unit at which triggers are evaluated.
 
-    Every row is sound already: a time below ``LAST_EVENT_TIME``, keys that are not null, values
-    that the aggregates can take (see :mod:`lowwater.engine.records.admission`).
+    Every row is already validated: a time of at most ``LAST_EVENT_TIME``, keys that are not null,
+    values that the aggregates accept (see :mod:`lowwater.engine.records.admission`).
 
     Args:
         times: Event times, int64 microseconds, shape (n,).
         keys: The key columns, each of length n; none of their rows is null.
         values: The columns that aggregates and windows read, by name, each of length n.
-        signs: +1 for an element that comes, -1 for one that is taken back (S-C1), int8, shape
-            (n,); ``None`` if all come.
+        signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` if all are
+            inserts.
     """
 
     times: Int64Array
@@ -51,7 +51,7 @@ class Bundle:
         return len(self.times)
 
     def take(self, rows: Int64Array) -> Bundle:
-        """Return the elements at ``rows``, in that order."""
+        """Select the elements at ``rows``, in that order."""
         return Bundle(
             self.times[rows],
             tuple(key.take(rows) for key in self.keys),
@@ -60,7 +60,7 @@ class Bundle:
         )
 
     def slice(self, start: int, stop: int) -> Bundle:
-        """Return the elements from ``start`` up to ``stop``, without copying."""
+        """Return elements ``start`` to ``stop`` (exclusive) without copying."""
         return Bundle(
             self.times[start:stop],
             tuple(key.slice(start, stop) for key in self.keys),
@@ -72,10 +72,10 @@ class Bundle:
 @final
 @dataclass(frozen=True, slots=True)
 class WatermarkAdvance:
-    """The watermark moves to ``to`` (int microseconds); an earlier one changes nothing (S-T3).
+    """Advances the watermark to ``to`` (int microseconds); an earlier one does nothing (S-T3).
 
-    With ``due``, only windows due until then are dealt with; further such steps deal with the
-    rest, the last one without. All together give what one step gives.
+    With ``due``, the step handles only windows due by then. Further steps handle the rest, the
+    last of them without ``due``. Together they emit what a single step would.
     """
 
     to: int
@@ -85,7 +85,7 @@ class WatermarkAdvance:
 @final
 @dataclass(frozen=True, slots=True)
 class ClockAdvance:
-    """The clock moves to ``to`` (int microseconds); an earlier one changes nothing (S-O8)."""
+    """Advances the clock to ``to`` (int microseconds); an earlier one does nothing (S-O8)."""
 
     to: int
 
@@ -93,7 +93,7 @@ class ClockAdvance:
 @final
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """Nothing more will come: the watermark moves to the end of time."""
+    """Ends the input: the watermark advances to the end of time."""
 
 
 StepInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
@@ -102,7 +102,7 @@ StepInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
 @final
 @dataclass(frozen=True, slots=True)
 class PaneBatch:
-    """Panes as columns, in the order they were emitted; each column has shape (n,).
+    """Panes as columns, in order of emission; each column has shape (n,).
 
     Args:
         keys: The key columns.
@@ -139,7 +139,7 @@ class PaneBatch:
             yield from self.slice(start, start + PANES_AT_ONCE).to_panes()
 
     def take(self, rows: Int64Array) -> PaneBatch:
-        """Return the panes at ``rows``, in that order."""
+        """Select the panes at ``rows``, in that order."""
         return PaneBatch(
             tuple(key.take(rows) for key in self.keys),
             self.start[rows],
@@ -157,7 +157,7 @@ class PaneBatch:
         )
 
     def slice(self, start: int, stop: int) -> PaneBatch:
-        """Return the panes from ``start`` up to ``stop``, without copying."""
+        """Return panes ``start`` to ``stop`` (exclusive) without copying."""
         return PaneBatch(
             tuple(key.slice(start, stop) for key in self.keys),
             self.start[start:stop],
@@ -176,7 +176,7 @@ class PaneBatch:
 
     @classmethod
     def concat(cls, batches: Sequence[PaneBatch]) -> PaneBatch:
-        """Return the panes of several batches one after another; at least one batch."""
+        """Concatenate one or more batches."""
         if len(batches) == 1:
             return batches[0]
 
@@ -200,7 +200,7 @@ class PaneBatch:
         )
 
     def to_panes(self) -> list[Pane]:
-        """Return the panes as Python values."""
+        """Convert the panes to Python values."""
         names = tuple(self.values)
         columns = [self.values[name].to_list() for name in names]
         rows = zip(*columns, strict=True) if columns else ((),) * len(self)
@@ -257,15 +257,15 @@ class LateBatch:
 @final
 @dataclass(frozen=True, slots=True)
 class MergedWindows:
-    """Which windows became which in a bundle: for traces alone.
+    """The window merges of a bundle, for traces only.
 
     Args:
-        group: Number of the window that each one became, int64, shape (n,).
-        part_start: Start of each one, the elements' own and the open ones, int64, shape (n,).
-        part_end: Its end.
-        keys: The key columns of the windows they became, by number.
-        start: Start of each of these, int64, shape (groups,).
-        end: Its end.
+        group: Number of the resulting window for each merged window, int64, shape (n,).
+        part_start: Start of each merged window (new and open ones), int64, shape (n,).
+        part_end: End of each merged window.
+        keys: The key columns of the resulting windows, by number.
+        start: Start of each resulting window, int64, shape (groups,).
+        end: End of each resulting window.
     """
 
     group: Int64Array
@@ -279,9 +279,9 @@ class MergedWindows:
 @final
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step gave: panes, and the elements it dropped. ``None`` stands for none at all.
+    """The output of one step: emitted panes and dropped elements; ``None`` means none.
 
-    ``merges`` says which windows became which, where the operator was asked to report that.
+    ``merges`` lists the window merges if the operator was asked to report them.
     """
 
     panes: PaneBatch | None

@@ -16,7 +16,7 @@ from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts, PackedRows
 from lowwater.state.side_columns import Side, read_side
 from lowwater.state.store import Batch, StateStore
@@ -38,7 +38,7 @@ class StoredKeys:
         table: Tag of their blocks.
     """
 
-    def __init__(self, place: Place, table: int) -> None:
+    def __init__(self, place: StoredPlace, table: int) -> None:
         self._place = place
         self._table = table
         self._rows = _KeyRows()
@@ -230,7 +230,7 @@ class KeyReader:
 
 
 def read_keys(
-    store: StateStore, place: Place, table: int, record: dict[str, Any]
+    store: StateStore, place: StoredPlace, table: int, record: dict[str, Any]
 ) -> tuple[Int64Array, tuple[Column, ...]]:
     """Return stored keys without a dictionary: (ids, rising; a column for each part).
 
@@ -275,7 +275,7 @@ def kinds_of(keys: KeyDictionary) -> Kinds:
     return [(type_bytes(kind), dtype) for kind, dtype in keys.kinds()]
 
 
-def _pieces(store: StateStore, place: Place, table: int, limit: int) -> Iterator[Piece]:
+def _pieces(store: StateStore, place: StoredPlace, table: int, limit: int) -> Iterator[Piece]:
     for _, stored in GroupReader(store, place, table, limit, None):
         yield from stored.pieces
 

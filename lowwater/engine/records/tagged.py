@@ -1,4 +1,4 @@
-"""Columns of values that Arrow has no type for: encoded one by one, and marked as such."""
+"""Columns of values without an Arrow type: encoded individually, and tagged in the schema."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _REFUSED = (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeErro
 
 
 def panes_to_table(panes: PaneBatch, keys: Sequence[str]) -> pa.Table:
-    """Return panes as a table without losing a value, which ``panes_to_arrow`` may.
+    """Convert panes to a table without loss; ``panes_to_arrow`` may turn values into text.
 
-    A column of Python values that Arrow has no type for, such as a user's combiner may give,
-    comes out as msgpack, value by value, with the field's metadata saying so.
+    A column of Python values without an Arrow type, as a user's combiner may return, is encoded as
+    msgpack, value by value; the field's metadata records the encoding.
 
     Args:
         panes: The panes.
         keys: The names of the key columns.
 
     Raises:
-        DataError: msgpack has no form for a value either.
+        DataError: A value has no msgpack form either.
     """
     tagged: set[str] = set()
     table = pa.Table.from_batches(
@@ -54,10 +54,10 @@ def panes_to_table(panes: PaneBatch, keys: Sequence[str]) -> pa.Table:
 
 
 def columns_to_table(columns: Mapping[str, Column]) -> pa.Table:
-    """Return columns as a table, losing no value: as :func:`panes_to_table` does.
+    """Convert columns to a table without loss, as :func:`panes_to_table` does.
 
     Raises:
-        DataError: msgpack has no form for a value either.
+        DataError: A value has no msgpack form either.
     """
     tagged: set[str] = set()
     arrays = [column_to_arrow(_held(n, column, tagged)) for n, column in columns.items()]
@@ -65,7 +65,7 @@ def columns_to_table(columns: Mapping[str, Column]) -> pa.Table:
 
 
 def _held(name: str, column: Column, tagged: set[str]) -> Column:
-    """Return a column that Arrow can hold; note its name if its values are encoded for that."""
+    """Return a column that Arrow can hold; add its name to ``tagged`` if it had to be encoded."""
     try:
         if not _is_mixed(column):
             return Column.from_arrow(column.to_arrow())
@@ -73,7 +73,7 @@ def _held(name: str, column: Column, tagged: set[str]) -> Column:
         pass
     values = column.to_list()
     if all(value is None or isinstance(value, str) for value in values):
-        return column  # half a surrogate pair, which is escaped as the table is made
+        return column  # lone surrogates in text, which are escaped when the table is built
     tagged.add(name)
     return Column.from_arrow(to_msgpack(name, values))
 
@@ -89,21 +89,21 @@ def _with_tags(table: pa.Table, tagged: set[str]) -> pa.Table:
 
 
 def tag(field: pa.Field, encoding: bytes) -> pa.Field:
-    """Return a field that says how its column's values are encoded."""
+    """Record the encoding of a column's values in its field's metadata."""
     return field.with_metadata({**(field.metadata or {}), TAG: encoding})
 
 
 def encoding_of(field: pa.Field) -> bytes | None:
-    """Return how a column's values are encoded; ``None`` for a plain Arrow column."""
+    """Return the encoding of a column's values; ``None`` for a plain Arrow column."""
     found: bytes | None = (field.metadata or {}).get(TAG)
     return found
 
 
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
-    """Return values as a column of msgpack; ``None`` is null.
+    """Encode values as a column of msgpack; ``None`` becomes null.
 
     Raises:
-        DataError: There is no form for a value; the message names the column.
+        DataError: A value has no msgpack form; the message names the column.
     """
     encode = msgspec.msgpack.Encoder(enc_hook=_from_numpy).encode
     encoded: list[bytes | None] = []
@@ -112,18 +112,18 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
             encoded.append(None if value is None else encode(value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
-                f"the column {name!r} holds a {type(value).__name__} that cannot be written "
-                f"down: {error}",
-                hint="Let the aggregate give numbers, text, lists, dicts or dataclasses",
+                f"the column {name!r} holds a {type(value).__name__} that cannot be encoded: "
+                f"{error}",
+                hint="Have the aggregate return numbers, text, lists, dicts or dataclasses",
             ) from error
     return pa.array(encoded, type=pa.binary())
 
 
 def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's Python values; instants and durations are cut to whole microseconds.
+    """Decode a column to Python values; instants and durations lose their nanoseconds.
 
     Raises:
-        DataError: What is marked as msgpack or JSON is neither.
+        DataError: The encoding is unknown, or a value cannot be decoded with it.
     """
     encoding = encoding_of(field)
     if encoding is None:
@@ -136,20 +136,20 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
     decode = decoders.get(encoding)
     if decode is None:
         raise DataError(
-            f"the column {field.name!r} is encoded as {encoding!r}, which is not known",
+            f"the column {field.name!r} has the unknown encoding {encoding!r}",
             hint="Use the version of lowwater that wrote it, or a later one",
         )
     try:
         return [None if value is None else decode(value) for value in column.to_pylist()]
     except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise DataError(
-            f"the column {field.name!r} holds no {encoding.decode()}: {error}",
-            hint="What wrote it is at fault: please report it",
+            f"the column {field.name!r} is not valid {encoding.decode()}: {error}",
+            hint="The program that wrote it is at fault: please report it",
         ) from error
 
 
 def _is_mixed(column: Column) -> bool:
-    """Return whether Arrow would make one type of several: of a date and an int, two dates."""
+    """Return whether Arrow would coerce several types to one, such as a date and an int."""
     if column.arrow is not None or column.type is not None or column.data.dtype != object:
         return False
     types = {type(value) for value in column.to_list() if value is not None}

@@ -60,7 +60,7 @@ class Aggregation:
         return {part.name: part.bound.result(part, rows) for part in self._parts}
 
     def reset(self, rows: Int64Array) -> None:
-        """Forget all that rows have taken in."""
+        """Reset rows to the state of no elements."""
         for part in self._parts:
             part.reset(rows)
 
@@ -82,7 +82,7 @@ class Aggregation:
             part.rebind(bindings[part.name], read)
 
     def release(self, rows: Int64Array) -> None:
-        """Give back what rows hold outside of the table, before they are released."""
+        """Release what rows hold outside of the table, before they are released."""
         for part in self._parts:
             part.empty_bags(rows)
 

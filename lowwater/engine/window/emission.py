@@ -1,4 +1,4 @@
-"""Panes out of rows: labels, retractions, and what a window remembers of having been shown."""
+"""Turns rows into panes: labels, retractions, and what a window keeps of its last pane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Firing:
         rows: Distinct rows, int64, shape (n,).
         timing: uint8, as in :class:`PaneBatch`.
         last: Whether no more panes can come, bool.
-        going: Whether the row is released right after, bool.
+        released: Whether the row is released right after, bool.
         clock: The clock, an int or int64 of shape (n,).
         watermark: The watermark.
     """
@@ -31,30 +31,33 @@ class Firing:
     rows: Int64Array
     timing: NDArray[np.uint8]
     last: Mask
-    going: Mask
+    released: Mask
     clock: int | Int64Array
     watermark: int
 
 
 @final
 class PaneOrder:
-    """What the panes of a settling were sorted by: (due, end, start, first-seen key)."""
+    """What panes were sorted by: (due, end, start, first-seen key).
+
+    An advance of the clock settles once per deadline (S-O8); its panes are sorted together at last.
+    """
 
     def __init__(self, columns: tuple[Int64Array, ...]) -> None:
         self._columns = columns
 
     @classmethod
     def of(cls, state: WindowState, rows: Int64Array, due: Int64Array) -> PaneOrder:
-        """Return what the panes of rows, due when it says, are sorted by."""
+        """Return what the panes of rows that came due at some times are sorted by."""
         return cls((due, state.table["end"][rows], state.table["start"][rows], state.places(rows)))
 
     def take(self, window: Int64Array) -> PaneOrder:
-        """Return it for panes, each of one of the rows."""
+        """Return the order of panes, each of one of the rows."""
         return PaneOrder(tuple(column[window] for column in self._columns))
 
     @staticmethod
     def together(orders: list[PaneOrder]) -> Int64Array:
-        """Return the order that sorts the panes of several settlings, one after the other."""
+        """Return the order that sorts the panes of several settlings together."""
         due, end, start, place = (
             np.concatenate(parts)
             for parts in zip(*(order._columns for order in orders), strict=True)
@@ -65,7 +68,7 @@ class PaneOrder:
 def emit(state: WindowState, firing: Firing) -> tuple[PaneBatch, Int64Array]:
     """Return the panes of a firing, and which of its windows each is of.
 
-    Afterwards the windows have shown all they have; in discarding mode they hold nothing.
+    Afterwards nothing in the windows is new; in discarding mode they hold nothing.
     """
     rows = firing.rows
     table = state.table
@@ -109,7 +112,7 @@ def _timestamps(state: WindowState, rows: Int64Array, end: Int64Array) -> Int64A
 def _with_retractions(
     state: WindowState, rows: Int64Array, batch: PaneBatch
 ) -> tuple[PaneBatch, Int64Array]:
-    """Put the panes that each firing takes back in front of it, in event-time order (S-A3)."""
+    """Put the panes that each firing retracts in front of it, in event-time order (S-A3)."""
     count = len(rows)
     if state.shown is None:
         return batch, np.arange(count)
@@ -144,7 +147,7 @@ def _with_retractions(
 def _remember(
     state: WindowState, firing: Firing, batch: PaneBatch, on_time_index: Int64Array
 ) -> None:
-    stays = ~firing.going
+    stays = ~firing.released
     if not stays.any():
         return
     rows = firing.rows

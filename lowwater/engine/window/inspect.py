@@ -25,7 +25,7 @@ from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader
-from lowwater.state.key_layout import Place, prefix_range
+from lowwater.state.key_layout import StoredPlace, prefix_range
 from lowwater.state.row_codec import Layouts
 from lowwater.state.side_columns import read_side
 from lowwater.state.store import StateStore
@@ -59,7 +59,7 @@ class StoredView:
         StateError: There is nothing of it, or what there is is damaged.
     """
 
-    def __init__(self, store: StateStore, place: Place) -> None:
+    def __init__(self, store: StateStore, place: StoredPlace) -> None:
         self._store = store
         self._place = place
         record = read_facts(store, place.prefix(FACTS))

@@ -1,4 +1,4 @@
-"""Placing elements into windows that merge: MergeWindows over the rows of the keys touched."""
+"""Finds or opens the windows of elements; MergeWindows over the rows of the keys touched."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Placed:
 
     Args:
         rows: The row of each element's window, int64; meaningless where it is closed.
-        closed: Which elements belong to a window that has finished (S-O4), ``None`` for none.
+        closed: Which elements belong to a window that has finished (S-O4); ``None`` for none.
         new: Rows of windows that did not exist before.
         changed: Rows of windows that others merged into, or whose interval changed.
-        merges: Which windows became which, if that was asked for.
+        merges: Which windows merged into which, if that was asked for.
     """
 
     rows: Int64Array
@@ -40,7 +40,7 @@ class Placed:
 @final
 @dataclass(frozen=True, slots=True)
 class _Parties:
-    """What is to be merged: new proto-windows and active rows, sorted by (key, start, end)."""
+    """What may merge: new proto-windows and active rows, sorted by (key, start, end)."""
 
     proto_of_element: Int64Array
     protos: int
@@ -82,7 +82,7 @@ def place_merging(
         end: Its end.
         clock: The clock.
         watermark: The watermark.
-        reports: Whether to say which windows became which.
+        reports: Whether to report which windows merged into which.
     """
     if state.merging is None:
         raise InternalError("place_merging was called for windows that do not merge")
@@ -92,30 +92,33 @@ def place_merging(
     party_group = np.empty(len(parties.order), dtype=np.int64)
     party_group[parties.order] = merged.group
     group_of_element = party_group[: parties.protos][parties.proto_of_element]
-    group_key = np.empty(groups, dtype=np.int64)
+    group_key = np.zeros(groups, dtype=np.int64)  # a user's merge may name an empty set
     group_key[merged.group] = parties.key
-    wanted = np.zeros(groups, dtype=np.bool_)
-    wanted[party_group[: parties.protos]] = True
-    shut = np.zeros(groups, dtype=np.bool_)
+    has_element = np.zeros(groups, dtype=np.bool_)
+    has_element[party_group[: parties.protos]] = True
+    finished = np.zeros(groups, dtype=np.bool_)
     if state.finished_rows:
-        # S-O4: what comes out exactly as a finished window leaves the active ones as they are.
-        shut = state.index.find(group_key, merged.start, merged.end) >= 0
+        # S-O4: a merge set that comes out exactly as a finished window does not merge.
+        finished = state.index.find(group_key, merged.start, merged.end) >= 0
     row_group = party_group[parties.protos :]
-    open_rows = ~shut[row_group]
+    open_rows = ~finished[row_group]
     merges = None
     if reports:
         rows = parties.rows[open_rows]
         of = np.concatenate((group_of_element, row_group[open_rows]))
         begins = np.concatenate((start, state.table["start"][rows]))
         ends = np.concatenate((end, state.table["end"][rows]))
-        told = ~shut[of]
+        reported = ~finished[of]
         names = () if state.keys is None else state.keys.decode(group_key)
-        merges = MergedWindows(of[told], begins[told], ends[told], names, merged.start, merged.end)
+        merges = MergedWindows(
+            of[reported], begins[reported], ends[reported], names, merged.start, merged.end
+        )
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
-    closed = shut[group_of_element]
-    opening = np.flatnonzero((into < 0) & wanted & ~shut)
+    closed = finished[group_of_element]
+    # Groups of new proto-windows only; those with an open window continue in its row.
+    opening = np.flatnonzero((into < 0) & has_element & ~finished)
     new = NONE
     if opening.size:
         new = state.table.allocate(len(opening))
@@ -148,6 +151,7 @@ def _gather(
         proto_of_element[order] = local.group
         key = keys[run_starts(local.group)]
         start, end = local.start, local.end
+        # Windows that touch are looked up too: whether they merge is up to the function.
         hit, _ = segments.overlapping(key, start, end, touching=True)
         rows, _ = state.scratch.unique(hit, state.table.capacity)
         if not rows.size:
@@ -191,8 +195,8 @@ def _merge_rows(
         rows, group = rows[order], group[order]
     same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
     begins = run_starts(group)
-    into[group[begins]] = rows[begins]
-    into[group[same]] = rows[same]  # S-P4: an equal window goes on, with its index
+    into[group[begins]] = rows[begins]  # any member's row will do, and the earliest is at hand
+    into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
     present = group[begins]
     size = np.add.reduceat(np.ones(len(rows), dtype=np.int64), begins.nonzero()[0])
     goes_on = np.zeros(len(into), dtype=np.bool_)
@@ -214,6 +218,7 @@ def _merge_rows(
         table,
         Merge(members, np.flatnonzero(begins), targets, end <= watermark, clock, watermark),
     )
+    # S-P4: a window that did not exist before starts with index 0, though it continues in a row.
     renewed = targets[~goes_on[present]]
     table["index"][renewed] = 0
     table["on_time_index"][renewed] = -1
@@ -223,7 +228,7 @@ def _merge_rows(
 
 
 def _absorb(state: WindowState, into: Int64Array, rows: Int64Array) -> None:
-    """Move what rows have taken in to the rows they merge into, and release them."""
+    """Move what rows hold to the rows they merge into, and release them."""
     if not rows.size:
         return
     table = state.table

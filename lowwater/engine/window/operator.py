@@ -1,7 +1,7 @@
 """GroupByKeyAndWindow: the window operator, the one implementation of the semantics.
 
-State is columns with a row per open window; a step takes a bundle as columns, places its elements
-into rows, adds them up, judges the trigger of the touched rows and emits panes as columns. A step
+State is columns with a row per open window. A step takes a bundle as columns, places its elements
+into rows, aggregates them, evaluates the trigger of the touched rows and emits panes as columns. It
 does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 """
 
@@ -30,7 +30,7 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
-from lowwater.engine.window.placement import Dropped
+from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import SpilledWindows
@@ -38,10 +38,10 @@ from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
 from lowwater.state.formats import decoding
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
-from lowwater.triggers._machine import Elements, Moments
+from lowwater.triggers._machine import FedElements, Moments
 from lowwater.watermark import Hold
 
 _NOTHING = StepOutput(None, None)
@@ -49,18 +49,18 @@ _NOTHING = StepOutput(None, None)
 
 @final
 class WindowOperator:
-    """Groups elements by key and window and shows them as the windowing says.
+    """Groups elements by key and window, and emits panes as the windowing says.
 
     Args:
         windowing: Windows, trigger, accumulation and the rest.
-        aggregates: What panes show, by output name.
+        aggregates: What panes hold, by output name.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
-        signed: Whether bundles may take elements back (S-C1). Aggregates then keep what that
-            takes; state that was saved unsigned is not restored.
+        signed: Whether bundles may retract elements (S-C1). Aggregates then keep what retractions
+            need, and state that was saved unsigned is not restored.
 
     Raises:
-        InvalidArgument: The operator is signed, and panes would show differences of an aggregate
+        InvalidArgument: The operator is signed, and panes would hold differences of an aggregate
             that has none (S-C5).
     """
 
@@ -86,14 +86,15 @@ class WindowOperator:
         self._stored: StoredState | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
-        # With timestamps="end" only complete windows hold, and they are judged as they become so,
-        # unless the trigger does not watch for that and their expiry is yet to come.
+        # With timestamps="end" a window holds the output watermark only once it is complete, and
+        # completion is a step of its own that notes the hold, unless the trigger does not wait for
+        # it and the window expires later.
         self._holds_at_once = windowing.timestamps != "end" or (
             windowing.lateness_us > 0 and not self._machine.watches_completion
         )
         self._output_watermark = START_OF_TIME
-        # Of an advance that is made in portions and not done yet: the watermark before, and what
-        # has been dealt with: what was due until then.
+        # While an advance in portions is under way: the watermark before it, and the bound up to
+        # which due windows have been handled.
         self._advancing: tuple[int, int] | None = None
 
     @property
@@ -113,7 +114,7 @@ class WindowOperator:
 
     @property
     def next_deadline(self) -> int:
-        """The clock at which a processing-time timer may be due next; the end of time for none."""
+        """The clock at which a processing-time timer may be due next, or the end of time."""
         return self._schedule.by_clock.first
 
     @property
@@ -123,17 +124,17 @@ class WindowOperator:
 
     @property
     def state_rows(self) -> int:
-        """How many windows have state: the open ones, and the finished that have not expired."""
+        """How many windows have state: open ones, and finished ones that have not expired."""
         return len(self._state.table) + self.cold_rows
 
     @property
     def cold_rows(self) -> int:
-        """How many of them are in the store alone."""
+        """How many of them are in the store only."""
         return 0 if self._cold is None else len(self._cold)
 
     @property
     def is_over(self) -> bool:
-        """Whether state takes more memory than it may: :meth:`save` sends rows to the store."""
+        """Whether state takes more memory than allowed, so that :meth:`save` spills rows."""
         return self._stored is not None and self._stored.is_over
 
     @property
@@ -142,7 +143,7 @@ class WindowOperator:
 
     @property
     def output_watermark(self) -> int:
-        """The low watermark behind this operator (S-H2, S-H3): the input's, or an earlier hold."""
+        """The watermark of the output (S-H2, S-H3): the input's, or an earlier hold."""
         low = self._schedule.holds.lowest(self._from)
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
@@ -151,14 +152,14 @@ class WindowOperator:
         """Return what holds the output watermark below the input's, if anything. O(windows)."""
         return None if self.output_watermark >= self._from else self._schedule.holds.holder()
 
-    def keep_in_store(self, place: Place, memory: int | None = None) -> None:
-        """Have changes noted, so that :meth:`save` can write them; before the first step.
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
             place: Where: the name of its stage, and the key groups.
-            memory: How many bytes state may take, about: what is more leaves memory for the store
-                when it is saved, what was touched longest ago first, and has to be thawed before a
-                step that wants it. ``None``: any number.
+            memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
+                touched longest ago to the store, and they have to be thawed before a step that
+                needs them. ``None``: any number.
 
         Raises:
             InvalidArgument: The windowing needs all windows in memory.
@@ -168,19 +169,19 @@ class WindowOperator:
         self._stored = StoredState(self._state, place, memory)
 
     def report_merges(self) -> None:
-        """Have steps say which windows became which; for traces."""
+        """Have steps report which windows merged into which, for traces."""
         self._reports_merges = True
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
-        # All that expires until then is gone, in the midst of an advance too.
+        # What expires until then has been released, even in the middle of an advance.
         expired = self._watermark if self._advancing is None else self._advancing[1]
         facts = self._facts()
         if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
             self._schedule.prune()
 
     def restore(self, store: StateStore) -> bool:
-        """Take up what was saved in a store, before the first step; say whether there was any.
+        """Load what was saved in a store, before the first step; return whether there was any.
 
         Raises:
             StateError: What is stored is damaged or of another layout.
@@ -198,7 +199,7 @@ class WindowOperator:
         return take_snapshot(self._state, self._facts())
 
     def restore_snapshot(self, data: bytes) -> None:
-        """Take up what :meth:`snapshot` returned, before the first step.
+        """Load what :meth:`snapshot` returned, before the first step.
 
         Raises:
             StateError: It is damaged, of another layout, or another pipeline's.
@@ -220,7 +221,7 @@ class WindowOperator:
         }
 
     def _resume(self, facts: Mapping[str, int]) -> None:
-        """Take up the scalars, and queue the rows of a state that was just filled."""
+        """Load the scalars, and queue the rows of a state that was just filled."""
         self._watermark = facts["watermark"]
         self._clock = facts["clock"]
         self._arrived = facts["arrived"]
@@ -238,7 +239,7 @@ class WindowOperator:
         if cold is None or not len(cold) or not len(bundle):
             return
         element, start, end = self._placement.assign(
-            bundle, self._watermark, Dropped(self._watermark)
+            bundle, self._watermark, DroppedElements(self._watermark)
         )
         keys = self._state.encode_keys(bundle.keys)
         rows = cold.load_touched(store, keys if element is None else keys[element], start, end)
@@ -264,13 +265,13 @@ class WindowOperator:
         return bound
 
     def _wait_for(self, rows: Int64Array) -> None:
-        """Queue rows that were restored or came back, for all that they wait for."""
+        """Queue rows that were restored or loaded again, for all that they wait for."""
         self._schedule.by_watermark.push(rows, self._due(rows))
         self._schedule.holds.note(rows)
         self._schedule.at_clock(rows, self._clock)
 
     def _due(self, rows: Int64Array) -> Int64Array:
-        """Return when rows are due, of which an advance in portions may have handled some."""
+        """Return when rows are due, some of which an advance in portions may have handled."""
         due = self._schedule.due(rows, self._watermark)
         if self._advancing is not None:
             before, upto = self._advancing
@@ -296,7 +297,7 @@ class WindowOperator:
 
     @property
     def _from(self) -> int:
-        """The watermark; during an advance that is made in portions, the one before it."""
+        """The watermark; during an advance in portions, the one before it."""
         return self._watermark if self._advancing is None else self._advancing[0]
 
     def _kept(self) -> StoredState:
@@ -305,10 +306,10 @@ class WindowOperator:
         return self._stored
 
     def step(self, step: StepInput) -> StepOutput:
-        """Take one input and return what it gives (S-O1).
+        """Process one input and return its output (S-O1).
 
-        Costs O(touched * log n), where n are the open windows and touched those that elements of
-        the bundle fall in or that are due.
+        Costs O(touched * log n), where n is the number of open windows, and touched that of the
+        windows that elements fall in or that are due.
         """
         if self._advancing is not None and not (
             isinstance(step, EndOfInput)
@@ -335,7 +336,7 @@ class WindowOperator:
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
-        late = Dropped(self._watermark)
+        late = DroppedElements(self._watermark)
         element, start, end = self._placement.assign(bundle, self._watermark, late)
         if not len(start):
             return StepOutput(None, late.batch())
@@ -370,7 +371,7 @@ class WindowOperator:
         changed: Int64Array,
         arrival: Int64Array,
     ) -> PaneBatch | None:
-        """Add elements to their windows and judge each touched window once (S-O2).
+        """Add elements to their windows and evaluate each touched trigger once (S-O2).
 
         A window that a merge ``changed`` is touched too, even if it got no element.
         """
@@ -394,7 +395,7 @@ class WindowOperator:
         elif complete.any():  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
-        elements = Elements(rows, times, self._clock, self._watermark)
+        elements = FedElements(rows, times, self._clock, self._watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
         self._schedule.at_clock(touched, self._clock)
         if machine.wakes:
@@ -413,15 +414,16 @@ class WindowOperator:
 
         Args:
             to: The new watermark.
-            upto: Handle only those due until then; the rest of the advance is to follow.
+            upto: Handle only windows due until then; the rest of the advance follows.
         """
         before = self._from
         if to <= before:
             return _NOTHING
         upto = to if upto is None else min(upto, to)
         self._advancing = (before, upto) if upto < to else None
-        # Finished windows, and those whose completion the trigger does not watch for, are queued
-        # for expiry alone; yet if this step completes them, their turn comes as with the others.
+        # Finished windows, and those whose completion the trigger does not wait for, are queued
+        # for their expiry only. If this step completes them too, they are handled at their end,
+        # in the same order as the others (S-O5).
         reach = min(to, saturating_add(upto, self._windowing.lateness_us))
         dues = self._schedule.by_watermark
         if dues.first > reach:
@@ -451,7 +453,7 @@ class WindowOperator:
         return StepOutput(panes, None)
 
     def _advance_clock(self, to: int) -> StepOutput:
-        """Judge the windows whose processing-time timers are due, in time order (S-O8)."""
+        """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""
         if to <= self._clock:
             return _NOTHING
         dues = self._schedule.by_clock
@@ -464,7 +466,8 @@ class WindowOperator:
         batches: list[PaneBatch] = []
         orders: list[PaneOrder] = []
         while rows.size:
-            now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
+            # A queued time may be stale: the deadline has moved. The end of time means no deadline.
+            now = at <= min(to, END_OF_TIME - 1)
             dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark
@@ -488,15 +491,15 @@ class WindowOperator:
         due: Int64Array | None = None,
         orders: list[PaneOrder] | None = None,
     ) -> tuple[PaneBatch | None, Int64Array]:
-        """Judge windows, fire those that are ready, close the expired: the one way to a pane.
+        """Evaluate triggers, fire what is ready, release the expired: the one way to a pane.
 
         Args:
             rows: Distinct rows.
-            moments: What they are judged by.
+            moments: What triggers are evaluated by.
             expired: Which of them have expired, if any may have.
-            completing: Which are completed by this very step.
-            due: When each came due; panes come out in this order first.
-            orders: Takes what the panes were sorted by, where several settlings make one step;
+            completing: Which of them this step completes.
+            due: When each came due: the first thing that panes are sorted by.
+            orders: Takes what the panes were sorted by, where one step settles several times;
                 goes with ``due``.
 
         Returns:
@@ -508,28 +511,28 @@ class WindowOperator:
         ready = self._machine.ready(table, rows, moments) & ~was_finished
         finished = np.zeros(len(rows), dtype=np.bool_)
         finished[ready] = self._machine.fire(table, rows[ready], moments.at(ready))
-        unshown = table["new"][rows] > 0
+        has_new = table["new"][rows] > 0
         first_on_time = table["on_time_index"][rows] < 0
-        shows = ready & unshown
+        emits = ready & has_new
         if completing is None:
             completing = np.zeros(len(rows), dtype=np.bool_)
         elif self._windowing.on_time == "always":
-            shows |= ready & completing & first_on_time  # S-P3
-        going = np.zeros(len(rows), dtype=np.bool_) if expired is None else expired
+            emits |= ready & completing & first_on_time  # S-P3
+        released = np.zeros(len(rows), dtype=np.bool_) if expired is None else expired
         if expired is not None:
             always = self._windowing.closing == "always"
-            shows |= expired & (unshown | (always & ~was_finished))  # S-O6
+            emits |= expired & (has_new | (always & ~was_finished))  # S-O6
         panes = None
-        if shows.any():
+        if emits.any():
             timely = first_on_time & (completing | table["on_time_new"][rows])  # S-P2
             timing = np.where(moments.complete, np.where(timely, ON_TIME, LATE), EARLY)
-            chosen = np.flatnonzero(shows)
+            chosen = np.flatnonzero(emits)
             by = state.order(rows[chosen], None if due is None else due[chosen])
             chosen = chosen[by]
             clock = moments.clock if isinstance(moments.clock, int) else moments.clock[chosen]
             firing = Firing(
-                rows[chosen], timing[chosen].astype(np.uint8), (finished | going)[chosen],
-                going[chosen], clock, moments.watermark,
+                rows[chosen], timing[chosen].astype(np.uint8), (finished | released)[chosen],
+                released[chosen], clock, moments.watermark,
             )  # fmt: skip
             order = None
             if orders is not None and due is not None:
@@ -537,8 +540,8 @@ class WindowOperator:
             panes, window = emit(state, firing)
             if orders is not None and order is not None:
                 orders.append(order.take(window))
-        state.finish(rows[finished & ~going])
+        state.finish(rows[finished & ~released])
         if expired is None:
             return panes, rows
-        state.drop(rows[going])
-        return panes, rows[~going]
+        state.drop(rows[released])
+        return panes, rows[~released]

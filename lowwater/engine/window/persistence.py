@@ -15,7 +15,7 @@ from lowwater.state.arrays import NONE, mixed, run_starts
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.journal import Journal, Piece
-from lowwater.state.key_layout import Place
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 
@@ -38,7 +38,7 @@ class StoredState:
             alone until it is wanted. ``None``: any number.
     """
 
-    def __init__(self, state: WindowState, place: Place, memory: int | None = None) -> None:
+    def __init__(self, state: WindowState, place: StoredPlace, memory: int | None = None) -> None:
         self._state = state
         self._place = place
         self._facts = place.prefix(FACTS)

@@ -16,7 +16,7 @@ Assigned: TypeAlias = tuple[Int64Array | None, Int64Array, Int64Array]
 
 
 @final
-class Dropped:
+class DroppedElements:
     """The elements that one bundle's step dropped from their windows: the late output.
 
     Args:
@@ -76,7 +76,7 @@ class Placement:
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
 
-    def assign(self, bundle: Bundle, watermark: int, late: Dropped) -> Assigned:
+    def assign(self, bundle: Bundle, watermark: int, late: DroppedElements) -> Assigned:
         """Return the windows of a bundle's elements, without those that have expired.
 
         Args:

@@ -1,4 +1,4 @@
-"""What type an aggregate's results have, found before anything has run."""
+"""The Arrow type of an aggregate's results, known before anything has run."""
 
 from __future__ import annotations
 

@@ -169,9 +169,16 @@ class ShownPanes:
         return chunk
 
     def _check(self, rows: Int64Array) -> None:
-        """Assert that each pane is on the chain of just one of the rows. O(panes)."""
-        panes, _ = self._chains(rows)
-        assert np.array_equal(np.sort(panes), self._panes.live())
+        """Assert that each pane kept is on the chain of just one of the windows, all live ones."""
+        self._panes._check()
+        found = [NONE]
+        pane = self._windows[_HEAD][rows]
+        while (pane := pane[pane >= 0]).size:
+            found.append(pane)
+            assert len(found) <= len(self) + 1, "the chain of a window is a circle"
+            pane = self._panes["next"][pane]
+        panes = np.sort(np.concatenate(found))
+        assert np.array_equal(panes, self._panes.live()), "panes belong to no window, or to two"
 
     def _make_room(self, name: str, dtype: np.dtype[Any]) -> None:
         value = f"value:{name}"

@@ -27,7 +27,7 @@ from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, distinct, run_starts, sort_by_key_and_time
 from lowwater.state.formats import damaged, decoding
-from lowwater.state.key_layout import Place, below, decode_int64, encode_int64, prefix_range
+from lowwater.state.key_layout import StoredPlace, below, decode_int64, encode_int64, prefix_range
 from lowwater.state.row_codec import joined
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.window_filter import WindowFilter
@@ -58,7 +58,7 @@ class SpilledWindows:
     """
 
     def __init__(
-        self, state: WindowState, keys: StoredKeys, place: Place, tables: tuple[int, int]
+        self, state: WindowState, keys: StoredKeys, place: StoredPlace, tables: tuple[int, int]
     ) -> None:
         self._state = state
         self._keys = keys

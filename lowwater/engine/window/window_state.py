@@ -1,4 +1,4 @@
-"""The open windows of an operator: rows, and how they are found, kept in order and let go."""
+"""The open windows of an operator: their rows, and how those are found, ordered and released."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _NOT_STORED = frozenset({"due", "clock_due", "hold", "turn", "shown"})
 class WindowState:
     """A row per window that has state: open, or closed and not yet expired.
 
-    Columns of ``table``: ``key`` (id), ``start``, ``end``; ``new`` (elements no pane has shown),
-    ``on_time_new`` (whether one of them came before completion), ``index`` and ``on_time_index``
-    (of the next and the last pane), ``finished``, ``timestamp`` (S-H1, if not ``"end"``), the
-    entries that stand for the row in the queues of deadlines, and the columns of the trigger
-    machine and the aggregates.
+    Columns of ``table``: ``key`` (id), ``start``, ``end``; ``new`` (number of elements that no pane
+    has emitted yet), ``on_time_new`` (whether one of them came before completion), ``index`` and
+    ``on_time_index`` (of the next and the last pane), ``finished``, ``timestamp`` (S-H1, if not
+    ``"end"``), the valid entries in the queues of the schedule (``due``, ``clock_due``, ``hold``),
+    and the columns of the trigger machine and the aggregates.
     """
 
     def __init__(self, windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
@@ -67,7 +67,8 @@ class WindowState:
         fields.append(Field("hold", np.int64, END_OF_TIME))
         fields += [Field(c.name, c.dtype, c.fill) for c in self.machine.columns]
         self.table = Table(fields)
-        # Windows that do not merge are all found by value; of those that do only the finished.
+        # All windows that do not merge are found by value; of those that do, only finished ones:
+        # an element has to find the window it merges with, whatever that one's bounds.
         self.index = Index(self.table, _WINDOW)
         self.segments = (
             None
@@ -100,19 +101,19 @@ class WindowState:
         return len(self.table) - self.finished_rows
 
     def note_changes(self, windows: Journal, on_forgetting: Callable[[Mask], None]) -> None:
-        """Have changed rows noted, and keys about to be forgotten reported."""
+        """Record changed rows, and report keys that are about to be forgotten."""
         self._journal = windows
         self._on_forgetting = on_forgetting
 
     def touch(self, rows: Int64Array) -> None:
-        """Note that rows are about to change, or have."""
+        """Record that rows change in this step."""
         if self._journal is not None:
             self._journal.touch(rows)
         if self.turn is not None:
             self.table["turn"][rows] = self.turn
 
     def note_turns(self) -> None:
-        """Have noted in which turn each row was touched last: the number ``turn`` has then."""
+        """Record in which turn each row was touched last: the value of ``turn`` then."""
         self.table.add_field(Field("turn", np.int32))
         self.turn = 0
 
@@ -127,11 +128,11 @@ class WindowState:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of them that are the keys', which stay for as long as a key has windows."""
+        """How many of these bytes keys take, which stay as long as a key has windows."""
         return 0 if self.keys is None else self.keys.nbytes + 2 * self._key_rows.nbytes
 
     def rebuild(self, rows: Int64Array, places: Int64Array, places_given: int) -> None:
-        """Make anew what is not stored: how rows are found, and what is counted per key.
+        """Rebuild what is not stored: how rows are found, and what is counted per key.
 
         Args:
             rows: The live rows.
@@ -204,7 +205,7 @@ class WindowState:
         return self._key_place[self.table["key"][rows]]
 
     def finish(self, rows: Int64Array) -> None:
-        """Close windows whose trigger has finished: of their state only that fact stays (S-O7)."""
+        """Close windows whose trigger has finished: only that fact is kept (S-O7)."""
         if not rows.size:
             return
         self.aggregation.reset(rows)
@@ -233,7 +234,7 @@ class WindowState:
             self._live_keys -= len(distinct(gone))
 
     def evict(self, rows: Int64Array) -> None:
-        """Release the rows of windows without panes to take back; their keys stay known."""
+        """Release the rows of windows that have no panes to retract; their keys stay known."""
         finished = self.table["finished"][rows]
         self.finished_rows -= int(finished.sum())
         if self.segments is None:
@@ -243,7 +244,7 @@ class WindowState:
             self.index.remove(rows[finished])
         self.touch(rows)
         self.aggregation.release(rows)
-        # No entry of a queue may be taken for this row's once it is used again.
+        # Queues are lazy: a stale entry must not look valid once another window has this row.
         self.table["due"][rows] = START_OF_TIME
         if self.machine.has_deadlines:
             self.table["clock_due"][rows] = START_OF_TIME
@@ -251,7 +252,7 @@ class WindowState:
         self.table.release(rows)
 
     def readmit(self, rows: Int64Array) -> None:
-        """Have rows found again whose windows were evicted, and have been filled since."""
+        """Index rows again whose windows were evicted and have been filled since."""
         finished = self.table["finished"][rows]
         self.finished_rows += int(finished.sum())
         if self.segments is None:
@@ -269,7 +270,7 @@ class WindowState:
         self._key_place[keys] = places
 
     def forget_keys(self) -> None:
-        """Take back the ids of keys without rows, once they are many: amortised O(1) per key."""
+        """Recycle the ids of keys without rows, once they are many: amortised O(1) per key."""
         if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
             return
         self._cover_keys()
@@ -312,7 +313,6 @@ class WindowState:
                 bag._check()
                 assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
             if self.shown is not None:
-                self.shown.table._check()
                 self.shown._check(rows)
             self._check_keys(key, spilled)
         except AssertionError:
@@ -347,7 +347,7 @@ class WindowState:
 
 
 def _row_bytes(table: Table) -> int:
-    """Return what a row takes: its columns, room to grow, and what finds it."""
+    """Return the bytes of a row: its columns, room to grow, and what finds it."""
     columns = sum(np.dtype(field.dtype).itemsize for field in table.fields)
     objects = sum(
         object_bytes(table[field.name][: table.top])

@@ -21,11 +21,11 @@ TimestampRule: TypeAlias = Literal["end", "earliest", "latest"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowing:
-    """How a stream is grouped and shown: everything a window operator needs to know but the values.
+    """How a stream is grouped and emitted: all that a window operator needs to know but aggregates.
 
     Args:
         windows: Where in event time elements are grouped.
-        trigger: When a window's results are shown.
+        trigger: When a window's results are emitted.
         accumulation: How panes of one window relate: ``"discarding"`` (S-A1), ``"accumulating"``
             (S-A2) or ``"retracting"`` (S-A3). Must be named when the trigger may fire more than
             once; otherwise ``None`` stands for ``"discarding"``.
@@ -101,7 +101,7 @@ class Windowing:
 
     @property
     def shows_differences(self) -> bool:
-        """Whether a window's pane may show what changed since another, not all that it holds."""
+        """Whether a pane may hold what changed since the last one, not the whole window."""
         return self.mode == "discarding" and self._times_it_fires() > 1
 
     @property
@@ -116,7 +116,7 @@ class Windowing:
         return replace(self, **changes)
 
     def require_bounded_memory(self) -> None:
-        """Raise ``InvalidArgument`` unless windows can leave memory until they are wanted."""
+        """Raise ``InvalidArgument`` unless windows can leave memory until they are needed."""
         if self.timestamps != "end":
             raise InvalidArgument(
                 f"timestamps={self.timestamps!r} has every open window hold the output watermark, "
@@ -172,8 +172,8 @@ class Windowing:
             raise InvalidArgument(
                 f"{self.trigger!r} may fire more than once, so accumulation must be named",
                 where="window(accumulation=)",
-                hint='Use "discarding" (each pane shows what is new), "accumulating" (all so far) '
-                'or "retracting" (all so far, the pane before taken back)',
+                hint='Use "discarding" (each pane holds what is new), "accumulating" (all so far) '
+                'or "retracting" (all so far, and the previous pane is retracted)',
             )
 
     def _times_it_fires(self) -> int:

@@ -143,7 +143,7 @@ def test_a_column_that_a_later_file_lacks_is_a_clear_error(
     if suffix == "jsonl":  # a field may be missing: it is null
         assert sums(run(read(tmp_path, time="t"))) == {"a": 4, "b": 2, "c": 0}
         return
-    with pytest.raises(lw.DataError, match=rf"no column 'v' any more .*2\.{suffix}"):
+    with pytest.raises(lw.DataError, match=rf"no column 'v', but there was .*2\.{suffix}"):
         run(read(tmp_path, time="t"))
 
 

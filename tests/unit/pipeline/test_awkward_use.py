@@ -205,7 +205,7 @@ def test_what_pipelines_look_like() -> None:
         "key_by('k') → window(FixedWindows('1m'), trigger=Repeatedly(AfterCount(3)), "
         "accumulation='retracting', allowed_lateness='1h') → aggregate(x=sum('v')))"
     )
-    assert repr(made.run()) == "<panes of a run, 0 events so far>"
+    assert repr(made.run()) == "<Run, 0 events so far>"
     frame = pd.DataFrame({"t": np.arange(3)})
     assert repr(lw.from_pandas(frame, time="t")) == "Stream(ColumnsSource(3 rows))"
     assert repr(lw.from_arrow(pa.table({"t": [1]}), time="t")) == "Stream(ArrowSource(Table of 1))"

@@ -64,6 +64,7 @@ class Checked:
         assert values.tolist() == [value for row in rows for _, value in self.model[row]]
 
     def check(self) -> None:
+        self.bag._check()
         filled = [row for row, held in self.model.items() if held]
         assert len(self.bag) == sum(map(len, self.model.values()))
         assert self.bag.filled_rows().tolist() == filled

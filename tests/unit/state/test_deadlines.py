@@ -44,6 +44,7 @@ class Checked:
         self.check()
 
     def check(self) -> None:
+        self.queue._check()
         assert len(self.queue) == len(self.heap)
         assert self.queue.first == (self.heap[0][0] if self.heap else END_OF_TIME)
 

@@ -56,6 +56,8 @@ class Checked:
         assert found == [self.model.get(t, -1) for t in tuples]
 
     def check(self) -> None:
+        self.index._check()
+        self.table._check()
         assert len(self.index) == len(self.table) == len(self.model)
         rows = np.array(list(self.model.values()), dtype=np.int64)
         held = zip(*(self.table[name][rows].tolist() for name in self.names), strict=True)

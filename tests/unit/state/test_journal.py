@@ -15,7 +15,7 @@ from lowwater.state import blocks as blocks_module
 from lowwater.state import journal as journal_module
 from lowwater.state.arrays import NONE
 from lowwater.state.journal import Journal
-from lowwater.state.key_layout import END, Place, split_key
+from lowwater.state.key_layout import END, StoredPlace, split_key
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch
@@ -39,7 +39,7 @@ class Kept:
         self.codec = RowCodec(self.table)
         self.journal = Journal(
             self.codec,
-            Place("stage 1", 0, GROUPS),
+            StoredPlace("stage 1", 0, GROUPS),
             BLOCKS,
             groups=lambda rows: self.table["group"][rows],
             due=(lambda rows: self.table["due"][rows]) if expires else None,
@@ -253,7 +253,7 @@ def test_damaged_blocks_are_refused(change: str) -> None:
         case "beyond":
             batch.put([key], [value[:20] + b"\xff\xff\xff\x7f" + value[24:]])
         case "other group":
-            batch.put([Place("stage 1").prefix(BLOCKS, 1) + key[head:]], [value])
+            batch.put([StoredPlace("stage 1").prefix(BLOCKS, 1) + key[head:]], [value])
         case _:
             batch.delete([key])
             batch.put([key[:-1]], [value])

@@ -57,6 +57,7 @@ class Checked:
         )
 
     def check(self) -> None:
+        self.segments._check()
         assert len(self.segments) == len(self.model)
         keys = [0, 3, 1, 2, 999]
         held = self.segments.of_keys(ints(*keys)).tolist()

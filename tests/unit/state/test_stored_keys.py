@@ -15,14 +15,14 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import KEYS
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
-from lowwater.state.key_layout import Place, split_key, stage_range
+from lowwater.state.key_layout import StoredPlace, split_key, stage_range
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 
 
 def made() -> WindowOperator:
     operator = WindowOperator(Windowing(windows=lw.FixedWindows("10s")), {"n": lw.count()})
-    operator.keep_in_store(Place("stage 1", 0, 4))
+    operator.keep_in_store(StoredPlace("stage 1", 0, 4))
     return operator
 
 

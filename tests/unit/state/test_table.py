@@ -70,6 +70,7 @@ def test_allocate_and_release(steps: list[int | list[int]]) -> None:
             made.release(ints(*gone))
             for row in gone:
                 del model[row]
+        made._check()
         assert len(made) == len(model)
         assert made.live().tolist() == sorted(model)
         assert made["n"][ints(*model)].tolist() == list(model.values())

@@ -43,7 +43,7 @@ def shown(column: pa.Array, timezone: str | None = None) -> Observed:
 )
 def test_a_column_of_any_form_is_a_watermark(column: pa.Array) -> None:
     state = lw.Punctuated("at").start()
-    assert holder_of(state) == "no record has said a watermark yet"
+    assert holder_of(state) == "no record has carried a watermark yet"
     state.observe(shown(column))
     assert lw.Instant(state.current(0)) == lw.instant(NOON)
     plain = lw.Punctuated("at").start()
@@ -128,10 +128,10 @@ def test_by_hand_from_several_threads() -> None:
     assert repr(watermark) == "<External at 1970-01-01T00:00:00.001999Z>"
     assert lw.ManualWatermark is lw.External
     other = lw.External()
-    assert other.holder() == "it is driven by hand, and was not moved yet"
+    assert other.holder() == "it is advanced by hand, and has not been yet"
     other.resume(watermark.remember())
     assert other.at == 1_999
-    assert other.holder() == "it is driven by hand"
+    assert other.holder() == "it is advanced by hand"
 
 
 def test_the_prefix_of_hidden_columns_is_one() -> None:
@@ -169,16 +169,16 @@ def test_finished_files_are_told_in_their_order() -> None:
         return Observed(np.array([5]), {"file": Column.of_objects([name])}, 0)
 
     state = lw.FinishedFiles({"a": 1, "b": 2}, by="file").start()
-    assert (state.current(0), holder_of(state)) == (1, "the file 'a' or one after it")
+    assert (state.current(0), holder_of(state)) == (1, "the file 'a' or a later one")
     state.observe(file("b"))
     assert state.current(0) == 2
-    with pytest.raises(lw.DataError, match="the file 'a' comes after 'b'"):
+    with pytest.raises(lw.DataError, match="the file 'a' was read after 'b'"):
         state.observe(file("a"))
-    with pytest.raises(lw.DataError, match="not known when the file 'bb' begins"):
+    with pytest.raises(lw.DataError, match="earliest event time of the file 'bb' is not known"):
         state.observe(file("bb"))
-    with pytest.raises(lw.InvalidArgument, match="which file a record is from"):
+    with pytest.raises(lw.InvalidArgument, match="give the file of a record"):
         lw.FinishedFiles({"a": 1}).start().observe(file("a"))
-    with pytest.raises(lw.InvalidArgument, match="does not say when files begin"):
+    with pytest.raises(lw.InvalidArgument, match="does not give the earliest event time"):
         lw.FinishedFiles({})
 
 

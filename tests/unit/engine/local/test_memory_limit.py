@@ -25,11 +25,13 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
 from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline.state_tools import state_info, verify_state
-from lowwater.state.key_layout import Place, prefix_range, split_key, table_prefix
+from lowwater.state.key_layout import StoredPlace, prefix_range, split_key, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
 from tests.unit.engine.local.durable_runs import Stopped, stopping
+
+pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 QUIET: Any = {"progress": False}
@@ -55,7 +57,7 @@ class CountingStore:
 class Driven:
     def __init__(self, windowing: Windowing, memory: int | None) -> None:
         self.operator = WindowOperator(windowing, {"total": lw.sum("value")})
-        self.operator.keep_in_store(Place("stage 1", 0, 4), memory=memory)
+        self.operator.keep_in_store(StoredPlace("stage 1", 0, 4), memory=memory)
         self.store: Any = CountingStore()
 
     def take(self, keys: list[int], seconds: list[int]) -> None:
@@ -279,7 +281,7 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
         operator = WindowOperator(
             Windowing(windows=lw.Sessions("5s")), {"seen": lw.collect("value")}
         )
-        operator.keep_in_store(Place("stage 1", 0, 4), memory=0)
+        operator.keep_in_store(StoredPlace("stage 1", 0, 4), memory=0)
         return operator
 
     driven = Driven(FIXED, memory=0)
@@ -294,7 +296,7 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
     with pytest.raises(StateError, match="damaged"):
         made().restore(driven.store)
     with pytest.raises(StateError, match="damaged"):
-        StoredView(driven.store, Place("stage 1", 0, 4)).verify()
+        StoredView(driven.store, StoredPlace("stage 1", 0, 4)).verify()
 
 
 def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_every_record_has_a_kind_where_some_are_taken_back() -> None:
 
 def test_a_column_is_not_called_kind_there() -> None:
     stream = counted("retracting").with_columns(kind=lw.lit("mine"))
-    with pytest.raises(InvalidArgument, match="a column is called 'kind'"):
+    with pytest.raises(InvalidArgument, match="a column is named 'kind'"):
         stream.key_by("k").process(Kinds())
     hidden = counted("retracting").map(lambda record: {**record, "kind": "mine"})
-    with pytest.raises(InvalidArgument, match="a column is called 'kind'"):
+    with pytest.raises(InvalidArgument, match="a column is named 'kind'"):
         hidden.key_by("k").process(Kinds()).collect()

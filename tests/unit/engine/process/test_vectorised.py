@@ -136,7 +136,7 @@ def test_many_keys_come_and_go() -> None:
         if turn % 3 == 0:
             driven.reborn()
         assert [key for key, _, _ in driven.watermark(turn * 10 + 5)] == keys
-        keys_held = driven.operator._engine._scopes.keys  # type: ignore[union-attr]
+        keys_held = driven.operator._engine._state_keys.keys  # type: ignore[union-attr]
         assert keys_held is None or len(keys_held) <= 300
     driven.save()
     assert len(list(driven.store.scan(b"", END))) == 1

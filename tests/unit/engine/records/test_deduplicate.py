@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
@@ -22,10 +22,11 @@ from lowwater.engine.records.deduplicate import IDS as ID_ROWS
 from lowwater.engine.records.deduplicate import Deduplication, Deduplicator, id_bytes
 from lowwater.io.sinks import JsonLinesFolder
 from lowwater.state import id_set as seen
-from lowwater.state.key_layout import END, Place, prefix_range, table_prefix
+from lowwater.state.key_layout import END, StoredPlace, prefix_range, table_prefix
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME, START_OF_TIME
+from tests.examples import examples
 
 WITHIN = 10
 IDS = table_prefix("stage 2", 0, ID_ROWS)
@@ -44,7 +45,7 @@ class Driven:
 
     def _take_up(self) -> None:
         self.own = Deduplicator(self._of)
-        self.own.keep_in_store(Place("stage 2", 0, 4))
+        self.own.keep_in_store(StoredPlace("stage 2", 0, 4))
         self.own.restore(self.store)
 
     def take(self, *elements: tuple[Any, int]) -> list[bool]:
@@ -325,7 +326,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.booleans(), st.sampled_from(sorted(_KINDS)), st.sampled_from([0.01, 0.9]))
-@settings(max_examples=max(400, settings().max_examples))
+@examples(5)
 def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: float) -> None:
     """S-D1, at any watermark, cut into bundles and restored anyhow."""
     value = _KINDS[kind]
@@ -348,6 +349,8 @@ def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: 
                     if wanted[-1] and at + WITHIN > watermark:
                         known[id] = at + WITHIN
                 assert driven.take(*((value(id), at) for id, at in step)) == wanted
+            if driven.own._stored is not None:
+                driven.own._stored._check()
         driven.own.advance(END_OF_TIME)
         driven.reborn()
         assert len(driven.own) == 0

@@ -78,12 +78,12 @@ def test_every_type_comes_back(array: pa.Array) -> None:
     assert back.equals(array[::-1])
 
 
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.type))
+CODED = [array for array in ARRAYS if array.type != pa.float16()]  # Arrow has no such dictionaries
+
+
+@pytest.mark.parametrize("array", CODED, ids=lambda a: str(a.type))
 def test_every_type_as_a_dictionary(array: pa.Array) -> None:
-    try:
-        coded = array.dictionary_encode()
-    except pa.ArrowNotImplementedError:
-        pytest.skip("Arrow has no dictionaries of this type")
+    coded = array.dictionary_encode()
     keys = KeyDictionary(1)
     ids = encode(keys, arrow(coded))
     assert encode(keys, arrow(coded.slice(2))) == ids[2:]

@@ -1,0 +1,217 @@
+"""The options that all readers share: checked, documented and added to signatures in one place.
+
+A new option is a field here, with its default and its line of documentation. Readers take them as
+``**options``; :func:`with_options` writes them out in the reader's signature and docstring, so that
+``help()`` and editors show each by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, TypeVar, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import Flow, Read
+from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.stateless import require_names
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.io.follow import Follow
+from lowwater.io.paths import require_places
+from lowwater.pipeline.fluent import Stream
+from lowwater.time import DurationLike
+from lowwater.watermark import WatermarkEstimator, columns_read
+from lowwater.windows._base import positive_duration
+
+ReaderT = TypeVar("ReaderT", bound=Callable[..., Any])
+
+
+class SourceOptions(TypedDict, total=False):
+    """What every reader takes.
+
+    Args:
+        watermark: How the watermark is estimated; left out, there is none until the input ends.
+        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        clock: Where processing time comes from.
+        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
+            letters and do not move the watermark. Any distance unless given.
+        idle_after: After how long without elements other sources of the same pipeline do not wait
+            for this one any more, by the clock; they do for ever unless given.
+    """
+
+    watermark: WatermarkEstimator | None
+    timezone: str | None
+    clock: ClockLike | None
+    max_ahead: DurationLike | None
+    idle_after: DurationLike | None
+
+
+class FileOptions(SourceOptions, total=False):
+    """What readers of files take beside :class:`SourceOptions`.
+
+    Args:
+        follow: Whether to go on with files that appear during the run. They are read in order of
+            name among those found at a time, and should appear whole: write them under a name
+            that begins with ``.`` and rename them. Each stays as it is once it was read.
+        poll_every: How often to look for new files.
+        max_idle: The input ends when nothing new has appeared for so long; never unless given.
+        stop: Called after each look; the input ends when it returns true.
+    """
+
+    follow: bool
+    poll_every: DurationLike
+    max_idle: DurationLike | None
+    stop: Callable[[], bool] | None
+
+
+_DEFAULTS: dict[str, object] = {"follow": False, "poll_every": "1s"}  # None unless said here
+
+
+def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
+    """Return a decorator that shows options by name in a reader's signature and docstring.
+
+    Args:
+        options: :class:`SourceOptions`, or a class of it with more.
+    """
+    names = options.__annotations__
+
+    def decorate(reader: ReaderT) -> ReaderT:
+        own = inspect.signature(reader)
+        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        for name, kind in names.items():
+            parameters.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=_DEFAULTS.get(name),
+                    annotation=getattr(kind, "__forward_arg__", kind),
+                )
+            )
+        vars(reader)["__signature__"] = own.replace(parameters=parameters)
+        if reader.__doc__ is not None:  # python -OO leaves docstrings out
+            reader.__doc__ = _documented(inspect.cleandoc(reader.__doc__), names)
+        return reader
+
+    return decorate
+
+
+def stream_of(
+    source: Source, time: str, options: SourceOptions, known: type = SourceOptions
+) -> Stream:
+    """Return the stream of a source, its options checked.
+
+    Args:
+        source: The source.
+        time: The column of event times.
+        options: What the reader was given.
+        known: The class of options that the reader takes.
+
+    Raises:
+        InvalidArgument: One of them makes no sense, or the source lacks a column.
+    """
+    if not isinstance(time, str):
+        raise InvalidArgument(
+            f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
+        )
+    for name in options:
+        if name not in known.__annotations__:
+            raise InvalidArgument(
+                f"there is no option {name!r}", hint=nearest(name, known.__annotations__)
+            )
+    watermark, timezone = options.get("watermark"), options.get("timezone")
+    clock = options.get("clock")
+    _check_watermark(watermark)
+    if timezone is not None:
+        _require_zone(timezone)
+    schema = source.schema
+    if schema is not None:
+        _require_distinct(schema.names)
+        require_names((time,), schema.names, "time=")
+        if isinstance(clock, ArrivalClock):
+            require_names((clock.column,), schema.names, "clock=")
+        if watermark is not None:
+            columns = (name for name in columns_read(watermark) if not name.startswith(HIDDEN))
+            require_names(columns, schema.names, "watermark=")
+    read = Read(
+        source,
+        time,
+        timezone,
+        watermark,
+        clock,
+        max_ahead_us=_positive("max_ahead", options.get("max_ahead")),
+        idle_after_us=_positive("idle_after", options.get("idle_after")),
+    )
+    return Stream((Flow(read, (), time, timezone),), schema)
+
+
+def follow_of(paths: tuple[str, ...], options: FileOptions) -> Follow | None:
+    """Return how to wait for new files; ``None`` if the reader is not to wait.
+
+    Raises:
+        InvalidArgument: One of the options makes no sense, or none without ``follow=True``.
+    """
+    given: Mapping[str, Any] = {**_DEFAULTS, **options}
+    following = Follow.of(
+        given["follow"], given["poll_every"], given.get("max_idle"), given.get("stop")
+    )
+    if following is not None:
+        require_places(paths)
+    return following
+
+
+def _check_watermark(watermark: object) -> None:
+    if watermark is not None and not isinstance(watermark, WatermarkEstimator):
+        raise InvalidArgument(
+            f"{describe('watermark', watermark)} is not a watermark estimator",
+            hint='Use, say, BoundedDisorder("5m") or Ascending()',
+        )
+    if isinstance(watermark, type):
+        raise InvalidArgument(
+            f"watermark={watermark.__name__} is a class",
+            hint=f"Make one: {watermark.__name__}(...)",
+        )
+
+
+def _positive(name: str, value: DurationLike | None) -> int | None:
+    return None if value is None else positive_duration(value, name)
+
+
+def _require_distinct(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"two columns are called {name!r}", hint="Rename one")
+
+
+def _require_zone(timezone: str) -> None:
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise InvalidArgument(
+            f"{describe('timezone', timezone)} is not known",
+            hint='Use an IANA name, such as "UTC" or "Europe/Berlin"',
+        ) from None
+
+
+def _documented(text: str, names: Mapping[str, object]) -> str:
+    """Return a docstring with the lines of the options at the end of its ``Args:``."""
+    before, heading, rest = text.partition("\nArgs:\n")
+    own, blank, after = rest.partition("\n\n")
+    lines = _lines(SourceOptions) | _lines(FileOptions)
+    more = "\n".join(lines[name] for name in names)
+    return f"{before}{heading}{own.rstrip()}\n{more}{blank}{after}"
+
+
+def _lines(options: type) -> dict[str, str]:
+    """Return the lines of documentation of each option."""
+    found: dict[str, str] = {}
+    _, _, arguments = inspect.cleandoc(cast(str, options.__doc__)).partition("Args:\n")
+    name = ""
+    for line in arguments.splitlines():
+        if not line.startswith(" " * 8):
+            name = line.strip().partition(":")[0]
+            found[name] = line
+        else:
+            found[name] += f"\n{line}"
+    return found
