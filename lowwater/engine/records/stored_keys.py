@@ -81,6 +81,7 @@ class StoredKeys:
         if ids.size:
             ids = np.unique(ids)
             rows.wanted[ids] = True
+            rows.count += len(ids)
             self._journal.touch(ids)
 
     def drop(self, ids: Int64Array) -> None:
@@ -90,6 +91,7 @@ class StoredKeys:
         ids = ids[rows.wanted[ids]]
         if ids.size:
             rows.wanted[ids] = False
+            rows.count -= len(ids)
             self._journal.touch(ids)
 
     def forget(self, kept: NDArray[np.bool_]) -> None:
@@ -111,7 +113,7 @@ class StoredKeys:
         return {
             "kinds": kinds_of(keys),
             "limit": self._journal.limit,
-            "count": int(self._rows.wanted.sum()),
+            "count": self._rows.count,
             "layouts": self._rows.layouts.known,
         }
 
@@ -137,12 +139,14 @@ class StoredKeys:
             raise damaged(_WHAT, "it is stored twice")
         self._rows.cover(max(keys.capacity, record["limit"]))
         self._rows.wanted[ids] = True
+        self._rows.count = len(ids)
         if not len(ids):
             self._rows.keys = None  # the next bundle begins a dictionary
         return ids
 
     def _check(self) -> None:
         """Assert what must hold between keys and their blocks. O(keys)."""
+        assert self._rows.count == int(self._rows.wanted.sum())
         self._journal._check()
 
     def _cover(self, need: int) -> None:
@@ -159,6 +163,7 @@ class _KeyRows:
     def __init__(self) -> None:
         self.keys: KeyDictionary | None = None
         self.wanted = np.zeros(0, dtype=np.bool_)
+        self.count = 0
         self.layouts = Layouts()
 
     @property
