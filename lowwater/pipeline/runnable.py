@@ -62,26 +62,26 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return GraphDiagram.of(self._graph())
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
-        """Run, and give panes, or what a process emits to this output, one by one as they come.
+        """Run, and return an iterator over the panes, or over what a process emits to this output.
 
-        What comes back is an iterator that also has ``metrics``. Sources are closed when it ends
-        or is let go of.
+        The iterator also has ``metrics``, ``explain``, ``diagram`` and others. Sources are closed
+        when it ends or is garbage-collected.
         """
         outcomes = self._outcomes(options)
         return Run(outcomes, items_of(outcomes, self._form()))
 
     def run_batches(self, **options: Unpack[RunOptions]) -> Run[BatchT]:
-        """Run, and give the same in batches of columns, without an object for each."""
+        """Run, and return an iterator over the same in batches of columns: no object for each."""
         outcomes = self._outcomes(options)
         return Run(outcomes, batches_of(outcomes, self._form()))
 
     def to_arrow_batches(self, **options: Unpack[RunOptions]) -> Run[pa.RecordBatch]:
-        """Run, and give the same as Arrow batches, as they come."""
+        """Run, and return an iterator over the same as Arrow batches."""
         outcomes = self._outcomes(options)
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything: of a process, what it emits to any output."""
+        """Run to the end and keep everything: of a process, what it emits to all its outputs."""
         outcomes, output = self._outcomes(options), self._to()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:

@@ -35,6 +35,8 @@ from tests.unit.engine.local.durable_runs import (
     write_files,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(durable.__file__).parents[3]
 
 
