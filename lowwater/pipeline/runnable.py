@@ -129,7 +129,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             if not isinstance(sink, DurableSink):
                 raise InvalidArgument(
                     f"{describe('sink', sink)} has no open, deliver and close",
-                    hint="Use, say, lowwater.io.sinks.SqliteTable",
+                    hint="Use, say, lowwater.io.sinks.ParquetFolder",
                 )
         return Delivering(self._end(), sinks)
 
