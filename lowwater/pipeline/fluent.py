@@ -17,6 +17,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.emitted import TIME as EMITTED_TIME
 from lowwater.engine.process.emitted import emitted_table
@@ -50,7 +51,7 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.outputs import End
+from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -496,8 +497,8 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         """
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
-    def _end(self) -> End:
-        return End(self._stage, self._no_panes())
+    def _to(self, *sinks: Sink) -> Writing:
+        return Writing(self._stage, self._no_panes(), sinks)
 
     def _form(self) -> PaneForm:
         return PaneForm(self._stage.key_names)
@@ -542,8 +543,9 @@ class Processed(StageOutput[Element, Emitted]):
         """Return what is emitted to this output as a stream."""
         return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
 
-    def _end(self) -> End:
-        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+    def _to(self, *sinks: Sink) -> Writing:
+        empty = emitted_table((), self._stage.key_names)
+        return Writing(self._stage, empty, sinks, self._output)
 
     def _form(self) -> ElementForm:
         return ElementForm(self._stage.key_names, self._output)
