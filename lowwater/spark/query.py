@@ -1,4 +1,4 @@
-"""A stage as a Spark DataFrame of panes."""
+"""Turns a stage into a Spark DataFrame of panes."""
 
 from __future__ import annotations
 
