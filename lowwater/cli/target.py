@@ -1,4 +1,4 @@
-"""Finds what a command names: ``module:pipeline`` or ``file.py:pipeline``."""
+"""Loads the pipeline that a command names: ``module:pipeline`` or ``file.py:pipeline``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def load(target: str) -> Pipeline | Processed | Writing:
-    """Return the pipeline that ``module:name`` or ``file.py:name`` stands for.
+    """Load the pipeline named by ``module:name`` or ``file.py:name``.
 
     Raises:
-        InvalidArgument: There is none, or the function that makes it failed.
+        InvalidArgument: There is no such pipeline, or the function that builds it failed.
     """
     from lowwater.pipeline import Pipeline, Processed, Writing
 

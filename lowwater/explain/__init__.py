@@ -1,4 +1,4 @@
-"""Why a run did what it did: from its trace; and what is doubtful about a pipeline, without one."""
+"""Explains runs from their traces, and finds likely mistakes in pipelines without running them."""
 
 from lowwater.explain.difference import Difference as Difference
 from lowwater.explain.difference import PaneDifference as PaneDifference

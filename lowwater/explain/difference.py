@@ -1,4 +1,4 @@
-"""Which final panes differ between two runs."""
+"""Compares the final panes of two runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 50
 
 @runtime_checkable
 class _Shown(Protocol):
-    """Something with panes: a result, a scenario's run, the trace of a stage."""
+    """Anything with panes: a result, a scenario's run, the trace of a stage."""
 
     @property
     def panes(self) -> Iterable[Pane]: ...
@@ -37,14 +37,14 @@ Run: TypeAlias = "_Shown | Trace | Iterable[Pane]"
 @final
 @dataclass(frozen=True, slots=True)
 class PaneDifference:
-    """One window that two runs do not agree on.
+    """One window whose final pane differs between two runs.
 
     Args:
         what: ``only in a``, ``only in b`` or ``differs``.
         key: The key.
         window: The window.
         a: The values of its final pane in the first run; ``None`` if there is none.
-        b: The same of the second.
+        b: The same for the second run.
     """
 
     what: What
@@ -57,11 +57,11 @@ class PaneDifference:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference:
-    """Where the final panes of two runs differ. It is true where they do.
+    """The differences between the final panes of two runs; true if there are any.
 
     Args:
-        rows: The windows, by window and then in the order of the first run.
-        same: How many windows have the same final pane in both.
+        rows: The windows that differ, sorted by window and then in the order of the first run.
+        same: The number of windows with the same final pane in both.
     """
 
     rows: tuple[PaneDifference, ...]
@@ -116,7 +116,7 @@ class Difference:
 
 
 def diff(a: Run, b: Run) -> Difference:
-    """Return which final panes differ between two runs, by key and window.
+    """Compare the final panes of two runs, by key and window.
 
     The final pane of a window is the last one that was shown and not taken back. Where panes are
     discarding it has the last part alone: compare runs that accumulate. A window that merged into
@@ -124,8 +124,8 @@ def diff(a: Run, b: Run) -> Difference:
     taken back.
 
     Args:
-        a: What ``collect()`` or ``Scenario.run`` returned, a trace (its last stage), or panes.
-        b: The same of the other run.
+        a: The result of ``collect()`` or ``Scenario.run``, a trace (its last stage), or panes.
+        b: The same for the other run.
 
     Raises:
         InvalidArgument: One of them has no panes to compare.
@@ -173,7 +173,7 @@ def _final(name: str, run: Run) -> dict[tuple[Any, Window], Pane]:
         raise InvalidArgument(
             f"{describe(name, run)} has no panes",
             where="diff",
-            hint="Give what collect() returned, or a list of panes",
+            hint="Pass the result of collect(), or a list of panes",
         ) from None
     stage = _traced(run)
     if stage is None or not stage.merges:
@@ -187,7 +187,7 @@ def _final(name: str, run: Run) -> dict[tuple[Any, Window], Pane]:
 
 
 def _traced(run: Any) -> StageTrace | None:
-    """Return the trace of the stage that shows the panes, if there is one."""
+    """Return the trace of the stage that emitted the panes, if there is one."""
     if isinstance(run, StageTrace):
         return run
     try:
@@ -215,5 +215,5 @@ def _text(values: Mapping[str, Any] | None) -> str | None:
 
 
 def _line(value: Any) -> str:
-    """Return a value as text of one line."""
+    """Format a value on one line."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))

@@ -1,4 +1,4 @@
-"""Where an element went: its windows and panes, or where and why it was left out."""
+"""Traces an element through a run: its windows and panes, or where and why it was dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Predicate: TypeAlias = Callable[[Any], Any]
 
 
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
-    """Return where an element went: windows and panes, or why it is in none.
+    """Explain where an element went: its windows and panes, or why it is in none.
 
     Of panes that other stages read it tells where they went there, and so on to the last stage.
     O(records + elements + panes), and what is told.
@@ -69,7 +69,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
 
 
 class _Matches:
-    """Says which records are meant; a function need not know every kind of record."""
+    """Matches records with a user's function, which may fail on some kinds of records."""
 
     def __init__(self, function: Predicate) -> None:
         self._function = function
@@ -77,7 +77,7 @@ class _Matches:
         self._raised: Exception | None = None
 
     def says(self, record: Any) -> bool:
-        """Return whether a record is meant."""
+        """Return whether a record matches."""
         try:
             said = bool(self._function(record))
         except Exception as error:
@@ -87,19 +87,19 @@ class _Matches:
         return said
 
     def check(self) -> None:
-        """Raise if the function raised for every record there is."""
+        """Raise if the function raised for every record."""
         if self._raised is None or self._knows_any:
             return
         error = self._raised
         raise InvalidArgument(
             f"the function raised {type(error).__name__} for every record: {error}",
             where="why",
-            hint="Give one that takes a record, as in lambda record: record['id'] == 7",
+            hint="Pass one that takes a record, as in lambda record: record['id'] == 7",
         ) from error
 
 
 def _lost(letters: list[ErrorRecord], source: str, at: int, record: Any, journeys: Journeys) -> str:
-    """Return what became of a record that no stage is known to have got."""
+    """Explain what happened to a record that is not known to have reached any stage."""
     if letters:
         return _dead(letters[0])
     went = (
@@ -127,7 +127,7 @@ def _explained(
     told = untold = 0
     for stage, element in found:
         if id(element) in elements:
-            continue  # it was told of: it is a pane of another
+            continue  # already explained, as a pane of another element
         if told < MOST:
             told += 1
             story = journeys.of(stage, element)

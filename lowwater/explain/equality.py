@@ -1,4 +1,4 @@
-"""Finds the values that equal one, whether they can be hashed or not."""
+"""Looks up values by equality, whether they are hashable or not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _T = TypeVar("_T")
 
 @final
 class EqualityIndex(Generic[_T]):
-    """What belongs to each of some values. Built in O(values), but for those of odd types.
+    """Maps values to items by equality. Built in O(values) for hashable and nested plain values.
 
-    Plain values, and lists, tuples, sets and mappings of such, are looked up; any other that cannot
-    be hashed, such as an array, is compared with every one like it.
+    Plain values, and lists, tuples, sets and mappings of them, are hashed. Other unhashable
+    values, such as arrays, are compared with every value of their kind.
 
     Args:
-        pairs: The values, each with what belongs to it.
+        pairs: The values, each with its item.
 
     >>> found = EqualityIndex([({"id": 1, "tags": ["a"]}, "first"), ([2], "second")])
     >>> found.of({"tags": ["a"], "id": 1.0}), found.of([3])
@@ -29,12 +29,12 @@ class EqualityIndex(Generic[_T]):
             self._by.setdefault(_kind(value), []).append((value, what))
 
     def of(self, value: Any) -> list[_T]:
-        """Return what belongs to the values that equal one, in their order."""
+        """Return the items of all values equal to this one, in order."""
         return [what for one, what in self._by.get(_kind(value), []) if same(one, value)]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; those that cannot say so are not, but NaN is itself."""
+    """Return whether two values are equal; NaN equals NaN, incomparable values are not equal."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -42,12 +42,12 @@ def same(one: Any, other: Any) -> bool:
         return alike and all(map(same, one, other))
     try:
         return one is other or bool(one == other) or bool(one != one and other != other)
-    except (TypeError, ValueError):  # arrays say so element by element
+    except (TypeError, ValueError):  # such as arrays, which compare element by element
         return False
 
 
 def _kind(value: Any) -> Any:
-    """Return what is the same for equal values, and can be hashed."""
+    """Return a hashable value that is the same for equal values."""
     if isinstance(value, Mapping):
         return Mapping, frozenset((name, _kind(item)) for name, item in value.items())
     if isinstance(value, (list, tuple)):

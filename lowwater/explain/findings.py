@@ -1,4 +1,4 @@
-"""What is doubtful about a pipeline, found without running it."""
+"""Finds likely mistakes in a pipeline without running it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _RANK: tuple[Severity, ...] = ("error", "warning", "note")
 @final
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is doubtful.
+    """One likely mistake.
 
     Args:
-        severity: ``error``: results are lost or never come; ``warning``: state may grow without
-            end, or results wait long; ``note``: a choice that is worth knowing of.
-        what: What it is.
-        where: Which source or stage.
-        hint: What to do about it.
+        severity: ``error``: results are lost or never emitted; ``warning``: state may grow without
+            bound, or results are delayed for long; ``note``: a choice worth knowing about.
+        what: The problem.
+        where: The source or stage.
+        hint: How to fix it.
     """
 
     severity: Severity
@@ -45,7 +45,7 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """All that is doubtful about a pipeline, the worst first. It is false if nothing is.
+    """The findings about a pipeline, the most severe first; false if there are none.
 
     Args:
         findings: The findings.
@@ -70,13 +70,13 @@ class Findings:
 
 
 def check(pipeline: Any) -> Findings:
-    """Return what is doubtful about a pipeline, without running it.
+    """Check a pipeline for likely mistakes, without running it.
 
     Args:
-        pipeline: What ``aggregate``, ``group`` or ``process`` returned, or the end of a pipeline.
+        pipeline: The result of ``aggregate``, ``group`` or ``process``, or a pipeline with a sink.
 
     Raises:
-        InvalidArgument: It is none of these.
+        InvalidArgument: The value is none of these.
 
     >>> import lowwater as lw
     >>> stream = lw.from_iterable([], time="at", watermark=lw.Ascending())
@@ -260,7 +260,7 @@ def _of_global(
 
 
 def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
-    """Find what does not fit where the panes go."""
+    """Yield findings about the sinks of a pipeline."""
     work, where = stage.work, graph.name_of(stage)
     if not isinstance(work, Windowed):
         return
@@ -286,7 +286,7 @@ def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
 
 
 def is_endless(read: Read) -> bool:
-    """Whether a source may go on for ever: it follows what is being written, or says so."""
+    """Whether a source may never end: because it follows new data, or declares it."""
     source: Any = read.source
     follow = getattr(source, "follow", None)
     return bool(follow) or getattr(source, "endless", False) is True

@@ -1,4 +1,4 @@
-"""A trace as a tidy table: a row for each element, pane, merge and move of a watermark."""
+"""A trace as a tidy table: one row per element, pane, merge and watermark change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INSTANTS = frozenset(
 
 
 def to_frame(trace: Trace) -> pd.DataFrame:
-    """Return a trace as a pandas DataFrame, in the order in which things happened.
+    """Convert a trace to a pandas DataFrame, in the order of events.
 
     ``what`` is ``element`` (a row for each window it went to or was dropped from), ``pane``,
     ``merge`` (a row for each window that went into another), ``watermark`` (of a stage),
@@ -46,7 +46,7 @@ def to_frame(trace: Trace) -> pd.DataFrame:
 
 
 def instants_to_frame(values: Sequence[int | None]) -> Any:
-    """Return instants as a pandas Series of UTC timestamps, within the years there are."""
+    """Convert instants to a pandas Series of UTC timestamps, clipped to the years 1 to 9999."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""A graph of stages in words, and as Mermaid text."""
+"""Describes a graph of stages in words, and as Mermaid text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lowwater.triggers import Default
 
 
 def explain_graph(graph: Graph) -> str:
-    """Return the sources and stages in the order in which they run, a paragraph each.
+    """Describe the sources and stages in topological order, a paragraph each.
 
-    Data is exchanged where records are grouped: all of one key come together there.
+    Data is exchanged where records are grouped, because all records of a key must come together.
     """
     parts = [
         [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
@@ -24,7 +24,7 @@ def explain_graph(graph: Graph) -> str:
 
 
 def mermaid_graph(graph: Graph) -> str:
-    """Return the graph as Mermaid text; a thick arrow is where data is exchanged by key."""
+    """Render the graph as Mermaid text; thick arrows mark where data is exchanged by key."""
     lines = ["flowchart LR"]
     number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
     lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
@@ -87,7 +87,7 @@ def _output(flow: Flow) -> str:
 
 
 def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
-    """Yield what becomes of records on their way into a stage, a line each."""
+    """Yield the steps on the way into a stage, a line each."""
     if flow.output != MAIN:
         yield f"output {flow.output!r}"
     yield from step_texts(flow.steps)
@@ -95,7 +95,7 @@ def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
 
 
 def summary_texts(stage: Stage) -> Iterator[str]:
-    """Yield what a stage does, a line each, as pictures of the graph show it."""
+    """Yield a summary of a stage, a line each, as in pictures of the graph."""
     if stage.deduplication is not None:
         yield deduplication_text(stage.deduplication)
     windowing = stage.windowing
@@ -111,7 +111,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return text as Mermaid takes it between quotes."""
+    """Escape text for a quoted Mermaid label."""
     for sign, code in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, code)
     return text

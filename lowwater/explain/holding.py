@@ -1,4 +1,4 @@
-"""What holds a watermark, and how to fix it."""
+"""Finds what holds a watermark, and how to fix it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class WatermarkHolder:
     """What holds a watermark.
 
     Args:
-        text: What it is, in words.
-        hint: What to do about it.
+        text: A description.
+        hint: How to fix it.
     """
 
     text: str
@@ -30,7 +30,7 @@ class WatermarkHolder:
 
 
 def last_move(stage: StageTrace, *, ended: bool = True) -> TracedMove | None:
-    """Return where a stage stood last; with ``ended`` false, before the input ended."""
+    """Return the last watermarks of a stage; with ``ended=False``, before the input ended."""
     for move in reversed(stage.moves):
         if ended or move.input_watermark < END_OF_TIME:
             return move
@@ -43,8 +43,8 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
     Args:
         trace: The trace.
         stage: The stage.
-        before: What has this order or a higher one has not happened yet.
-        times: Writes instants.
+        before: Ignore events with this order or a higher one.
+        times: Formats instants.
     """
     names = {each.name: each for each in trace.stages}
     stood = {name: _stood(moves, before) for name, moves in trace.sources.items()}

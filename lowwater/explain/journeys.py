@@ -1,4 +1,4 @@
-"""What became of an element in a stage, and of the panes that show it in the stages behind it."""
+"""Follows an element through a stage, and its panes through the downstream stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lowwater.time import format_duration, saturating_add
 
 @final
 class Origins:
-    """The elements of some stages by what they are made of. Built in O(elements).
+    """Indexes the elements of stages by the record or pane they derive from. O(elements).
 
     Args:
         stages: The traces of the stages.
@@ -32,26 +32,26 @@ class Origins:
                     self._of[element.pane].append((stage.name, element))
 
     def made_of(self, origin: str, number: int) -> list[tuple[str, TracedElement]]:
-        """Return the elements, each with the name of its stage, in the order of the stages. O(1).
+        """Return the elements derived from a record or pane, with stage names, in order. O(1).
 
         Args:
-            origin: The name of the source, or of the stage.
-            number: Which of its records, or of its panes.
+            origin: The name of the source or stage.
+            number: The index of its record or pane.
         """
         return self._of.get((origin, number), [])
 
 
 MOST = 10
-"""So many elements are told of at most: of those asked for, and in each stage behind them."""
+"""The most elements to describe: of those asked for, and in each downstream stage."""
 
 
 @final
 class Journeys:
-    """Tells of the elements of a trace. Built in O(elements + merges + panes).
+    """Describes what happened to the elements of a trace. Built in O(elements + merges + panes).
 
     Args:
         trace: The trace.
-        stage: The one stage to tell of; all unless given.
+        stage: The only stage to describe; all by default.
 
     Raises:
         InvalidArgument: There is no such stage.
@@ -67,11 +67,11 @@ class Journeys:
         self._origins = Origins(trace.stages)
 
     def made_of(self, origin: str, number: int) -> list[tuple[str, TracedElement]]:
-        """Return the elements of a record or a pane; see :meth:`Origins.made_of`."""
+        """Return the elements derived from a record or pane; see :meth:`Origins.made_of`."""
         return self._origins.made_of(origin, number)
 
     def knows_all_of(self, source: str) -> bool:
-        """Whether what stages got of a source is known to be made of which of its records."""
+        """Whether the origin of every element that derives from a source is known."""
         return not any(
             self._lineages[stage.name].has_strangers
             for stage in self._trace.stages
@@ -79,7 +79,7 @@ class Journeys:
         )
 
     def told_of(self, stage: str, element: TracedElement) -> list[tuple[str, TracedElement]]:
-        """Return what there is to tell of an element: itself, or its panes' in the one stage."""
+        """Return the elements to describe: this one, or those of its panes in the chosen stage."""
         if self._only is None or stage == self._only:
             return [(stage, element)]
         return [
@@ -90,11 +90,11 @@ class Journeys:
         ]
 
     def panes(self, stage: str, element: TracedElement) -> list[Pane]:
-        """Return the panes of a stage that show an element of it, in order."""
+        """Return the panes of a stage that contain an element, in order."""
         return self._lineages[stage].showing(element)
 
     def of(self, stage: str, element: TracedElement) -> Explanation:
-        """Return what became of an element of a stage there, and of its panes behind it."""
+        """Describe what happened to an element in a stage, and to its panes downstream."""
         lineage = self._lineages[stage]
         lines = list(_lines(lineage, element))
         elements, panes = [element], self.panes(stage, element)
@@ -109,7 +109,7 @@ class Journeys:
         return Explanation(tuple(lines), tuple(elements), tuple(panes))
 
     def _arrivals(self, stage: str, element: TracedElement) -> Iterator[_Arrival]:
-        """Yield each stage behind that was given panes which show an element, in order."""
+        """Yield each downstream stage that read panes which contain an element, in order."""
         reached = {stage: _handed_on(self._lineages[stage], [element])}
         for later in self._trace.stages:
             given = [name for name in later.inputs if reached.get(name)]
@@ -129,13 +129,13 @@ class Journeys:
 @final
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """A stage that was given panes which show an element.
+    """A stage that read panes which contain an element.
 
     Args:
         stage: The stage.
-        given: The stages whose panes they are.
-        elements: What they are there.
-        panes: Which of its own panes show those.
+        given: The stages that emitted the panes.
+        elements: The panes as elements of this stage.
+        panes: The panes of this stage that contain them.
     """
 
     stage: StageTrace
@@ -145,7 +145,7 @@ class _Arrival:
 
 
 def _handed_on(lineage: Lineage, elements: Sequence[TracedElement]) -> list[int]:
-    """Return which panes of a stage show any of these elements, or take such a pane back."""
+    """Return the panes of a stage that contain any of these elements, and their retractions."""
     shown = dict.fromkeys(number for one in elements for number in lineage.shown_in(one))
     gone = [lineage.taken_back(number) for number in shown]
     return sorted({*shown, *(number for number in gone if number is not None)})
@@ -158,7 +158,10 @@ def _whose(given: Sequence[str], first: str) -> str:
 
 
 def _told(lineage: Lineage, elements: Sequence[TracedElement], errors: int) -> Iterator[str]:
-    """Yield what became of panes in a stage behind theirs, in a run with so many dead letters."""
+    """Describe what happened to panes in a downstream stage.
+
+    ``errors`` is the number of dead letters of the run, in case panes are unaccounted for.
+    """
     for element in elements[:MOST]:
         for line in _lines(lineage, element):
             yield f"    {line}"
@@ -174,7 +177,7 @@ def _told(lineage: Lineage, elements: Sequence[TracedElement], errors: int) -> I
 
 
 def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
-    """Yield what became of an element in one stage."""
+    """Describe what happened to an element in one stage."""
     stage, times = lineage.stage, Times.of(element.time)
     panes = lineage.showing(element)
     what = "taken back: " if element.retract else ""

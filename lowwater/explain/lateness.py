@@ -1,4 +1,4 @@
-"""What other watermark delays and latenesses would have done to the elements of a trace."""
+"""Evaluates other watermark delays and allowed latenesses on the elements of a trace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEW = 0.01
 @final
 @dataclass(frozen=True, slots=True)
 class LatenessRow:
-    """What one choice would have done.
+    """The effect of one combination of watermark delay and allowed lateness.
 
     Args:
         delay: How far the watermark is behind the latest element, microseconds.
@@ -60,11 +60,11 @@ class LatenessRow:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class LatenessProfile:
-    """What candidate delays and latenesses would have done; its text is a table and a suggestion.
+    """The effects of candidate delays and latenesses; prints as a table with a suggestion.
 
     Args:
         rows: A row for each candidate, by delay and then lateness.
-        elements: How many elements there were.
+        elements: The number of elements.
         disorder: How far the most belated element was behind the latest before it, microseconds.
         wait_by: What waits are measured by: the clock; or the event time of what comes, where
             the clock says nothing as all was read in a moment.
@@ -77,9 +77,9 @@ class LatenessProfile:
 
     @property
     def suggestion(self) -> LatenessRow:
-        """The shortest delay by which at most 1 % would be late, and lateness that drops none.
+        """The candidate with the shortest delay at which at most 1 % are late and none dropped.
 
-        Of the candidates; where none does that, the one that drops the fewest.
+        If there is none, the candidate that drops the fewest elements.
         """
         enough = [row for row in self.rows if row.dropped == 0]
         most = _FEW * self.elements
@@ -89,7 +89,7 @@ class LatenessProfile:
         return min(enough or self.rows, key=lambda row: (row.dropped, row.late, row.delay))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; durations are timedeltas."""
+        """Convert the rows to a pandas DataFrame; durations become timedeltas."""
         import pandas as pd
 
         names = LatenessRow.__dataclass_fields__
@@ -127,11 +127,11 @@ def lateness_profile(
     lateness: Sequence[DurationLike] | None = None,
     stage: str | None = None,
 ) -> LatenessProfile:
-    """Return what candidate watermark delays and latenesses would have done.
+    """Evaluate candidate watermark delays and allowed latenesses on a trace.
 
-    Elements are judged one by one, in the order in which they came to the stage, against a
-    watermark that is ``delay`` behind the latest before (:class:`lowwater.BoundedDisorder`), on
-    their own windows before any merging (S-O3). Duplicates are left out.
+    Elements are judged individually, in order of arrival at the stage, against a watermark that
+    trails the latest earlier element by ``delay`` (:class:`lowwater.BoundedDisorder`), on their own
+    windows before any merging (S-O3). Duplicates are left out.
 
     Args:
         trace: The trace of the run.
@@ -209,20 +209,20 @@ class _Columns:
 
     @property
     def behind(self) -> Int64Array:
-        """How far each element is behind the latest before it, at least 0."""
+        """How far each element is behind the latest earlier one, at least 0."""
         known = self.latest > START_OF_TIME
         gap = _saturating_sub(np.where(known, self.latest, self.times), self.times)
         return np.maximum(gap, 0)
 
     def delays(self) -> list[int]:
-        """Return delays to try: quantiles of the disorder, made easy to read."""
+        """Return delays to try: quantiles of the disorder, rounded up to readable values."""
         if not len(self.times):
             return [0]
         exact = np.quantile(self.behind, _QUANTILES).tolist()
         return sorted({_rounded(min(int(value), END_OF_TIME)) for value in exact})
 
     def latenesses(self, delay: int) -> list[int]:
-        """Return latenesses to try: none, and one by which a delay drops nothing."""
+        """Return latenesses to try: zero, and the least at which a delay drops nothing."""
         return sorted(
             {0, _rounded(min(int(self._overdue(delay).max(initial=-1)), END_OF_TIME - 1) + 1)}
         )
@@ -237,7 +237,7 @@ class _Columns:
         return int((late & ~dropped).sum()), int(dropped.sum())
 
     def wait_by(self) -> WaitBy:
-        """Return what to measure waits by: the clock, unless it goes much faster than events."""
+        """Return how to measure waits: by the clock, unless the data was read much faster."""
         if len(self.times) < 2 or int(self.clocks.min()) == START_OF_TIME:
             return "event time"
         event = int(self.times.max()) - int(self.times.min())
@@ -245,9 +245,9 @@ class _Columns:
         return "clock" if clock * 100 >= event else "event time"
 
     def waits(self, delay: int, by: WaitBy) -> Int64Array:
-        """Return how much later each window is complete with a delay than without any.
+        """Return how much later each window is complete with a delay than without one.
 
-        Only of windows that are complete with the delay before the input ends.
+        Only for windows that are complete, with the delay, before the input ends.
         """
         if not len(self.times):
             return np.zeros(0, dtype=np.int64)

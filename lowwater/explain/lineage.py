@@ -1,4 +1,4 @@
-"""Which window an element was in when: its own, then what that merged into."""
+"""Tracks the window of each element over time: its own, then the windows that merged it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LAST = 2**63
 
 @final
 class Lineage:
-    """The windows of one stage's trace over its time. Built in O(elements + merges + panes).
+    """The windows of one stage over the course of a trace. Built in O(elements + merges + panes).
 
     Args:
         stage: The trace of the stage.
 
     Attributes:
-        has_strangers: Whether elements came of which it is not known what they are made of.
+        has_strangers: Whether the origin of some elements is unknown.
     """
 
     def __init__(self, stage: StageTrace) -> None:
@@ -38,13 +38,13 @@ class Lineage:
             self._panes.setdefault((_hashable(pane.key), pane.window), []).append(number)
 
     def became(self, key: Any, window: Window, since: int, until: int = _LAST) -> Window:
-        """Return what a window had become by an order, if it was there at another.
+        """Return the window that a window had merged into by a given order.
 
         Args:
-            key: Its key.
-            window: The window.
-            since: Merges before this order are not its own.
-            until: Nor are those at this order or after.
+            key: The key of the window.
+            window: The window, as it existed at ``since``.
+            since: Ignore merges before this order.
+            until: Ignore merges at this order or after.
         """
         while (merge := self._next_merge(key, window, since)) and merge.order < until:
             # The order goes on by one: a bundle merges a window no more than once.
@@ -57,7 +57,7 @@ class Lineage:
         return tuple(dict.fromkeys(found))
 
     def elements(self, key: Any, window: Window) -> list[TracedElement]:
-        """Return the elements that ended up in a window, in order; late ones are not among them."""
+        """Return the elements that ended up in a window, in order, without late ones."""
         return [e for e in self.of_key(key) if window in self.final(e)]
 
     def passing(self, key: Any, window: Window) -> list[TracedElement]:
@@ -85,7 +85,7 @@ class Lineage:
         return [element for element in self.stage.elements if element.key == key]
 
     def panes(self, key: Any, window: Window) -> list[tuple[int, Pane]]:
-        """Return the panes of a window with the order of each, retractions too."""
+        """Return the panes of a window with the order of each, retractions included."""
         orders, panes = self.stage.pane_orders, self.stage.panes
         return [(orders[at], panes[at]) for at in self._panes.get((_hashable(key), window), [])]
 
@@ -94,13 +94,14 @@ class Lineage:
         return [merge for merge in self.stage.merges if (merge.key, merge.into) == (key, window)]
 
     def showing(self, element: TracedElement) -> list[Pane]:
-        """Return the panes that show an element; see :meth:`shown_in`."""
+        """Return the panes that contain an element; see :meth:`shown_in`."""
         return [self.stage.panes[number] for number in self.shown_in(element)]
 
     def shown_in(self, element: TracedElement) -> list[int]:
-        """Return which panes of the stage show an element: of each of its windows, in order.
+        """Return the indices of the panes that contain an element, by window and in order.
 
-        Discarding panes show what is new, so the first behind it does; others show all so far.
+        A discarding pane contains only new elements, so only the first pane after the element
+        does; accumulating panes contain all elements so far.
         """
         windowing, orders = self.stage.windowing, self.stage.pane_orders
         first_only = windowing is not None and windowing.mode == "discarding"
@@ -120,7 +121,7 @@ class Lineage:
         return sorted(found, key=lambda number: orders[number])
 
     def taken_back(self, number: int) -> int | None:
-        """Return which pane of the stage takes one back; ``None`` if it stands."""
+        """Return the index of the pane that retracts a pane; ``None`` if none does."""
         panes = self.stage.panes
         pane = panes[number]
         numbers = self._panes[_hashable(pane.key), pane.window]
@@ -138,7 +139,7 @@ class Lineage:
         return sorted(found)
 
     def _inserted(self, key: Any, window: Window, since: int, until: int) -> Iterator[int]:
-        """Yield which panes a window showed from an order on, and before another."""
+        """Yield the indices of the panes of a window between two orders."""
         orders, panes = self.stage.pane_orders, self.stage.panes
         numbers = self._panes.get((_hashable(key), window), [])
         for at in range(bisect_left(numbers, since, key=lambda one: orders[one]), len(numbers)):
@@ -148,7 +149,7 @@ class Lineage:
                 yield numbers[at]
 
     def _chain(self, element: TracedElement, window: Window) -> Iterator[Window]:
-        """Yield a window of an element, and each that it became."""
+        """Yield a window of an element, and each window that it merged into."""
         since = element.order
         while True:
             yield window

@@ -1,4 +1,4 @@
-"""Explanations as text, and instants in it."""
+"""The text of explanations, and the format of instants in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEPS = (
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Lines of text that say what happened and why, and the elements and panes they speak of.
+    """Lines of text that explain what happened, with the elements and panes they are about.
 
     Args:
         lines: The lines.
@@ -51,7 +51,7 @@ class Explanation:
 @final
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Writes instants: of one day the time alone, of others the date too.
+    """Formats instants: on one day only the time, on other days with the date.
 
     Args:
         day: The day, as ``2000-01-01``.
@@ -65,11 +65,11 @@ class Times:
 
     @classmethod
     def of(cls, at: int) -> Times:
-        """Return the one for the day of an instant."""
+        """Return the formatter for the day of an instant."""
         return cls(moment(at)[: _DAY - 1])
 
     def at(self, at: int) -> str:
-        """Return an instant."""
+        """Format an instant."""
         if at == START_OF_TIME:
             return "-inf"
         if at >= _NEARLY:
@@ -78,14 +78,14 @@ class Times:
         return text[_DAY:] if text.startswith(f"{self.day} ") else text
 
     def window(self, window: Window) -> str:
-        """Return a window."""
+        """Format a window."""
         if window.start == START_OF_TIME and window.end >= _NEARLY:
             return "always"
         return f"[{self.at(window.start)}, {self.at(window.end)})"
 
 
 def rounded_up(micros: int) -> str:
-    """Return a duration of whole units, at least as long, that is easy to read.
+    """Round a duration up to whole units, so that it is easy to read.
 
     >>> rounded_up(70_000_001)
     '2m'
@@ -98,7 +98,7 @@ def rounded_up(micros: int) -> str:
 
 
 def shown(values: Any) -> str:
-    """Return an element's or a pane's values as short text."""
+    """Format the values of an element or a pane."""
     if isinstance(values, dict):
         if len(values) == 1:
             return shown(next(iter(values.values())))
@@ -107,7 +107,7 @@ def shown(values: Any) -> str:
 
 
 def element_text(values: Any) -> str:
-    """Return what to call an element: by its values, where an aggregate reads any.
+    """Return a name for an element: by its values, if an aggregate reads any.
 
     >>> element_text({"points": 5}), element_text({})
     ('element 5', 'element')
@@ -116,7 +116,7 @@ def element_text(values: Any) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things.
+    """Format a count with its noun.
 
     >>> counted(1, "element"), counted(2, "element")
     ('1 element', '2 elements')

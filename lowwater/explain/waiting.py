@@ -1,4 +1,4 @@
-"""What a trigger waits for, in words."""
+"""Describes what a trigger is waiting for."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from lowwater.triggers import (
 @final
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A window, as its trigger sees it.
+    """A window as its trigger observes it.
 
     Args:
-        end: Its end, int microseconds.
-        complete: Whether the watermark has passed that.
-        fresh: The elements that came since its last pane.
-        times: Writes instants.
+        end: The end of the window, int microseconds.
+        complete: Whether the watermark has passed the end.
+        fresh: The elements that arrived since the last pane.
+        times: Formats instants.
     """
 
     end: int
@@ -44,7 +44,7 @@ class Waiting:
     times: Times
 
     def text(self, trigger: Trigger) -> str:
-        """Return what the trigger waits for."""
+        """Describe what the trigger is waiting for."""
         match trigger:
             case Default():
                 return self.text(trigger.expand())
@@ -107,7 +107,7 @@ class Waiting:
 
 
 def looks_at_watermark(trigger: Trigger) -> bool:
-    """Whether the passing of a window's end can make a trigger ready."""
+    """Whether a trigger can become ready when the watermark passes the end of a window."""
     match trigger:
         case AfterWatermark() | Default() | CustomTrigger():
             return True

@@ -1,4 +1,4 @@
-"""Why a window has fired, or has not: from the trace of a run, line by line."""
+"""Explains line by line, from a trace, why a window has fired or has not."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _FEW = 5
 
 
 def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
-    """Return line by line what became of a window: its elements, its panes, what it waits for.
+    """Explain what happened to a window: its elements, its panes, and what it waits for.
 
     Args:
         trace: The trace of the run.
         key: The key: a plain value, or a tuple for several key columns.
-        window: The window; a ``(start, end)`` pair; or an instant, for all windows it lies in.
-        stage: The name of the stage; the last one unless given.
+        window: The window; a ``(start, end)`` pair; or an instant, for all windows around it.
+        stage: The name of the stage; the last one by default.
 
     Raises:
         InvalidArgument: There is no such stage, it has no windows, or ``window`` is none of these.
@@ -66,7 +66,7 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
 
 
 def _meant(lineage: Lineage, key: Any, window: WindowLike) -> list[Window]:
-    """Return the windows that are meant, at least one."""
+    """Return the windows that the argument selects, at least one."""
     if isinstance(window, Window):
         return [window]
     if isinstance(window, (tuple, list)):
@@ -83,7 +83,7 @@ def _meant(lineage: Lineage, key: Any, window: WindowLike) -> list[Window]:
 
 
 def _assigned(windowing: Windowing | None, at: Instant) -> list[Window]:
-    """Return the windows that an element at an instant would be in."""
+    """Return the windows that an element at an instant would be assigned to."""
     if windowing is None or windowing.windows.columns:
         found = []
     else:
@@ -100,7 +100,7 @@ def _assigned(windowing: Windowing | None, at: Instant) -> list[Window]:
 
 
 class _Life:
-    """One window's life."""
+    """The history of one window."""
 
     def __init__(
         self, trace: Trace, lineage: Lineage, windowing: Windowing, key: Any, window: Window
@@ -122,7 +122,7 @@ class _Life:
         self._now = START_OF_TIME if move is None else move.input_watermark
 
     def lines(self) -> list[str]:
-        """Return what to say of it."""
+        """Return the explanation."""
         return [*self._head(), *self._happened(), *self._state()]
 
     def _head(self) -> Iterator[str]:
@@ -135,7 +135,7 @@ class _Life:
         yield f"  {windowing.trigger!r}, {windowing.mode}"
 
     def _happened(self) -> Iterator[str]:
-        """Yield elements, merges and panes in the order in which they came."""
+        """Yield elements, merges and panes in the order of events."""
         if not (self.elements or self.dropped or self.panes or self.merges):
             yield "  no element of this key came for it"
         came = sorted((*self.elements, *self.dropped), key=lambda element: element.order)
@@ -182,7 +182,7 @@ class _Life:
         return f"fired {name}: {values}, as {self._why(order, pane)}"
 
     def _why(self, order: int, pane: Pane) -> str:
-        """Return why a pane came: what happened just before it, and what waited for that."""
+        """Return why a pane was emitted: the event just before it that its trigger waited for."""
         times, trigger = self._times, self._windowing.trigger
         if pane.watermark <= self._before(order):
             if not self._is_of_bundle(order) and pane.emitted_at > self._clock_before(order):
@@ -205,12 +205,12 @@ class _Life:
         )
 
     def _clock_before(self, order: int) -> int:
-        """Return the clock before the turn in which something of an order happened."""
+        """Return the clock before the turn of an event."""
         moved = [move for move in self._stage.moves if move.order < order]
         return moved[-1].clock if moved else START_OF_TIME
 
     def _before(self, order: int) -> int:
-        """Return the watermark before the turn in which something of an order happened."""
+        """Return the watermark before the turn of an event."""
         moved = [move for move in self._stage.moves if move.order < order]
         return moved[-1].input_watermark if moved else START_OF_TIME
 
@@ -237,7 +237,7 @@ class _Life:
         yield from self._never_ready()
 
     def _unknown(self) -> Iterator[str]:
-        """Say what there is instead: other windows of the key, or other keys."""
+        """Describe what exists instead: other windows of the key, or other keys."""
         yield "  it has not fired: it has no elements, so there is no such window"
         windows = self._lineage.windows(self._key)
         if windows:
@@ -282,7 +282,7 @@ class _Life:
         yield f"  watermark {times.at(watermark)} < end {times.at(self._window.end)}; {found}"
 
     def _never_ready(self) -> Iterator[str]:
-        """Say so if only expiry shows what the window has."""
+        """Point out if the trigger never fires, so that panes come only at expiry."""
         windowing = self._windowing
         early = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
         if looks_at_watermark(windowing.trigger):
@@ -296,4 +296,4 @@ class _Life:
 
 
 END_ORDER = 2**63
-"""An order that nothing has yet."""
+"""An order after all events."""

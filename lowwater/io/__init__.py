@@ -14,7 +14,7 @@ _LOG = ("Log", "LogBatch", "LogReader", "Recovered")
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562), so that importing costs nothing."""
+    """Import a public name on first use (PEP 562), so that importing the package stays cheap."""
     if name not in _LOG:
         raise AttributeError(f"module 'lowwater.io' has no attribute {name!r}")
     from lowwater.io import log

@@ -37,10 +37,10 @@ class CsvSource:
 
     Args:
         paths: Files, folders and globs.
-        types: Arrow types by column, for those that are not to be inferred.
-        time: The column of event times, which is read as text unless it holds integers.
-        delimiter: What separates fields.
-        follow: How to go on with files that appear later; ``None`` ends with those there are.
+        types: Arrow types by column, for columns whose type is not to be inferred.
+        time: The column of event times, read as text unless it contains integers.
+        delimiter: The field separator.
+        follow: How to wait for files that appear later; ``None``: end with the existing files.
     """
 
     paths: tuple[str, ...]
@@ -102,7 +102,7 @@ class CsvSource:
 
 @final
 class _FilesReader:
-    """Reads file after file, each with the types that those before have left."""
+    """Reads one file after another; column types carry over from file to file."""
 
     def __init__(self, source: CsvSource) -> None:
         self.types: dict[str, pa.DataType] = {}
@@ -117,17 +117,17 @@ class _FilesReader:
         yield from _FileReader(path, self.types, self._source.delimiter).records()
 
     def require_whole(self, path: Path) -> None:
-        """Do nothing: lines do not say which is the last."""
+        """Do nothing: a text file does not show whether it is complete."""
 
 
 @final
 class _FileReader:
-    """Reads one file with Arrow's conversion while that goes well, then with care.
+    """Reads one file with Arrow's fast conversion; after the first error, row by row.
 
     Args:
         path: The file.
-        types: Types by column, shared by the files; widened where it must be.
-        delimiter: What separates fields.
+        types: Types by column, shared by all files; widened where necessary.
+        delimiter: The field separator.
     """
 
     def __init__(self, path: Path, types: dict[str, pa.DataType], delimiter: str) -> None:
@@ -138,7 +138,7 @@ class _FileReader:
         self._noted: set[int] = set()
 
     def records(self) -> Iterator[Records]:
-        """Yield the file's records, with the rows that could not be read."""
+        """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
             for batch in _open(self._path, self._types, self._delimiter, self._note):
@@ -150,7 +150,7 @@ class _FileReader:
             yield self._with_unread(Records({}, 0, str(self._path)))
 
     def _with_care(self, done: int) -> Iterator[Records]:
-        """Yield the records after the first ``done`` rows, converting from text row by row."""
+        """Yield the records after the first ``done`` rows, converting values individually."""
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
@@ -211,9 +211,9 @@ class _FileReader:
 
 
 def cast_rows(raw: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Int64Array]:
-    """Return binary text as values of a type, nulls where it cannot be, and the rows of those.
+    """Cast binary text to a type; return null where that fails, and the rows where it does.
 
-    Arrow's cast is all or nothing, so what fails is halved until the culprits stand alone.
+    Arrow's cast fails as a whole, so a failing range is bisected until the bad values stand alone.
     """
     parts: list[pa.Array] = []
     bad: list[int] = []

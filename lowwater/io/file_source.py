@@ -1,4 +1,4 @@
-"""Files read from where an earlier run stopped, and as they appear."""
+"""Reads files as they appear, and resumes from where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NOTHING = Records({}, 0)
 
 
 class FileReader(Protocol):
-    """Reads one file after another, and remembers the types that columns have shown."""
+    """Reads one file after another, and remembers the types of the columns."""
 
     types: dict[str, pa.DataType]
 
     def read(self, path: Path) -> Iterator[Records]:
-        """Yield a file's records; the same batches each time, given the same ``types`` before."""
+        """Yield a file's records: always the same batches, given the same initial ``types``."""
         ...
 
     def require_whole(self, path: Path) -> None:
-        """Raise ``DataError`` if a file is such as one that is still being written."""
+        """Raise ``DataError`` if a file is incomplete, as while it is still being written."""
         ...
 
 
@@ -39,7 +39,7 @@ def read_once(
     reader: FileReader,
     follow: Follow | None,
 ) -> Iterator[Records]:
-    """Yield the records of files, for a run that will not be resumed: a file may grow meanwhile."""
+    """Yield the records of files for a run that is not resumed; files may grow meanwhile."""
     for records, _ in replay(paths, suffixes, reader, None, follow, watched=False):
         if records.length or records.unreadable or follow:
             yield records
@@ -54,7 +54,7 @@ def replay(
     *,
     watched: bool = True,
 ) -> Iterator[tuple[Records, Position]]:
-    """Yield the records of files after a position, each batch with the position behind it.
+    """Yield the records of files after a position, each batch with the position after it.
 
     A position names the files read whole, with their sizes, and the batches read of the one being
     read; that file is read again up to there. Files that were read whole may be gone; the last
@@ -65,17 +65,17 @@ def replay(
     Args:
         paths: Files, folders and globs.
         suffixes: What the files of a folder end in.
-        reader: What reads them; its ``types`` become what they were at the position.
-        position: Where to go on; ``None`` for the beginning.
+        reader: Reads the files; its ``types`` are restored to those at the position.
+        position: The position to resume from; ``None`` for the beginning.
         follow: How to go on with files that appear later, in order of name among those found by
             one look; batches without records come while there are none. ``None`` ends with the
             files that are there.
-        watched: Whether to see that no file changes while it is read.
+        watched: Whether to check that no file changes while it is read.
 
     Raises:
         DataError: A file vanished while it was being read, or is not as long as it was; or a new
             one is not whole and does not grow either.
-        StateError: It is no position of files.
+        StateError: The position is not a position in files.
     """
     done: dict[str, int] = {}
     if position is not None:
@@ -113,7 +113,7 @@ def replay(
 
 @final
 class _Looks:
-    """Finds the files that are new and whole.
+    """Finds new, complete files.
 
     Args:
         paths: Files, folders and globs.
@@ -158,13 +158,13 @@ class _Looks:
         except FileNotFoundError:
             return False
         self.unfinished.pop(name, None)
-        return size > 0  # one in which there is nothing yet may be about to be written
+        return size > 0  # an empty file may be one that is about to be written
 
 
 def _batches(
     reader: FileReader, begin: Position, *, watched: bool
 ) -> Iterator[tuple[Records, Position]]:
-    """Yield the rest of the file that a position is in."""
+    """Yield the rest of the file that a position points into."""
     name = begin["file"]
     try:
         for batch, records in enumerate(reader.read(Path(name))):
@@ -184,7 +184,7 @@ def _position(
 
 
 def _checked(position: Position) -> dict[str, pa.DataType]:
-    """Return the types that a position holds; raise ``StateError`` if it is none of files."""
+    """Return the column types in a position; raise ``StateError`` if it is not one of files."""
     what = "the position in the files"
     with decoding(what):
         done, file = position["done"], position["file"]

@@ -1,4 +1,4 @@
-"""Waiting for files that are still to come."""
+"""How readers wait for files that appear later."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from lowwater.time import DurationLike
 from lowwater.windows._base import positive_duration
 
 HEARTBEAT_US = 1_000_000
-"""The longest a source that waits leaves its run without a heartbeat, in microseconds."""
+"""The longest time between heartbeats of a waiting source, in microseconds."""
 
 wait: Callable[[float], object] = time.sleep
-"""Called with the seconds to wait: where tests put files instead."""
+"""Called with the seconds to wait; tests replace it and add files instead."""
 
 stopwatch: Callable[[], float] = time.monotonic
-"""Called for seconds since any moment."""
+"""Returns monotonic seconds; tests replace it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """How to look for new files, and until when.
+    """How often to poll for new files, and when to stop.
 
     Args:
-        poll_us: Time between two looks, above zero.
-        max_idle_us: The input ends when there was nothing new for so long; ``None``: never.
-        stop: Asked after each look; the input ends when it says so. ``None``: never.
+        poll_us: Time between polls, above zero.
+        max_idle_us: The input ends after this time without new files; ``None``: never.
+        stop: Called after each poll; the input ends when it returns true. ``None``: never.
     """
 
     poll_us: int
@@ -44,10 +44,10 @@ class Follow:
         max_idle: DurationLike | None,
         stop: Callable[[], bool] | None,
     ) -> Follow | None:
-        """Return what the options of a reader stand for; ``None`` if it is not to follow.
+        """Build it from the options of a reader; ``None`` if the reader is not to follow.
 
         Raises:
-            InvalidArgument: One of them makes no sense, or none without ``follow=True``.
+            InvalidArgument: An option is invalid, or is given without ``follow=True``.
         """
         if not isinstance(follow, bool):
             raise InvalidArgument(f"{describe('follow', follow)} is not a bool", hint="Say True")
@@ -66,15 +66,16 @@ class Follow:
         return None
 
     def is_over(self, idle_us: int) -> bool:
-        """Return whether to look no more, after so many microseconds with nothing new."""
+        """Return whether to stop after this many microseconds without new files."""
         if self.max_idle_us is not None and idle_us >= self.max_idle_us:
             return True
         return self.stop is not None and bool(self.stop())
 
     def beats(self) -> Iterator[float]:
-        """Yield the seconds to wait before the next look, cut so that a heartbeat fits between.
+        """Wait for the next poll in steps of at most a heartbeat; yield the length of each step.
 
-        What has passed until the next one is asked for, while other sources were read, counts.
+        Time that passes before the next step is requested counts as waited, so that a source does
+        not wait again while the run has been reading others.
         """
         for start in range(0, self.poll_us, HEARTBEAT_US):
             seconds = min(HEARTBEAT_US, self.poll_us - start) / 1e6

@@ -1,4 +1,4 @@
-"""Sources over what Python holds already: iterables, Arrow and pandas."""
+"""Sources over data in memory: iterables, Arrow and pandas."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument
 
 _PATIENCE = 1000
-"""After so many elements, a column that none of them had is a mistake and not a null."""
+"""A column that is missing from this many elements is an error, not a null."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands where a function of the user's failed on an element, which then is a dead letter."""
+    """Marks an element on which a user's function failed; the element becomes a dead letter."""
 
     failure: str
 
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it can be no key either
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # so that it is no valid key
 
     def __repr__(self) -> str:
         return f"<{self.failure}>"
@@ -34,7 +34,7 @@ class Unreadable:
 
 @final
 class _Once:
-    """Notes that data which can be read once was read."""
+    """Ensures that data which can be read only once is not read again."""
 
     def __init__(self) -> None:
         self._read = False
@@ -51,7 +51,7 @@ class _Once:
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IterableSource:
-    """Elements of any kind, read as the pipeline asks for them.
+    """Python elements of any kind, consumed lazily as the run proceeds.
 
     Args:
         items: The elements.
@@ -69,7 +69,7 @@ class IterableSource:
 
     @property
     def endless(self) -> bool | None:
-        """Whether the elements never end; ``None`` where only reading them would tell."""
+        """Whether the elements never end; ``None`` if that is not known in advance."""
         if hasattr(self.items, "__len__") or length_hint(self.items, -1) >= 0:
             return False
         return True if isinstance(self.items, (count, cycle, repeat)) else None
@@ -98,7 +98,7 @@ class IterableSource:
 
 @final
 class SparseColumns(Mapping[str, Column]):
-    """Columns of which one may be missing from a batch because none of its elements had it."""
+    """Columns that may be missing from a batch because none of its elements has them."""
 
     __slots__ = ("_columns", "_known", "_length", "_patient")
 
@@ -126,7 +126,7 @@ class SparseColumns(Mapping[str, Column]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ArrowSource:
-    """An Arrow table or batch, or a reader that gives its batches once."""
+    """An Arrow table or batch, or a reader whose batches can be read once."""
 
     data: pa.Table | pa.RecordBatchReader
     _once: _Once = field(default_factory=_Once)
@@ -136,7 +136,7 @@ class ArrowSource:
 
     @property
     def endless(self) -> bool | None:
-        """Whether the batches never end; ``None`` where only reading them would tell."""
+        """Whether the batches never end; ``None`` if that is not known in advance."""
         return False if isinstance(self.data, pa.Table) else None
 
     @property
@@ -178,10 +178,10 @@ class ColumnsSource:
 
 
 def arrow_source(data: Any) -> ArrowSource:
-    """Return a source over Arrow data, or anything that can hand itself over as such.
+    """Return a source over Arrow data, or any object that exports itself as Arrow data.
 
     Raises:
-        InvalidArgument: It is none of that.
+        InvalidArgument: The value is neither.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -199,12 +199,12 @@ def arrow_source(data: Any) -> ArrowSource:
 
 
 def pandas_source(frame: Any) -> ColumnsSource:
-    """Return a source over a pandas DataFrame, its missing values as nulls.
+    """Return a source over a pandas DataFrame; missing values become nulls.
 
     Named levels of the index are columns too.
 
     Raises:
-        InvalidArgument: It is no DataFrame, or two columns have one name.
+        InvalidArgument: The value is not a DataFrame, or two columns have the same name.
     """
     if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
         raise InvalidArgument(

@@ -41,7 +41,7 @@ class JsonLinesSource:
 
     Args:
         paths: Files, folders and globs.
-        follow: How to go on with files that appear later; ``None`` ends with those there are.
+        follow: How to wait for files that appear later; ``None``: end with the existing files.
     """
 
     paths: tuple[str, ...]
@@ -49,7 +49,7 @@ class JsonLinesSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The fields of the first lines; others may turn up later."""
+        """The fields of the first lines; later lines may have others."""
         for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             reader = _LinesReader(_FIRST_LINES)
             if next(reader.read(path), None) is not None:
@@ -91,7 +91,7 @@ class _LinesReader:
             ) from None
 
     def require_whole(self, path: Path) -> None:
-        """Do nothing: lines do not say which is the last."""
+        """Do nothing: a text file does not show whether it is complete."""
 
     def _block(self, lines: list[bytes], path: Path, row: int) -> Records:
         table = self._parse(lines)
@@ -108,7 +108,7 @@ class _LinesReader:
         return Records.from_arrow(batch, str(path), row if whole else None)
 
     def _parse(self, lines: list[bytes]) -> pa.Table | None:
-        """Return a block of lines as a table, or ``None`` if Arrow cannot read it as it should."""
+        """Parse a block of lines with Arrow; ``None`` if the result would not be exact."""
         block = b"".join(lines)
         expected = len(lines) - sum(line.isspace() for line in lines)
         if not expected or any(map(_too_deep, lines)):
@@ -118,7 +118,7 @@ class _LinesReader:
             table = _read_json(block, self.types)
             unknown = [f for f in table.schema if f.name not in self.types]
             texts = {f.name: pa.string() for f in unknown if pa.types.is_temporal(f.type)}
-            if texts:  # JSON knows no times: what looks like one is read as the text it is
+            if texts:  # JSON has no times: keep text that Arrow would parse as one
                 table = _read_json(block, {**self.types, **texts})
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             return None
@@ -212,7 +212,7 @@ def _kind_of_first(values: list[Any]) -> pa.DataType:
 
 
 def _too_deep(line: bytes) -> bool:
-    """Return whether values are nested so deep that Arrow's recursion could exhaust the stack."""
+    """Return whether values are nested so deeply that Arrow could overflow the stack."""
     if len(line) <= _DEEPEST or line.count(b"[") + line.count(b"{") <= _DEEPEST:
         return False
     depth = 0
@@ -242,7 +242,7 @@ def _read_json(block: bytes, types: dict[str, pa.DataType]) -> pa.Table:
     known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
     return pa_json.read_json(
         BytesIO(block),
-        # One block: Arrow would otherwise infer each block's own types.
+        # A single block, because Arrow infers the types of each block separately.
         read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=True),
         parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(list(known.items()))),
     )

@@ -30,7 +30,7 @@ class ParquetSource:
     Args:
         paths: Files, folders and globs.
         columns: Which columns to read; ``None`` for all.
-        follow: How to go on with files that appear later; ``None`` ends with those there are.
+        follow: How to wait for files that appear later; ``None``: end with the existing files.
     """
 
     paths: tuple[str, ...]
@@ -58,13 +58,13 @@ class ParquetSource:
         return replay(self.paths, _SUFFIXES, reader, position, self.follow)
 
     def _first(self) -> tuple[Path | None, pa.Schema | None]:
-        """Return the first file and its schema, if one is there that can be read."""
+        """Return the first readable file and its schema, if there is one."""
         for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             try:
                 with _open(path, ()) as file:
                     return path, file.schema_arrow
             except DataError:
-                if self.follow is None:  # else it may still be being written
+                if self.follow is None:  # when following, it may still be being written
                     raise
         return None, None
 
@@ -91,7 +91,7 @@ class ParquetSource:
 
 @final
 class _FileReader:
-    """Reads whole files; Parquet says its own types."""
+    """Reads whole files, with the types in the Parquet schema."""
 
     def __init__(self, source: ParquetSource, rows: int, keys: tuple[str, ...]) -> None:
         self.types: dict[str, pa.DataType] = {}
@@ -114,7 +114,7 @@ def _open(path: Path, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
             hint="Write it again, or leave it out",
         )
     try:
-        # Not mapped into memory: a file that shrinks while it is read would end the process.
+        # No memory map: a file that shrinks while it is read would kill the process (SIGBUS).
         return pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=False)
     except _UNREADABLE as error:
         raise _unreadable(path, error) from None

@@ -1,4 +1,4 @@
-"""Files, folders and globs as a list of files, in sorted order."""
+"""Resolves files, folders and globs to a sorted list of files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ PathsLike: TypeAlias = PathLike | Iterable[PathLike]
 
 
 def as_paths(paths: PathsLike) -> tuple[str, ...]:
-    """Return what the user gave as a tuple of text.
+    """Convert one path or several to a tuple of strings.
 
     Raises:
-        InvalidArgument: It is neither a path nor one or more of them.
+        InvalidArgument: The value is neither a path nor a non-empty collection of paths.
+
+    >>> as_paths("data/*.csv")
+    ('data/*.csv',)
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     hint = "Give a file, a folder or a glob"
@@ -34,18 +37,18 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
 def files_of(
     paths: tuple[str, ...], suffixes: tuple[str, ...], *, maybe_none: bool = False
 ) -> list[Path]:
-    """Return the files that paths stand for: each path's own in sorted order.
+    """Return the files that paths match, sorted within each path.
 
-    A folder stands for the files below it that end in one of ``suffixes``, but for those whose
-    name begins with ``_`` or ``.``.
+    A folder matches the files below it with one of the ``suffixes``, except files and folders
+    whose name begins with ``_`` or ``.``.
 
     Args:
         paths: Files, folders and globs.
-        suffixes: What the files of a folder end in.
-        maybe_none: Whether a path may lead to no file.
+        suffixes: The suffixes of the files to read from a folder.
+        maybe_none: Whether a path may match no file.
 
     Raises:
-        InvalidArgument: A path leads to no file.
+        InvalidArgument: A path matches no file.
     """
     found: list[Path] = []
     for text in paths:
@@ -67,7 +70,7 @@ def files_of(
 
 
 def require_places(paths: tuple[str, ...]) -> None:
-    """Raise ``InvalidArgument`` if a path is neither a glob nor there: nothing could appear."""
+    """Raise ``InvalidArgument`` for a path that does not exist and is no glob: it cannot match."""
     for text in paths:
         if not glob.has_magic(text) and not Path(text).exists():
             raise _nothing_at(Path(text))

@@ -1,4 +1,4 @@
-"""Panes and other rows as tables that a person can read."""
+"""Formats panes and other rows as text tables for the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDEST = 40
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str = "") -> str:
-    """Return rows as lines under headings; columns of numbers are flush right.
+    """Format rows as a table with headings; numbers are right-aligned.
 
     >>> print(table(["origin", "flights"], [["JFK", 12], ["LGA", 7]]))
     origin  flights
@@ -40,7 +40,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str
 
 
 def cell(value: Any) -> str:
-    """Return a value as it stands in a table."""
+    """Format a value for a table cell."""
     if value is None:
         return "-"
     if isinstance(value, Instant):
@@ -56,7 +56,7 @@ def cell(value: Any) -> str:
 
 
 def moment(at: int) -> str:
-    """Return an instant in UTC without the ``T`` and the ``Z``.
+    """Format an instant in UTC without the ``T`` and the ``Z``.
 
     >>> moment(0)
     '1970-01-01 00:00:00'
@@ -65,7 +65,7 @@ def moment(at: int) -> str:
 
 
 def span(start: int, end: int) -> str:
-    """Return a window: its start and how long it is.
+    """Format a window as its start and its length.
 
     >>> span(0, 60_000_000)
     '1970-01-01 00:00:00 +1m'
@@ -77,10 +77,10 @@ def span(start: int, end: int) -> str:
 
 @final
 class PaneTable:
-    """Writes panes as they come, in columns that keep their width.
+    """Writes panes as they are emitted, in columns of constant width.
 
     Args:
-        stream: Where to.
+        stream: The stream to write to.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -88,7 +88,7 @@ class PaneTable:
         self._widths: list[int] | None = None
 
     def write(self, pane: Pane) -> None:
-        """Write one pane; the headings come before the first."""
+        """Write one pane; the first is preceded by the headings."""
         values = dict(pane.values)
         headings = ["key", "window", *values, "timing", "pane", "kind", "watermark"]
         row = [

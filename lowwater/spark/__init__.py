@@ -1,4 +1,4 @@
-"""The Spark runner: the engine's own operator inside Structured Streaming, a call per key group."""
+"""The Spark runner: runs the engine's operators in Structured Streaming, a call per key group."""
 
 from lowwater.spark.options import SparkOptions as SparkOptions
 from lowwater.spark.query import METRICS as METRICS

@@ -1,4 +1,4 @@
-"""One call of the engine's operator over all that came for a key group in a micro-batch."""
+"""Runs the window operator of one key group on the records of one micro-batch."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ PARTS = (
     "events", "early", "on_time", "late_panes", "retractions", "expired", "closed", "unwindowed",
     "dead_letters", "open_windows", "watermark", "clock", "state_bytes",
 )  # fmt: skip
-"""What is counted of each call, int64 each; instants in microseconds."""
+"""The counters of each call, int64; instants in microseconds."""
 OUTPUT_DDL = "rows binary, " + ", ".join(f"{name} long" for name in PARTS)
 OUTPUT_SCHEMA = pa.schema([("rows", pa.binary()), *((name, pa.int64()) for name in PARTS)])
-"""What a call gives: an Arrow stream of rows, and counts."""
+"""The output of a call: an Arrow stream of rows, and the counters."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ShuffleRows:
-    """All that came for a key group in one micro-batch.
+    """All shuffle rows of one key group in one micro-batch, combined.
 
     Args:
-        events: How many records were read, whatever became of them.
+        events: The number of records read, invalid ones included.
         latest: The latest event time of all partitions, int microseconds; ``None`` for none.
-        clock: The clock that the records carried, if they did.
-        watermark: The watermark that they carried, if they did.
-        elements: Arrow streams, in the order of partitions.
-        letters: Arrow streams of dead letters.
+        clock: The clock that the records carried, if any.
+        watermark: The watermark that the records carried, if any.
+        elements: Arrow streams of elements, ordered by partition.
+        dead_letters: Arrow streams of dead letters.
     """
 
     events: int = 0
@@ -79,13 +79,13 @@ class ShuffleRows:
 
     @classmethod
     def of_table(cls, table: pa.Table) -> ShuffleRows:
-        """Return what the shuffle rows of an Arrow table hold."""
+        """Combine the shuffle rows of an Arrow table."""
         columns = [table.column(name).to_pylist() for name in _SHUFFLE_COLUMNS]
         return cls.of(_with_ints(zip(*columns, strict=True)))
 
     @classmethod
     def of(cls, shuffle_rows: Iterable[tuple[Any, ...]]) -> ShuffleRows:
-        """Return what some shuffle rows hold, whatever order they came in.
+        """Combine shuffle rows. Their order does not matter: Spark does not guarantee one.
 
         Args:
             shuffle_rows: (partition, sequence, events, latest, clock, watermark, elements,
@@ -105,22 +105,22 @@ class ShuffleRows:
 @final
 @dataclass(frozen=True, slots=True)
 class KeyGroup:
-    """The function of ``applyInPandasWithState``: a value that is shipped to the workers.
+    """The function for ``applyInPandasWithState``: a value that Spark ships to the workers.
 
     In each micro-batch, in this order: the clock moves to the micro-batch's time, all elements
     arrive as one bundle, the watermark moves to where they put it (S-O8).
 
     Args:
-        stage: What the stage is called among others of the same process.
-        work: What the stage does.
-        key_names: What its panes call the keys.
-        watermark: How the watermark is guessed; ``None``: there is none until the input ends.
-        schema: What rows are given.
-        key_groups: How many there are.
-        backend: Where state is kept.
+        stage: The name of the stage, unique in the worker process.
+        work: The windowing and aggregates of the stage.
+        key_names: The names of the keys in its panes.
+        watermark: The watermark estimator; ``None``: no watermark until the input ends.
+        schema: The schema of the output rows.
+        key_groups: The number of key groups.
+        backend: The state backend.
         timers: Whether the clock alone may wake a group.
-        ends: Whether a micro-batch without records is the end of the input.
-        carries_clock: Whether records carry the clock: it stands still without them.
+        ends: Whether a micro-batch without records ends the input.
+        carries_clock: Whether records carry the clock, which then stands still without records.
     """
 
     stage: str
@@ -137,7 +137,7 @@ class KeyGroup:
     def __call__(
         self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Take one micro-batch's shuffle rows for a key group, and yield what comes of them."""
+        """Process the shuffle rows of a key group in one micro-batch; yield the output."""
         timed_out = state.hasTimedOut
         shuffle_rows = ShuffleRows() if timed_out else ShuffleRows.of(_shuffle_rows(frames))
         held = None
@@ -167,12 +167,12 @@ class KeyGroup:
         """Step one micro-batch; return its output, the new cell and the next deadline.
 
         Args:
-            key_group: Its number.
-            held: What was stored of it.
-            shuffle_rows: What came.
+            key_group: The number of the key group.
+            held: The stored cell; ``None`` for a new key group.
+            shuffle_rows: The input.
             now: The micro-batch's time, int microseconds.
             ended: Whether the input has ended.
-            live: The operators that this process still has.
+            live: The operators that this process still holds.
         """
         kept = None if held is None else live.take(self.stage, key_group, held.stamp)
         if kept is None:
@@ -181,7 +181,8 @@ class KeyGroup:
         latest = _later(None if held is None else held.latest, shuffle_rows.latest)
         stepped = self._stepped(kept.operator, shuffle_rows, now, latest, ended=ended)
         content = kept.save()
-        # A cell is told from all others, those of other attempts at this very batch among them.
+        # A random stamp, so that the cell differs from every other one, including those written
+        # by other attempts at the same micro-batch.
         stamp = uuid.uuid4().bytes
         live.put(self.stage, key_group, stamp, kept)
         cell = Cell(self.key_groups, self.backend.name, stamp, latest, content)
@@ -189,9 +190,9 @@ class KeyGroup:
         return given, cell, kept.operator.next_deadline
 
     def once(self, shuffle_rows: ShuffleRows, now: int) -> pa.Table:
-        """Take everything there is at once, to the end of the input: a batch's answer."""
+        """Process all input at once, to the end of the input; for batch DataFrames."""
         operator = self._operator()
-        whole = replace(shuffle_rows, watermark=START_OF_TIME)  # it only moves at the end
+        whole = replace(shuffle_rows, watermark=START_OF_TIME)  # advance only at the end
         stepped = self._stepped(operator, whole, now, None, ended=True)
         return stepped.given(operator, shuffle_rows.events, 0)
 
@@ -237,7 +238,7 @@ class KeyGroup:
 
 @final
 class _Stepped:
-    """What the steps of one call have given so far."""
+    """Collects the output of the steps of one call."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -245,7 +246,7 @@ class _Stepped:
         self.dead_letters = 0
 
     def add(self, output: StepOutput, elements: ShuffledElements | None) -> None:
-        """Add what one step gave."""
+        """Add the output of one step."""
         if output.late is not None and elements is not None:
             self._metrics.count_late(output.late)
             self._rows.add_late(output.late, elements)
@@ -254,7 +255,7 @@ class _Stepped:
             self._rows.add_panes(output.panes)
 
     def given(self, operator: WindowOperator, events: int, state_bytes: int) -> pa.Table:
-        """Return it as a table of one row."""
+        """Return rows and counters as a table of one row."""
         metrics = self._metrics
         parts = (
             events,
@@ -294,7 +295,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _wait_ms(deadline: int, now: int) -> int:
-    """Return for how many milliseconds to wait for a deadline: Spark wakes strictly later."""
+    """Return the milliseconds to wait for a deadline; one less, as Spark wakes strictly later."""
     if deadline >= END_OF_TIME:
         return _LONG_MS
     return max(1, min(_LONG_MS, -(-(deadline - now) // _MS) - 1))

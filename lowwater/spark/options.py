@@ -1,4 +1,4 @@
-"""How a pipeline runs on Spark: what ``to_spark`` takes beside the session."""
+"""The options of ``to_spark``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EMBEDDED = {
     "on_late": 'Use outputs="all", and filter by output in foreachBatch',
     "progress": "Read observedMetrics in the progress of the query",
 }
-"""What the embedded runner takes, and what is nearest to it on Spark."""
+"""Options of the embedded runner, with the closest equivalent on Spark."""
 
 
 @final
@@ -42,21 +42,21 @@ class SparkOptions:
     """How a pipeline runs on Spark.
 
     Args:
-        key_groups: Into how many groups keys are hashed: the most tasks that can share the work.
-            It stays what it was for as long as a checkpoint is used.
-        state: How state is kept: ``"inline"``, ``"rocksdb"``, or a backend.
-        state_location: Where it is kept with ``"rocksdb"``: a folder or URI that all tasks reach.
-            Left out, it is below ``spark.sql.streaming.checkpointLocation``, if that is set.
-        outputs: ``"panes"``, or ``"all"`` to have late records and dead letters as rows too.
-        timers: Whether processing-time timers are judged in micro-batches that run anyway
-            (``"batches"``), or wake Spark by themselves (``"clock"``), which never ends.
-        drain: Whether the input ends at the first micro-batch without records: where
-            ``availableNow`` comes to the end of its source. For no other trigger.
+        key_groups: The number of groups that keys are hashed into, which is the most tasks that
+            can share the work. It is fixed for the lifetime of a checkpoint.
+        state: The state backend: ``"inline"``, ``"rocksdb"``, or a ``StateBackend``.
+        state_location: The location for ``"rocksdb"``: a folder or URI that all tasks can reach.
+            By default a folder below ``spark.sql.streaming.checkpointLocation``, if that is set.
+        outputs: ``"panes"``, or ``"all"`` to include late records and dead letters as rows.
+        timers: Whether processing-time timers fire in micro-batches that run anyway
+            (``"batches"``), or wake Spark by themselves (``"clock"``); such a query never ends.
+        drain: Whether the input ends at the first micro-batch without records. Only for the
+            trigger ``availableNow``, which has such a batch at the end of its source.
         max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
-            an event time may be; left out, as far as the source was told.
+            an event time may be; by default the limit of the source.
         on_error: How invalid records are handled.
-        files_per_batch: How many files a micro-batch reads at most, where a pipeline reads files.
-        types: Types of aggregates that cannot be known beforehand, as Spark or Arrow write them.
+        files_per_batch: The most files in a micro-batch, if the pipeline reads files.
+        types: Types of aggregates that are not known in advance, as Spark or Arrow write them.
     """
 
     key_groups: int = KEY_GROUPS
@@ -93,11 +93,11 @@ class SparkOptions:
 
 
 def options_of(given: Mapping[str, Any]) -> SparkOptions:
-    """Return options from what the user named.
+    """Build the options from keyword arguments.
 
     Raises:
-        InvalidArgument: There is no such option, or it cannot have that value.
-        UnsupportedByRunner: It is an option of the embedded runner alone.
+        InvalidArgument: There is no such option, or its value is invalid.
+        UnsupportedByRunner: The option applies to the embedded runner only.
     """
     known = SparkOptions.__dataclass_fields__
     for name in given:

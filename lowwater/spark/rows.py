@@ -1,4 +1,4 @@
-"""The rows of a call: panes, and where they are asked for late records and dead letters too."""
+"""The output rows of a call: panes and, if requested, late records and dead letters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Rows:
         self._parts: list[pa.Table] = []
 
     def table(self) -> pa.Table:
-        """Return all rows, in the order they were added."""
+        """Return all rows, in the order of addition."""
         return pa.concat_tables(self._parts) if self._parts else self._schema.empty_table()
 
     def add_panes(self, panes: PaneBatch) -> None:
@@ -41,7 +41,7 @@ class Rows:
         self._add(PANE, dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
 
     def add_late(self, late: LateBatch, elements: ShuffledElements) -> None:
-        """Add elements that were dropped from a window, with the records they came in."""
+        """Add late elements, with the records that contain them."""
         if not self._tagged or elements.records is None:
             return
         bundle, rows = elements.bundle, late.element
@@ -60,7 +60,7 @@ class Rows:
         self._add(LATE, columns, len(rows))
 
     def add_dead_letters(self, dead_letters: pa.Table) -> int:
-        """Add dead letters; return how many they are."""
+        """Add dead letters; return their number."""
         if self._tagged:
             columns = {name: dead_letters.column(name) for name in dead_letters.column_names}
             self._add(DEAD_LETTER, columns, len(dead_letters))

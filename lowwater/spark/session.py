@@ -1,4 +1,4 @@
-"""A Spark session in this process and its threads."""
+"""Configures Spark sessions for lowwater, and starts local ones."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
     """Return the settings of :func:`configure`, by name.
 
     Args:
-        partitions: How many tasks share the key groups: not more than there are of these, and best
-            as many as cores. A checkpoint keeps the number it began with.
-        rows_per_batch: How many rows Spark hands to Python at a time: all that bounds what it holds
-            of them in memory, so less where rows are many kilobytes wide.
+        partitions: The number of tasks that share the key groups: at most the number of key groups,
+            ideally the number of cores. A checkpoint keeps its initial number.
+        rows_per_batch: How many rows Spark passes to Python at a time. Nothing else bounds their
+            memory, so use fewer for rows of many kilobytes.
     """
     if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
         raise InvalidArgument(
@@ -36,11 +36,11 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
         f"{_STORE}.providerClass": _STATE_STORE,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
-        # Files of some megabytes would otherwise be read in one task, whatever the cores.
+        # Otherwise Spark reads several files of a few megabytes in one task, on one core.
         "spark.sql.files.openCostInBytes": "65536",
         f"{_ARROW}.pyspark.enabled": "true",
         f"{_ARROW}.maxRecordsPerBatch": str(rows_per_batch),
-        # Any lower limit has Spark measure a batch's columns anew after each row.
+        # With any lower limit Spark measures the size of a batch's columns after every row.
         f"{_ARROW}.maxBytesPerBatch": str(2**31 - 1),
     }
 
@@ -51,10 +51,10 @@ def configure(
     partitions: int = 8,
     rows_per_batch: int = 100_000,
 ) -> SparkSession | SparkSession.Builder:
-    """Tell a session, or its builder, all that makes streams of panes run well; return it.
+    """Apply the recommended settings to a session, or to its builder; return it.
 
     Args:
-        spark: ``SparkSession.builder``, or a session that no query has been started in.
+        spark: ``SparkSession.builder``, or a session in which no query has started yet.
         partitions: See :func:`recommended`.
         rows_per_batch: See :func:`recommended`.
     """
@@ -70,13 +70,13 @@ def configure(
 
 @contextmanager
 def local_session(name: str, folder: Path, *, cores: int = 2) -> Iterator[SparkSession]:
-    """Start a session that is told all that :func:`configure` tells, and stop it at the end.
+    """Start a local session with the settings of :func:`configure`; stop it on exit.
 
-    It has no web interface, logs nothing and opens no port to other machines.
+    It has no web interface, logs nothing and listens on the loopback address only.
 
     Args:
-        name: What the application is called.
-        folder: Where it may leave files.
+        name: The name of the application.
+        folder: A folder for its temporary files.
         cores: How many tasks run at once.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

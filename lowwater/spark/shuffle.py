@@ -1,4 +1,4 @@
-"""ShuffleRows: what one partition of a micro-batch sends to one key group, as one row of a shuffle.
+"""The shuffle: one row per partition of a micro-batch and key group, with elements as Arrow bytes.
 
 The workers that read records also admit them, sort them by key group and send them through the
 shuffle as Arrow: one row of bytes per partition and key group, so that neither Spark nor pandas
@@ -63,7 +63,7 @@ _KEY, _VALUE, _RECORD = "key:", "value:", "record:"
 @final
 @dataclass(frozen=True, slots=True)
 class ShuffledElements:
-    """The elements of some shuffle rows, and the records they came in if those were kept."""
+    """The elements of several shuffle rows, with their records if those were kept."""
 
     bundle: Bundle
     records: Records | None
@@ -72,17 +72,17 @@ class ShuffledElements:
 @final
 @dataclass(frozen=True, slots=True)
 class ShuffleWriter:
-    """Admits the records of a partition and packs them by key group: runs in ``mapInArrow``.
+    """Validates the records of a partition and packs them by key group; runs in ``mapInArrow``.
 
     Args:
         stage: The stage; its steps are those that Spark does not run as columns.
         key_groups: How many there are.
         on_error: How invalid records are handled.
-        signals: What the records say of time.
-        keep_records: Whether the records go along, for late ones to be shown whole.
+        signals: Extracts event times and clocks from the records.
+        keep_records: Whether to keep whole records, for the output of late ones.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds.
-        partition: Returns the number of the partition that is being read.
-        names: What the columns are called, in their order; left out, as Spark calls them.
+        partition: Returns the number of the current partition.
+        names: The names of the columns, in order; by default the names in Spark.
     """
 
     stage: Stage
@@ -180,7 +180,7 @@ class ShuffleWriter:
                 low, high = int(bounds[group]), int(bounds[group + 1])
                 if low < high:
                     packed[group] = to_bytes(table.slice(low, high - low))
-        # Dead letters have no key: any one group passes them on.
+        # Dead letters have no key, so any single group can carry them.
         carrier = partition % groups
         return pa.record_batch(
             {
@@ -209,11 +209,11 @@ class ShuffleWriter:
 
 
 def read_elements(streams: Sequence[bytes], keys: int) -> ShuffledElements | None:
-    """Return the elements of some shuffle rows, one after another; ``None`` if there are none.
+    """Concatenate the elements of several shuffle rows; ``None`` if there are none.
 
     Args:
         streams: The ``elements`` of the shuffle rows, in their order.
-        keys: How many key columns there are.
+        keys: The number of key columns.
     """
     tables = [from_bytes(stream) for stream in streams]
     if not tables:
@@ -237,7 +237,7 @@ def read_elements(streams: Sequence[bytes], keys: int) -> ShuffledElements | Non
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """Return a table as an Arrow stream."""
+    """Serialise a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -246,13 +246,13 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """Return the table of an Arrow stream, without copying."""
+    """Read the table of an Arrow stream without copying."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
 
 
 def _stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches joined to some hundred thousand rows; empty ones do not count."""
+    """Combine batches into chunks of several hundred thousand rows; skip empty batches."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -280,7 +280,7 @@ DEAD_LETTERS = pa.schema(
 
 
 def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
-    """Return dead letters as a table; each record is JSON."""
+    """Convert dead letters to a table; each record is JSON."""
     return pa.table(
         {
             "reason": [letter.reason for letter in dead_letters],
@@ -292,5 +292,5 @@ def dead_letters_to_arrow(dead_letters: Sequence[ErrorRecord]) -> pa.Table:
 
 
 def record_text(record: Any) -> str:
-    """Return a record as JSON; what JSON has no form for becomes text."""
+    """Encode a record as JSON; values without a JSON form become text."""
     return json.dumps(record, default=str)

@@ -1,4 +1,4 @@
-"""What a partition's records say of time: how far event time has come, and perhaps the clock."""
+"""Extracts time from a partition's records: latest event time and, if carried, the clock."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array
 @final
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What one stretch of records says of time; ``None``: nothing.
+    """The time information of a chunk of records; ``None`` where it has none.
 
     Args:
         latest: The latest event time, int microseconds.
-        clock: Where the clock stood when they came, int microseconds.
-        watermark: The watermark behind them, int microseconds.
-        observes: Whether ``latest`` is to be taken from the admitted elements.
+        clock: The clock at arrival, int microseconds.
+        watermark: The watermark after the records, int microseconds.
+        observes: Whether ``latest`` must be computed from the admitted elements.
     """
 
     latest: int | None = None
@@ -37,23 +37,23 @@ class Signal:
     observes: bool = False
 
     def observed(self, times: pa.ChunkedArray) -> Signal:
-        """Return the signal with the latest of some event times."""
+        """Return the signal with the latest of these event times."""
         return replace(self, latest=pc.max(times).as_py())
 
 
 class Signals(Protocol):
-    """Tells what records say of time; some of them may say nothing else."""
+    """Separates time information from elements; a record may be only a heartbeat."""
 
     def split(self, records: Records) -> tuple[Signal, Records]:
-        """Return what some records say of time, and those of them that are elements."""
+        """Return the time information of records, and the records that are elements."""
         ...
 
     def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        """Return the clock when elements came, which event times are held against.
+        """Return the clock at arrival, for the check of ``max_ahead``.
 
         Args:
-            elements: Some of those that :meth:`split` gave.
-            signal: What it gave with them.
+            elements: Elements that :meth:`split` returned.
+            signal: The signal that it returned with them.
 
         Returns:
             Int microseconds, or int64, shape (n,), for each; ``None`` for the micro-batch's time.
@@ -64,7 +64,7 @@ class Signals(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """Time as the elements' own event times tell it."""
+    """Time information from the elements' own event times."""
 
     def split(self, records: Records) -> tuple[Signal, Records]:
         return Signal(observes=True), records
@@ -76,22 +76,22 @@ class EventTimes:
 @final
 @dataclass(frozen=True, slots=True)
 class CarriedTime:
-    """Time that a source carries in its records, where it knows better than any estimator.
+    """Watermark and clock that a source carries in its records, instead of an estimate.
 
-    The clock and the watermark of a micro-batch are the largest that any of its records carries;
-    both columns hold what event times may be. A record whose event time is null says nothing but
+    The watermark and the clock of a micro-batch are the largest that any of its records carries;
+    both columns accept the types of event times. A record with a null event time only carries
     these: it is a heartbeat, not a dead letter.
 
     Args:
         watermark: The column of watermarks.
-        clock: The column of processing time; left out, that is the micro-batch's own.
+        clock: The column of processing time; by default the time of the micro-batch.
     """
 
     watermark: str
     clock: str | None = None
 
     def start(self) -> Any:
-        """Refuse: this is no estimator that the embedded runner could ask."""
+        """Refuse, because the embedded runner cannot use this as an estimator."""
         raise InvalidArgument(
             "CarriedTime is for Spark alone", hint="Use, say, BoundedDisorder here"
         )
@@ -105,7 +105,7 @@ class CarriedSignals:
     Args:
         carried: The columns.
         time: The column of event times.
-        timezone: What times without a time zone mean.
+        timezone: The time zone of naive times.
     """
 
     carried: CarriedTime
@@ -150,14 +150,14 @@ def _column(records: Records, name: str) -> Column:
 @final
 @dataclass(frozen=True, slots=True)
 class ArrivalSignals:
-    """Event times as the elements tell them, and the clock as an :class:`ArrivalClock` reads it.
+    """Event times from the elements, and the clock from the column of an :class:`ArrivalClock`.
 
-    The clock of a micro-batch is the end of the tick in which its last record arrived: all of it is
-    one bundle, so ticks within it do not show.
+    The clock of a micro-batch is the end of the tick in which its last record arrived. The
+    micro-batch is one bundle, so earlier ticks in it have no effect.
 
     Args:
         clock: The clock.
-        timezone: What arrival times without a time zone mean.
+        timezone: The time zone of naive arrival times.
     """
 
     clock: ArrivalClock
@@ -179,7 +179,7 @@ def signals_of(read: Read) -> tuple[Signals, bool]:
         read: The source, and what it was given as ``watermark=`` and ``clock=``.
 
     Raises:
-        UnsupportedByRunner: Spark cannot go by that clock.
+        UnsupportedByRunner: Spark cannot use that clock.
     """
     clock = read.clock
     if clock is not None and not isinstance(clock, (ArrivalClock, WallClock)):
@@ -205,7 +205,7 @@ def signals_of(read: Read) -> tuple[Signals, bool]:
 
 
 def time_columns(signals: Signals) -> set[str]:
-    """Return the columns that are read for the watermark and the clock."""
+    """Return the columns with the watermark and the clock."""
     if isinstance(signals, ArrivalSignals):
         return {signals.clock.column}
     if isinstance(signals, CarriedSignals):

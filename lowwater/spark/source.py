@@ -1,4 +1,4 @@
-"""Spark DataFrames as where a pipeline begins."""
+"""Spark DataFrames as sources of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lowwater.spark.types import arrow_schema
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SparkSource:
-    """A DataFrame: a streaming one, or a static one.
+    """A streaming or static DataFrame as a source.
 
     Args:
         frame: The DataFrame.
@@ -43,10 +43,10 @@ class SparkSource:
 
 
 def spark_source(frame: Any) -> SparkSource:
-    """Return a DataFrame as a source.
+    """Wrap a DataFrame as a source.
 
     Raises:
-        InvalidArgument: It is no Spark DataFrame.
+        InvalidArgument: The value is not a Spark DataFrame.
     """
     from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""Steps on records: as Spark's columns where both mean the same, else as they are."""
+"""Stateless steps on Spark: as native columns where the results are equal, else in workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def native_steps(
 
 
 def _native(frame: DataFrame, step: Step, schema: pa.Schema) -> DataFrame | None:
-    """Return the DataFrame after a step, or ``None`` if Spark's columns do not mean the same."""
+    """Apply a step natively; ``None`` if Spark's columns would not give the same results."""
     types = {field.name: field.type for field in schema}
     if isinstance(step, Filter):
         if not step.vectorised:

@@ -1,8 +1,8 @@
-"""Where the state of a key group is kept from one micro-batch to the next.
+"""State backends: where the state of a key group is kept between micro-batches.
 
-Spark holds one cell of bytes per key group. A backend says what these bytes mean: the state itself,
-or the name of a version of it elsewhere. The cell that Spark hands over is the truth: whatever else
-a worker remembers is used only if it is stamped as the very thing that the cell speaks of.
+Spark stores one cell of bytes per key group. The backend decides what the bytes are: the state
+itself, or the name of a version of it stored elsewhere. The cell is authoritative: a worker reuses
+an operator that it still holds only if the stamps of the two match.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ _LIVE_AT_MOST = 64
 
 
 class KeptOperator(Protocol):
-    """An operator whose state is kept somewhere."""
+    """An operator together with its stored state."""
 
     @property
     def operator(self) -> WindowOperator:
-        """The operator, with the state it was opened with and whatever steps it took since."""
+        """The operator, with the restored state and all steps since."""
         ...
 
     @property
     def stored_bytes(self) -> int:
-        """How many bytes all of its state had at the last save."""
+        """The size of its whole state at the last save, in bytes."""
         ...
 
     def save(self) -> bytes:
-        """Keep what it has come to; return what :meth:`StateBackend.open` will find it by."""
+        """Store the state; return the content of the cell, for :meth:`StateBackend.open`."""
         ...
 
 
 class StateBackend(Protocol):
-    """A way to keep the state of key groups: a value that is shipped to the workers."""
+    """Stores the state of key groups; a value that Spark ships to the workers."""
 
     @property
     def name(self) -> str:
-        """What it is called, in the cell and in messages."""
+        """The name of the backend, stored in cells and used in messages."""
         ...
 
     def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
-        """Return a key group's operator as it was when ``content`` was saved; ``None``: new.
+        """Restore a key group's operator from the ``content`` of its cell; ``None``: a new one.
 
         Raises:
-            StateError: What was saved is damaged, gone or not this pipeline's.
+            StateError: The stored state is damaged, missing or from another pipeline.
         """
         ...
 
 
 @final
 class InlineBackend:
-    """Keeps the whole state in Spark's own state store: a snapshot in the cell."""
+    """Stores the whole state in Spark's own state store, as a snapshot in the cell."""
 
     name = "inline"
 
@@ -88,10 +88,10 @@ class _Inline:
 
 @final
 class LiveOperators:
-    """The operators that a Python worker still has, by what their state was stamped with.
+    """The operators that a Python worker still holds, by key group and stamp.
 
-    A retried task, a zombie's, or a query that was started again from an older checkpoint hands
-    over a cell with another stamp than the one that was left here, and gets nothing.
+    Reusing one saves restoring its state. A retried task, a zombie task, or a query restarted from
+    an older checkpoint presents a cell with a different stamp, and gets no operator from here.
     """
 
     def __init__(self, at_most: int = _LIVE_AT_MOST) -> None:
@@ -102,16 +102,16 @@ class LiveOperators:
         return len(self._held)
 
     def take(self, stage: str, key_group: int, stamp: bytes) -> KeptOperator | None:
-        """Take out the operator of a key group, if it is at the stamp; forget it otherwise."""
+        """Remove and return the operator of a key group; ``None`` if its stamp differs."""
         found = self._held.pop((stage, key_group), None)
         return found[1] if found is not None and found[0] == stamp else None
 
     def put(self, stage: str, key_group: int, stamp: bytes, kept: KeptOperator) -> None:
-        """Keep an operator for the next micro-batch; the ones unused for longest go."""
+        """Keep an operator for the next micro-batch; evict the least recently used ones."""
         self._held[stage, key_group] = (stamp, kept)
         while len(self._held) > self._at_most:
             self._held.popitem(last=False)
 
 
 LIVE = LiveOperators()
-"""Those of this process."""
+"""The live operators of this process."""

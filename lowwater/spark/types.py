@@ -1,4 +1,4 @@
-"""Arrow types and Spark's: what columns a stage reads, and what it gives."""
+"""Maps between Arrow types and Spark types, for the input and output of a stage."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SIDE_FIELDS = (
     pa.field("detail", pa.string()),
     pa.field("record", pa.string()),
 )
-"""What rows have beside the columns of panes where late records and dead letters are among them."""
+"""Columns that are added to those of panes when late records and dead letters are included."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of what Spark hands to Python for a schema of its own.
+    """Return the Arrow schema in which Spark passes a DataFrame to Python.
 
     Raises:
-        UnsupportedByRunner: Spark cannot hand over a column.
+        UnsupportedByRunner: Spark cannot pass a column to Python.
     """
     fields: list[pa.Field] = []
     for field in schema.fields:
@@ -44,16 +44,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's schema for an Arrow one; instants are cut to microseconds.
+    """Convert an Arrow schema to Spark's; instants are truncated to microseconds.
 
     Raises:
-        UnsupportedByRunner: Spark has nothing like one of the types.
+        UnsupportedByRunner: Spark has no equivalent of a type.
     """
     fields: list[StructField] = []
     for field in schema:
         kind = spark_like(field.type)
         try:
-            # Times without a zone stay so: what they mean is not up to Spark's session.
+            # Naive times stay naive (timestamp_ntz): Spark would apply the session's time zone.
             made = from_arrow_schema(pa.schema([field.with_type(kind)]), prefer_timestamp_ntz=True)
         except Exception as error:
             raise UnsupportedByRunner(
@@ -65,7 +65,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def spark_like(kind: pa.DataType) -> pa.DataType:
-    """Return the nearest Arrow type that Spark takes from Python."""
+    """Return the closest Arrow type that Spark accepts from Python."""
     if pa.types.is_dictionary(kind):
         return spark_like(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -97,9 +97,9 @@ def quoted(name: str) -> Column:
 
 
 def numbered(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-    """Return columns of a DataFrame, called by their number.
+    """Rename the columns of a DataFrame to their numbers.
 
-    For ``mapInArrow``, which cannot do with dots or backticks in their names.
+    For ``mapInArrow``, which fails on dots or backticks in column names.
     """
     return frame.select(*(column.alias(f"_{at}") for at, column in enumerate(columns.values())))
 
@@ -107,12 +107,12 @@ def numbered(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
 def pane_schema(
     keys: Mapping[str, pa.DataType], values: Mapping[str, pa.DataType], *, tagged: bool
 ) -> pa.Schema:
-    """Return the schema of panes as Spark gives them.
+    """Return the schema of panes on Spark.
 
     Args:
         keys: The key columns.
         values: The aggregates.
-        tagged: Whether late records and dead letters are among them.
+        tagged: Whether late records and dead letters are included.
     """
     fields = [pa.field(name, spark_like(kind)) for name, kind in keys.items()]
     fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
@@ -126,15 +126,15 @@ def result_types(
     columns: Mapping[str, pa.DataType],
     given: Mapping[str, pa.DataType],
 ) -> dict[str, pa.DataType]:
-    """Return the type of each aggregate's results, found by adding up one made-up record.
+    """Return the type of each aggregate's results, found by aggregating one synthetic record.
 
     Args:
         aggregates: The aggregates by name.
         columns: The types of the columns that they read.
-        given: What the user says of those of which it cannot be known.
+        given: The types that the user declared.
 
     Raises:
-        UnsupportedByRunner: It cannot be known and was not said.
+        UnsupportedByRunner: A type is neither known in advance nor declared.
     """
     known: dict[str, pa.DataType] = {}
     for name, spec in aggregates.items():
@@ -146,10 +146,10 @@ def result_types(
 
 
 def fitted(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as the type that Spark was told it has.
+    """Cast a column to the type that was declared to Spark.
 
     Raises:
-        DataError: It has values that are not of that type.
+        DataError: A value is not of that type.
     """
     if array.type == field.type:
         return array

@@ -1,4 +1,4 @@
-"""State in versions of a RocksDB store: each micro-batch writes what it changed, and no more.
+"""State in versions of a RocksDB store: each micro-batch writes only what it changed.
 
 ::
 
@@ -41,7 +41,7 @@ _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 @final
 @dataclass(frozen=True, slots=True)
 class RocksBackend:
-    """Keeps state in a versioned store outside Spark's own; the cell names the version.
+    """Stores state in a versioned store outside Spark; the cell names the version.
 
     Whichever attempt at a task Spark takes, its cell names the version which that attempt wrote,
     and nothing else ever changes it. What the other attempts wrote is collected later.
@@ -79,7 +79,7 @@ class RocksBackend:
         self.versions("")
 
     def versions(self, query: str) -> Versions:
-        """Return the versions of a query, by its id."""
+        """Return the store of versions of a query, by its id."""
         root = f"{self.location}/{query}" if query else self.location
         return Versions(root, cache=self.cache, filesystem=self.filesystem, retain=self.retain)
 
@@ -101,7 +101,7 @@ class RocksBackend:
 
 @final
 class _Versioned:
-    """An operator and the version that its last save became."""
+    """An operator and the version that its last save wrote."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class _Versioned:
         self._operator.save(batch)
         with self._versions.open(self._key_group, self._version) as store:
             version = store.commit(batch)
-            # Not in all key groups at once. What is deleted goes by the version opened, which
-            # Spark has taken, not by this one, which it may yet refuse.
+            # Staggered, so that not all key groups collect at once. Delete relative to the version
+            # that was opened, which Spark has committed; it may still reject the one just written.
             if (number_of(version) + self._key_group) % self._collect_every == 0:
                 store.collect()
             self._bytes = store.size_bytes
@@ -147,13 +147,13 @@ def backend_of(
     *,
     streaming: bool,
 ) -> StateBackend:
-    """Return the backend that options of ``to_spark`` ask for.
+    """Return the backend that the options of ``to_spark`` select.
 
     Args:
         spark: The session, whose checkpoints lie where the location is not given.
         state: ``"inline"``, ``"rocksdb"``, or a backend.
         location: Where to keep state with ``"rocksdb"``.
-        streaming: Whether there is state at all: a batch's answer keeps none.
+        streaming: Whether the query is streaming; a batch query keeps no state.
 
     Raises:
         InvalidArgument: There is no such way; or no location is given, and none is to be taken.

@@ -1,4 +1,4 @@
-"""An embedded partitioned log."""
+"""An embedded, partitioned, durable log of records."""
 
 from lowwater.io.log.log import Log as Log
 from lowwater.io.log.reader import LogReader as LogReader

@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole, folders made durable, and the lock of a writer."""
+"""File primitives of the log: atomic replacement, fsync of folders, and the writer lock."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lowwater.errors import StateError
 
 
 def write_checked(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON with its checksum in place of what was there, atomically and durably.
+    """Replace a file with JSON and its checksum, atomically and durably.
 
-    The file is written beside its place, fsynced, renamed, and its folder fsynced: after a crash
-    there is the old content or the new.
+    Writes a temporary file, fsyncs it, renames it and fsyncs the folder. After a crash the file
+    has either the old content or the new.
 
     Raises:
-        StateError: It cannot be written.
+        StateError: The file cannot be written.
     """
     body = _canonical(content)
     text = json.dumps({"content": content, "crc32": zlib.crc32(body)}, sort_keys=True)
@@ -39,7 +39,7 @@ def write_checked(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_checked(path: Path) -> dict[str, Any] | None:
-    """Return what :func:`write_checked` wrote, or ``None`` if there is no file.
+    """Read what :func:`write_checked` wrote; ``None`` if there is no file.
 
     Raises:
         StateError: The file is damaged or cannot be read.
@@ -64,7 +64,7 @@ def read_checked(path: Path) -> dict[str, Any] | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Fsync a folder, which makes created and renamed entries durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -74,10 +74,10 @@ def sync_folder(folder: Path) -> None:
 
 @final
 class WriterLock:
-    """The lock that a log's one writer holds; the system lets go of it when the process ends.
+    """The lock that the single writer of a log holds; the OS releases it when the process ends.
 
     Args:
-        path: The file to lock; made if it is not there.
+        path: The file to lock; created if it does not exist.
 
     Raises:
         StateError: Another writer holds it, in this process or another.
@@ -93,7 +93,7 @@ class WriterLock:
             raise StateError(
                 f"the log cannot be opened for writing: {error.strerror or error}",
                 where=str(path.parent),
-                hint="See that the folder may be written to, or open it with read_only=True",
+                hint="Check the permissions of the folder, or open it with read_only=True",
             ) from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +106,7 @@ class WriterLock:
             ) from None
 
     def release(self) -> None:
-        """Let go of the lock; more than once is once."""
+        """Release the lock; idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

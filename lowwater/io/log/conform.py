@@ -1,4 +1,4 @@
-"""Records as a log takes them: one Arrow batch of the log's own schema."""
+"""Converts records to one Arrow batch with the log's schema."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lowwater.errors import DataError, InvalidArgument, describe, nearest
 
 
 def as_batch(records: Any, schema: pa.Schema | None) -> pa.RecordBatch:
-    """Return records as one Arrow batch.
+    """Convert records to one Arrow batch.
 
-    Columns may come in any order. Of mappings, a key that one lacks is a null. Dictionaries are
-    decoded.
+    Columns may be in any order. A key missing from a mapping becomes null. Dictionary-encoded
+    columns are decoded.
 
     Args:
-        records: An Arrow table or batch, what can hand itself over as such, or mappings.
+        records: An Arrow table or batch, an object that exports itself as one, or mappings.
         schema: The log's schema; ``None`` if it has none yet.
 
     Raises:
-        InvalidArgument: They are none of that, or their columns cannot be kept.
-        DataError: Their schema is not the log's; the message has the difference.
+        InvalidArgument: The records are none of these, or their columns cannot be stored.
+        DataError: Their schema differs from the log's; the message says how.
     """
     if isinstance(records, pa.RecordBatch):
         batch = records
@@ -42,7 +42,7 @@ def as_batch(records: Any, schema: pa.Schema | None) -> pa.RecordBatch:
 
 
 def difference(schema: pa.Schema, known: pa.Schema) -> str:
-    """Return in words what a schema has other than a known one; empty if nothing.
+    """Describe how a schema differs from a known one; empty if they are equal.
 
     >>> old, new = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.string())])
     >>> difference(new, old)
@@ -77,7 +77,7 @@ def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch as it can be kept: named columns, no dictionaries, no notes of pandas."""
+    """Normalise a batch for storage: named columns, no dictionaries, no pandas metadata."""
     names = batch.schema.names
     if not names:
         raise InvalidArgument("the records have no columns", hint="Give them at least one")

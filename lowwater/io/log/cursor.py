@@ -1,4 +1,4 @@
-"""The reading side of a partition: its records one after the other, from an offset on."""
+"""Reads one partition in order, from any offset."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from lowwater.time import Instant
 
 @final
 class PartitionView:
-    """A partition as it is found on disk at each call.
+    """A partition as it is on disk at the time of each call.
 
     Args:
-        number: The partition.
+        number: The number of the partition.
         folder: Its folder.
     """
 
@@ -38,11 +38,11 @@ class PartitionView:
         self._indexes: dict[int, SparseIndex] = {}
 
     def segments(self) -> list[Segment]:
-        """Return its segments in order."""
+        """Return the segments in order."""
         return segments_in(self.folder)
 
     def earliest(self) -> int:
-        """Return the offset of the first record that is kept."""
+        """Return the offset of the first retained record."""
         segments = self.segments()
         return segments[0].base if segments else 0
 
@@ -58,7 +58,7 @@ class PartitionView:
             try:
                 return self._offset_at(time, segments)
             except FileNotFoundError:
-                if segments == self.segments():  # none was removed a moment ago
+                if segments == self.segments():  # else retention removed one meanwhile: retry
                     raise
 
     def _offset_at(self, time: int, segments: list[Segment]) -> int:
@@ -76,7 +76,7 @@ class PartitionView:
 
 @final
 class PartitionCursor:
-    """Reads a partition. A last frame that is not whole is not there yet.
+    """Reads a partition. An incomplete last frame counts as not written yet.
 
     Args:
         view: The partition.
@@ -97,7 +97,7 @@ class PartitionCursor:
         """Return when the next records were appended; ``None`` if there are none yet.
 
         Raises:
-            DataError: The log is damaged there, or the records are gone.
+            DataError: The log is damaged there, or retention has removed the records.
         """
         if self.offset >= self.limit:
             return None
@@ -106,7 +106,7 @@ class PartitionCursor:
         return None if self._frame is None else self._frame.time
 
     def take(self, rows: int) -> LogBatch | None:
-        """Return up to ``rows`` of the next records, of one frame, and go behind them."""
+        """Return up to ``rows`` of the next records, from one frame, and move past them."""
         if self.peek() is None or self._records is None or self._frame is None:
             return None
         start = self.offset - self._frame.offset
@@ -123,23 +123,23 @@ class PartitionCursor:
         return batch
 
     def seek(self, offset: int) -> None:
-        """Go to an offset."""
+        """Move to an offset."""
         self.close()
         self.offset = offset
 
     def sync(self) -> None:
-        """Make what was read durable, if its writer has not yet."""
+        """Fsync what was read, in case its writer has not."""
         if self._reader is not None:
             self._reader.sync()
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._reader is not None:
             self._reader.close()
         self._segment = self._reader = self._schema = self._frame = self._records = None
 
     def _load(self) -> bool:
-        """Read the frame that holds the offset; return whether it is there."""
+        """Read the frame with the offset; return whether it exists."""
         while self._reader is not None or self._open():
             reader, segment = self._reader, self._segment
             assert reader is not None
@@ -150,7 +150,7 @@ class PartitionCursor:
                 if after is None:
                     self._require_unfinished(reader, found)
                     return False
-                found = reader.next()  # it may have been finished before the next began
+                found = reader.next()  # its writer may have completed it before the next segment
                 if isinstance(found, Gap):
                     if not reader.ends_at(found) or after.base != self.offset:
                         raise damaged(reader.path, found.position, self.offset, found.reason)
@@ -184,7 +184,7 @@ class PartitionCursor:
         return segments[at] if at < len(segments) else None
 
     def _open(self) -> bool:
-        """Open the segment that holds the offset, at its frame; return whether it is there."""
+        """Open the segment with the offset, at its frame; return whether it exists."""
         while True:
             segments = self._view.segments()
             at = bisect_right(segments, self.offset, key=lambda segment: segment.base) - 1
@@ -194,7 +194,7 @@ class PartitionCursor:
                 return False
             try:
                 reader = SegmentReader(segments[at].path)
-            except FileNotFoundError:  # removed a moment ago: look anew
+            except FileNotFoundError:  # retention removed it meanwhile: look again
                 continue
             if self._begin(reader, segments[at], last=at == len(segments) - 1):
                 return True

@@ -1,4 +1,4 @@
-"""Frames: how a segment holds a schema or a batch of records.
+"""Frames: the encoding of a schema or a batch of records in a segment.
 
 A frame is a header of 40 bytes, all little-endian, and a payload, a whole number of 8 bytes::
 
@@ -13,8 +13,8 @@ A frame is a header of 40 bytes, all little-endian, and a payload, a whole numbe
     32      u32   CRC-32 of bytes 0 to 31
     36      u32   CRC-32 of bytes 0 to 35 and the payload
 
-The header has a checksum of its own so that frames can be stepped over without reading them. A
-segment begins with a schema, and its record batches say only what differs.
+The header has its own checksum, so that frames can be skipped without reading their payload. A
+segment begins with a schema; its record batches do not repeat it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _CRC = struct.Struct("<I")
 
 
 class Damaged(Exception):
-    """A frame is not what was written; its text says how."""
+    """A frame differs from what was written; the message says how."""
 
 
 class Kind(IntEnum):
-    """What a frame's payload is."""
+    """The kind of a frame's payload."""
 
     SCHEMA = 0
     RECORDS = 1
@@ -53,13 +53,13 @@ class Kind(IntEnum):
 @final
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a frame says of itself.
+    """The header of a frame.
 
     Args:
-        kind: What its payload is.
+        kind: The kind of its payload.
         offset: Offset of its first record; of the next one, for a schema.
         time: When it was appended, microseconds.
-        count: How many records it holds.
+        count: The number of records in it.
         length: Bytes of payload.
         checksum: CRC-32 of the header so far and the payload.
     """
@@ -83,10 +83,10 @@ class Header:
 
 
 def encode_header(kind: Kind, offset: int, time: int, count: int, payload: Any) -> bytes:
-    """Return the header of a frame.
+    """Encode the header of a frame.
 
     Args:
-        kind: What the payload is.
+        kind: The kind of the payload.
         offset: Offset of the first record.
         time: When it is appended, microseconds.
         count: How many records.
@@ -98,7 +98,7 @@ def encode_header(kind: Kind, offset: int, time: int, count: int, payload: Any) 
 
 
 def decode_header(data: bytes | memoryview) -> Header | None:
-    """Return the header that ``data`` (at least 40 bytes) begins with, or ``None`` if none does."""
+    """Decode the header at the start of ``data`` (at least 40 bytes); ``None`` if it is invalid."""
     magic, layout, kind, offset, time, count, length, own, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC or layout != LAYOUT or own != zlib.crc32(data[: _PLAIN.size]):
         return None
@@ -111,23 +111,23 @@ def decode_header(data: bytes | memoryview) -> Header | None:
 
 
 def is_sound(header: Header, frame: bytes | memoryview) -> bool:
-    """Return whether a whole frame's checksum is right."""
+    """Return whether the checksum of a whole frame is correct."""
     before = zlib.crc32(frame[: HEADER_BYTES - 4])
     return zlib.crc32(frame[HEADER_BYTES : header.size], before) == header.checksum
 
 
 def encode_payload(what: pa.Schema | pa.RecordBatch) -> pa.Buffer:
-    """Return a schema or record batch as an Arrow IPC message."""
+    """Encode a schema or record batch as an Arrow IPC message."""
     payload = what.serialize()
     over = payload.size % ALIGNMENT
     return pa.py_buffer(payload.to_pybytes() + bytes(ALIGNMENT - over)) if over else payload
 
 
 def decode_schema(payload: Any) -> pa.Schema:
-    """Return the schema of a payload.
+    """Decode the schema in a payload.
 
     Raises:
-        Damaged: It holds none.
+        Damaged: The payload is not a valid schema.
     """
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(payload))
@@ -139,12 +139,13 @@ def decode_schema(payload: Any) -> pa.Schema:
 
 
 def decode_records(payload: Any, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """Return the records of a payload, which they share memory with.
+    """Decode the records in a payload without copying.
 
-    They are checked in full: no later use of them can read outside of the payload.
+    Validates them in full, because offsets in a damaged Arrow message could otherwise make later
+    code read outside the payload.
 
     Raises:
-        Damaged: It holds no such records.
+        Damaged: The payload does not contain valid records of this schema and count.
     """
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)

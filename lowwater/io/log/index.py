@@ -1,4 +1,4 @@
-"""A sparse index of a segment: some of its frames, found again by scanning its headers."""
+"""A sparse in-memory index of a segment, built by scanning its frame headers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STEP_BYTES = 1 << 16
 
 @final
 class SparseIndex:
-    """Where in a segment the records of an offset or time are.
+    """Finds the records of an offset or a time in a segment.
 
-    It is held in memory alone, and caught up by stepping over the headers that are new: a look-up
-    costs that and O(log n) and the headers of 64 KiB of frames.
+    It exists in memory only, and catches up by scanning new headers. A lookup costs that scan plus
+    O(log n) plus the headers of 64 KiB of frames.
 
     Args:
         segment: The segment.
@@ -34,7 +34,7 @@ class SparseIndex:
         self._last: tuple[int, Header] | None = None
 
     def find_offset(self, offset: int) -> int:
-        """Return the position of the frame that holds an offset, or else of the end."""
+        """Return the position of the frame with an offset, or of the end if there is none."""
         self._catch_up()
         at = bisect_right(self._offsets, offset) - 1
         for position, header in self._from(at):
@@ -63,7 +63,7 @@ class SparseIndex:
         return None if self._last is None else self._last[1].time
 
     def next_offset(self) -> int:
-        """Return the offset after the last sound frame: its checksum, at least, is tried."""
+        """Return the offset after the last valid frame; only that frame's checksum is verified."""
         self._catch_up()
         if self._last is None:
             return self._segment.base
@@ -74,7 +74,7 @@ class SparseIndex:
         return header.next_offset if sound else header.offset
 
     def _catch_up(self) -> None:
-        if self._segment.path.stat().st_size < self._end:  # a damaged tail was cut: begin anew
+        if self._segment.path.stat().st_size < self._end:  # a damaged tail was cut: rebuild
             self._positions, self._offsets, self._times = [], [], []
             self._end, self._last = 0, None
         for position, header in self._scan(self._end):

@@ -1,4 +1,4 @@
-"""The folder of a log: what lies where in it, and what it says of itself.
+"""The folder of a log: its files, its metadata and the committed offsets.
 
 ::
 
@@ -39,8 +39,8 @@ class Layout:
     """Where the parts of a log are.
 
     Args:
-        path: Its folder.
-        partitions: How many it has.
+        path: The log's folder.
+        partitions: The number of partitions.
     """
 
     def __init__(self, path: Path, partitions: int) -> None:
@@ -90,7 +90,7 @@ class Layout:
         return found
 
     def create(self) -> None:
-        """Write what the log says of itself."""
+        """Write the metadata of a new log."""
         write_checked(self.path / "log.json", {"layout": LAYOUT, "partitions": self.partitions})
 
     def partition(self, number: int) -> Path:
@@ -98,7 +98,7 @@ class Layout:
         return self.path / f"partition-{number:05d}"
 
     def view(self, number: int) -> PartitionView:
-        """Return a partition to read."""
+        """Return a view of a partition, for reading."""
         return PartitionView(number, self.partition(number))
 
     def schema(self) -> pa.Schema | None:
@@ -115,10 +115,10 @@ class Layout:
         return None
 
     def numbers(self, given: object, name: str = "partitions") -> tuple[int, ...]:
-        """Return partitions as a tuple: all for ``None``, or one, or several.
+        """Convert one partition, several, or ``None`` for all, to a tuple of numbers.
 
         Raises:
-            InvalidArgument: One is not there.
+            InvalidArgument: There is no such partition, or one is named twice.
         """
         if given is None:
             return tuple(range(self.partitions))
@@ -140,10 +140,10 @@ class Layout:
         return tuple(sorted(several))
 
     def committed(self, name: str) -> Offsets | None:
-        """Return the offsets that a reader has committed, or ``None``.
+        """Return the offsets that a reader has committed; ``None`` if there are none.
 
         Raises:
-            StateError: They are damaged.
+            StateError: The file is damaged.
         """
         path = self._reader_file(name)
         found = read_checked(path)
@@ -159,7 +159,7 @@ class Layout:
             ) from None
 
     def commit(self, name: str, position: Offsets) -> None:
-        """Store a reader's offsets, atomically and durably; others of its partitions stay.
+        """Store a reader's offsets, atomically and durably; other partitions keep theirs.
 
         Raises:
             StateError: They cannot be written.

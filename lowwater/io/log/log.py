@@ -1,4 +1,4 @@
-"""An embedded partitioned log: records appended once, read by many, kept for a while."""
+"""An embedded partitioned log: one writer appends records, any number of readers read them."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _SEGMENT_BYTES = 64 << 20
 
 @final
 class Log:
-    """A log in a folder: partitions of records, each at an offset that stays its own.
+    """A log in a folder: partitions of records, each record at a permanent offset.
 
-    One process at a time may write it, and one thread; any number may read. What :meth:`append`
-    has returned survives a crash of the process, and with ``fsync=1`` of the machine too. A batch
-    that was being written in a crash is cut off when the log is next opened for writing (see
+    One thread of one process may write at a time; any number may read. Records survive a crash of
+    the process once :meth:`append` has returned, and with ``fsync=1`` a crash of the machine. A
+    batch that was half written in a crash is cut off when the log is next opened for writing (see
     :attr:`recovered`). All records have the schema of the first.
 
     Args:
-        path: Its folder; made if it is not there.
-        partitions: How many partitions a new log has, 1 unless given. It never changes.
-        segment_bytes: About how long a file of a partition gets before the next begins.
-        fsync: After how many appends the disk is told to keep them: 1 for each; 0 for never but
-            in :meth:`sync` and :meth:`close`.
-        retention_bytes: How long a partition may get: behind that, its oldest segments go.
-        retention_age: How old a segment's last record may get before the segment goes.
-        read_only: Whether the log is opened for readers alone; it must exist.
-        clock: What the time of an append comes from.
+        path: The log's folder; created if it does not exist.
+        partitions: The number of partitions of a new log, 1 by default. It never changes.
+        segment_bytes: Approximate size at which a partition starts a new segment file.
+        fsync: Fsync after this many appends: 1 for every one; 0 for only in :meth:`sync` and
+            :meth:`close`.
+        retention_bytes: The size of a partition above which its oldest segments are deleted.
+        retention_age: The age of a segment's last record above which the segment is deleted.
+        read_only: Whether the log is opened for reading only; it must then exist.
+        clock: The clock for append times.
 
     Raises:
-        InvalidArgument: An argument is wrong, or it is not what the log was made with.
-        StateError: It has a writer already, is of another version, or cannot be written.
-        DataError: It is damaged where writing has to look.
+        InvalidArgument: An argument is invalid, or contradicts the existing log.
+        StateError: The log has a writer already, has another version, or cannot be written.
+        DataError: The log is damaged where writing must read it.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, Log(folder, partitions=2) as log:
@@ -105,7 +105,7 @@ class Log:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return self._layout.partitions
 
     @property
@@ -118,12 +118,12 @@ class Log:
 
     @property
     def recovered(self) -> tuple[Recovered, ...]:
-        """What was cut off when the log was opened: the tails that a crash, or damage, left."""
+        """The damaged tails that were cut off when the log was opened, as a crash leaves them."""
         return tuple(w.recovered for w in self._writers if w.recovered is not None)
 
     @property
     def earliest(self) -> dict[int, int]:
-        """The offset of each partition's first record that is kept."""
+        """The offset of each partition's first retained record."""
         return {n: self._layout.view(n).earliest() for n in range(self.partitions)}
 
     @property
@@ -140,21 +140,21 @@ class Log:
         partition: int | None = None,
         key: str | Iterable[str] | None = None,
     ) -> dict[int, range]:
-        """Append records and return their offsets, by partition, in the order they were given.
+        """Append records; return their offsets by partition, in the order of the records.
 
-        Either all are in the log when it returns, or, if it raises, none. A crash in between may
-        leave some of a long batch, or those of some partitions.
+        When it returns, all records are in the log; when it raises, none are. A crash in between
+        may leave part of a long batch, or the records of some partitions.
 
         Args:
-            records: An Arrow table or batch, or mappings. Columns may come in any order.
-            partition: Where they go.
-            key: The column, or columns, whose values say where: equal ones to one partition, the
-                same for ever. With neither, the partition that had the fewest records takes all.
+            records: An Arrow table or batch, or mappings. Columns may be in any order.
+            partition: The partition to append to.
+            key: The column, or columns, that select the partition: equal values always go to the
+                same one. With neither, all records go to the partition with the fewest records.
 
         Raises:
-            InvalidArgument: An argument is wrong.
-            DataError: The records have another schema than the log; the message says how.
-            StateError: They cannot be written, or made durable.
+            InvalidArgument: An argument is invalid.
+            DataError: The schema of the records differs from the log's; the message says how.
+            StateError: The records cannot be written or made durable.
         """
         writers = self._writable()
         batch = as_batch(records, self.schema)
@@ -177,11 +177,11 @@ class Log:
         return offsets
 
     def sync(self) -> None:
-        """Make durable what was appended.
+        """Fsync everything that was appended.
 
         Raises:
-            StateError: The disk says no. The log takes no more then: what it holds is not known
-                before it is opened anew.
+            StateError: The fsync failed. The log then refuses further appends: what is on disk is
+                unknown until it is opened again.
         """
         try:
             for writer in self._writable():
@@ -192,13 +192,13 @@ class Log:
         self._unsynced = 0
 
     def retain(self) -> int:
-        """Remove what retention no longer keeps, and return how many segments went.
+        """Apply retention now; return how many segments were deleted.
 
-        It is done before an append when a segment has ended since. Whole segments go, from the
-        front, and never the last.
+        Runs by itself before an append after a segment was completed. Deletes whole segments from
+        the front, never the last one.
 
         Raises:
-            StateError: They cannot be removed.
+            StateError: A segment cannot be deleted.
         """
         writers = self._writable()
         self._rolled = False
@@ -215,23 +215,24 @@ class Log:
         *,
         name: str | None = None,
     ) -> LogReader:
-        """Return a reader, which is to be closed.
+        """Return a reader. Close it after use, or use it as a context manager.
 
         Args:
-            partitions: One partition, or several; all unless given.
-            start: Where to begin: ``"earliest"``, ``"latest"``, an offset, a time of append (an
-                ``Instant``, an aware ``datetime`` or ISO-8601 text: the first batch appended then
-                or later), or the ``position`` of a reader.
-            name: Under which name to commit offsets; where some are committed, it begins there.
+            partitions: One partition or several; all by default.
+            start: Where to start: ``"earliest"``, ``"latest"``, an offset, a time of append (an
+                ``Instant``, an aware ``datetime`` or ISO-8601 text; starts at the first batch
+                appended then or later), or the ``position`` of a reader.
+            name: The name for committing offsets. If offsets are committed under it, the reader
+                starts there.
 
         Raises:
-            InvalidArgument: There is no such partition or place.
-            DataError: The place lies behind the end, or before what retention has kept.
+            InvalidArgument: There is no such partition, or ``start`` is invalid.
+            DataError: The start is after the end, or before the first retained record.
         """
         return LogReader(self._layout, self._layout.numbers(partitions), start, name)
 
     def close(self) -> None:
-        """Sync and let go of the log; more than once is once. Readers go on."""
+        """Fsync and close the log; idempotent. Readers stay open."""
         writers, self._writers = self._writers, []
         try:
             for writer in writers:
@@ -277,7 +278,7 @@ class Log:
     def _shares(
         self, batch: pa.RecordBatch, partition: int | None, key: str | Iterable[str] | None
     ) -> dict[int, pa.RecordBatch]:
-        """Return what each partition gets of a batch."""
+        """Split a batch by partition."""
         if key is not None:
             if partition is not None:
                 raise InvalidArgument("both partition= and key= are given", hint="Give one of them")

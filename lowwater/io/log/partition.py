@@ -31,7 +31,7 @@ _FRAME_BYTES = 1 << 24
 @final
 @dataclass(frozen=True, slots=True)
 class RollbackPoint:
-    """Where a partition ends, to go back to when an append fails."""
+    """The end of a partition before an append, to restore if the append fails."""
 
     base: int | None
     size: int
@@ -42,14 +42,14 @@ class RollbackPoint:
 
 @final
 class PartitionWriter:
-    """Appends to the last segment of a partition. There must be one writer alone.
+    """Appends to the last segment of a partition; there must be only one writer.
 
-    Every segment but the last is whole and durable: one is fsynced before the next begins.
+    Every segment except the last is complete and durable: it is fsynced before the next begins.
 
     Args:
-        number: The partition.
-        folder: Its folder; made if it is not there.
-        segment_bytes: A segment that would grow longer is followed by another.
+        number: The number of the partition.
+        folder: Its folder; created if it does not exist.
+        segment_bytes: The size above which a new segment is started.
 
     Raises:
         DataError: A segment that is not the last is damaged where it has to be read.
@@ -79,10 +79,10 @@ class PartitionWriter:
             raise self._failed("opened for writing", error) from None
 
     def append(self, batch: pa.RecordBatch, time: int) -> range:
-        """Write records behind the last and return their offsets; durable only after ``sync``.
+        """Append records and return their offsets; durable only after ``sync``.
 
         Raises:
-            StateError: They cannot be written; ``undo`` then.
+            StateError: The write failed; call ``undo``.
         """
         first = self.next_offset
         try:
@@ -93,10 +93,10 @@ class PartitionWriter:
         return range(first, self.next_offset)
 
     def sync(self) -> None:
-        """Make what was appended durable.
+        """Fsync everything that was appended.
 
         Raises:
-            StateError: The disk says no; what it holds is not known then.
+            StateError: The fsync failed; what is on disk is then unknown.
         """
         if self._dirty:
             try:
@@ -106,14 +106,14 @@ class PartitionWriter:
             self._dirty = False
 
     def mark(self) -> RollbackPoint:
-        """Return where the partition ends."""
+        """Return the current end of the partition."""
         return RollbackPoint(self._base, self._size, self.next_offset, self.last_time, self.schema)
 
     def undo(self, mark: RollbackPoint) -> None:
-        """Go back to where the partition ended.
+        """Truncate the partition to an earlier end.
 
         Raises:
-            StateError: That cannot be done.
+            StateError: The truncation failed.
         """
         try:
             if mark.base != self._base:
@@ -134,11 +134,11 @@ class PartitionWriter:
         self.schema = mark.schema
 
     def retain(self, size: int | None, since: int | None) -> int:
-        """Remove whole segments from the front, never the last, and return how many.
+        """Delete whole segments from the front, never the last; return how many.
 
         Args:
-            size: While the partition has more bytes than that, the first one goes.
-            since: A segment without a record appended then or later goes.
+            size: Delete the first segment while the partition has more bytes than this.
+            since: Delete segments whose records were all appended before this time.
         """
         try:
             removed = self._remove_first(size, since)
@@ -149,7 +149,7 @@ class PartitionWriter:
         return removed
 
     def close(self) -> None:
-        """Sync and close."""
+        """Fsync and close."""
         try:
             self.sync()
         finally:
@@ -201,7 +201,7 @@ class PartitionWriter:
 
     def _open(self, base: int, flags: int) -> None:
         path = segment_path(self._folder, base)
-        # Appending: a write goes to the end even after the file was cut.
+        # O_APPEND, so that writes go to the end even after the file was truncated.
         self._descriptor = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._base = base
 
@@ -227,7 +227,7 @@ class PartitionWriter:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of frames' size."""
+    """Split a batch into parts of the size of a frame."""
     rows = batch.num_rows
     per_frame = max(1, min(_FRAME_ROWS, _FRAME_BYTES * rows // max(1, batch.nbytes)))
     for start in range(0, rows, per_frame):
@@ -237,7 +237,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _write_all(descriptor: int, parts: list[bytes | memoryview[int]]) -> int:
     total = sum(map(len, parts))
     written = os.writev(descriptor, parts)
-    if written < total:  # the disk is nearly full, or the frame very long
+    if written < total:  # a short write: the disk is nearly full, or the frame very long
         rest = memoryview(b"".join(parts))[written:]
         while rest:
             rest = rest[os.write(descriptor, rest) :]

@@ -1,4 +1,4 @@
-"""Reading a log: several partitions as one stream, from anywhere, with offsets of one's own."""
+"""Reads several partitions of a log as one stream, from any position, with named offsets."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ from lowwater.io.log.values import (
 class LogReader:
     """Reads some or all partitions of a log, in the order of their appends.
 
-    Many readers may read while the writer appends; none sees half a batch. Records of one
-    partition come in the order of their offsets. Of several partitions, what was appended first
-    comes first, as far as it is there when it is looked for.
+    Many readers may read while the writer appends; none sees half a batch. Records of a partition
+    are returned in order of offset. Across partitions, records are merged by time of append, as
+    far as they exist at the time of the read.
 
     Args:
         layout: The log.
         partitions: Which partitions.
-        start: Where to begin. A position may leave partitions out: they begin at ``"earliest"``.
-        name: Under which name to commit offsets. Where some are committed already, the reader
-            begins there and not at ``start``.
+        start: Where to start. Partitions that a position leaves out start at ``"earliest"``.
+        name: The name for committing offsets. Committed offsets take precedence over ``start``.
 
     Raises:
-        InvalidArgument: There is no such place.
-        DataError: The place lies behind the end of the log, or before what retention has kept.
+        InvalidArgument: ``start`` is invalid.
+        DataError: The start is after the end, or before the first retained record.
     """
 
     def __init__(
@@ -65,16 +64,16 @@ class LogReader:
         self.close()
 
     def __iter__(self) -> Iterator[LogBatch]:
-        """Yield batches up to what is there now; iterate again for what came since."""
+        """Yield the batches that exist now; iterate again for later ones."""
         while batches := self.read(READ_ROWS):
             yield from batches
 
     def read(self, records: int = READ_ROWS) -> list[LogBatch]:
-        """Return the next records, up to so many; none if there are none yet.
+        """Return up to ``records`` of the next records; none if there are none yet.
 
         Raises:
-            DataError: The log is damaged there, or the records are gone. The reader stays before
-                that place, and what came before has been returned.
+            DataError: The log is damaged, or retention has removed the records. The reader stays
+                before that place; all earlier records have been returned.
         """
         found: list[LogBatch] = []
         times: dict[int, int] = {}
@@ -107,18 +106,18 @@ class LogReader:
 
     @property
     def lag(self) -> dict[int, int]:
-        """How many records of each partition are still to be read."""
+        """The number of unread records in each partition."""
         return {
             number: max(0, view.latest() - self._cursors[number].offset)
             for number, view in self._views.items()
         }
 
     def seek(self, start: Start) -> None:
-        """Go elsewhere. A position may leave partitions out: they stay where they are.
+        """Move to another position. Partitions that it leaves out stay where they are.
 
         Raises:
-            InvalidArgument: There is no such place.
-            DataError: The place lies behind the end of the log, or before what was kept.
+            InvalidArgument: ``start`` is invalid.
+            DataError: The start is after the end, or before the first retained record.
         """
         here = self.position if isinstance(start, Mapping) else {}
         begin = _resolve(self._views, start, self._layout.partitions, {}, here)
@@ -126,22 +125,23 @@ class LogReader:
             self._cursors[number].seek(offset)
 
     def stop_at(self, position: Offsets) -> None:
-        """Read no further than a position; partitions left out have no limit."""
+        """Stop reading at a position; partitions that it leaves out have no limit."""
         given = as_offsets(position, self._layout.partitions)
         for number, cursor in self._cursors.items():
             cursor.limit = given.get(str(number), LAST_OFFSET)
 
     def commit(self, position: Offsets | None = None) -> None:
-        """Store where to go on, under the reader's name, atomically and durably.
+        """Store the position to resume from under the reader's name, atomically and durably.
 
-        The records before it are made durable first: the position never gets ahead of the log.
+        Fsyncs the records before it first, so that a position is never ahead of the log.
 
         Args:
-            position: Up to where records are dealt with; all that were read unless given.
+            position: The position up to which records are processed; by default all that were
+                read.
 
         Raises:
-            InvalidArgument: The reader has no name, or the position is none.
-            StateError: It cannot be written.
+            InvalidArgument: The reader has no name, or the position is invalid.
+            StateError: The position cannot be written.
         """
         if self._name is None:
             raise InvalidArgument(
@@ -153,10 +153,10 @@ class LogReader:
         self._layout.commit(self._name, as_offsets(given, self._layout.partitions))
 
     def sync(self) -> None:
-        """Make what was read durable, where the writer has not yet done so.
+        """Fsync what was read, in case the writer has not.
 
         Raises:
-            StateError: The disk says no.
+            StateError: The fsync failed.
         """
         for number, cursor in self._cursors.items():
             try:
@@ -169,7 +169,7 @@ class LogReader:
                 ) from None
 
     def close(self) -> None:
-        """Close the files; more than once is once."""
+        """Close the files; idempotent."""
         for cursor in self._cursors.values():
             cursor.close()
 
@@ -181,7 +181,7 @@ def _resolve(
     committed: Offsets,
     otherwise: Offsets | None = None,
 ) -> dict[int, int]:
-    """Return the offset at which each partition begins."""
+    """Return the offset at which to start in each partition."""
     if isinstance(start, Mapping):
         committed = {**(otherwise or {}), **as_offsets(start, partitions, "start"), **committed}
         start = "earliest"

@@ -1,4 +1,4 @@
-"""Opening a partition that was written before: where it ends, and the cut of a damaged tail."""
+"""Recovers an existing partition for writing: finds its end and cuts off a damaged tail."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lowwater.time import START_OF_TIME
 @final
 @dataclass(slots=True)
 class PartitionEnd:
-    """Where a partition ends.
+    """The end of a partition.
 
     Args:
         next_offset: The offset of the next record.
         last_time: When the last record was appended.
         schema: The schema of the records, if there are any.
-        size: Bytes of the last segment.
-        recovered: What was cut, if anything was.
+        size: Size of the last segment in bytes.
+        recovered: The tail that was cut off, if any.
     """
 
     next_offset: int
@@ -39,16 +39,16 @@ class PartitionEnd:
 
 
 def recover(number: int, segments: list[Segment], descriptor: int) -> PartitionEnd:
-    """Find where a partition ends; what its last segment holds from there on is cut off.
+    """Find the end of a partition and truncate its last segment there.
 
-    The end is the first frame that is not whole, has a wrong checksum or stands in the wrong
-    place. An unfinished write ends so. Where sound frames follow it, it was no such thing, and
-    what is cut is kept in a file beside. O(bytes of the last segment).
+    The end is the first frame that is incomplete, has a wrong checksum or is out of place, as an
+    unfinished write leaves it. If valid frames follow, it is damage rather than an unfinished
+    write, and the cut bytes are saved in a file next to the segment. O(bytes of the last segment).
 
     Args:
-        number: The partition.
+        number: The number of the partition.
         segments: Its segments, at least one.
-        descriptor: The last one, open for writing.
+        descriptor: The last segment, open for writing.
 
     Raises:
         DataError: The segment before an empty last one is damaged.
@@ -81,7 +81,7 @@ def recover(number: int, segments: list[Segment], descriptor: int) -> PartitionE
 
 
 def _scan(reader: SegmentReader, end: PartitionEnd) -> Gap:
-    """Step through the sound frames, up to where they end."""
+    """Step through the valid frames to their end."""
     while True:
         frame = reader.next()
         if isinstance(frame, Gap):
@@ -93,7 +93,7 @@ def _scan(reader: SegmentReader, end: PartitionEnd) -> Gap:
 
 
 def _take_in(frame: Frame, end: PartitionEnd) -> str | None:
-    """Move the end behind a frame; return what is wrong with it, if anything is."""
+    """Move the end past a frame; return what is wrong with the frame, if anything."""
     header = frame.header
     if header.offset != end.next_offset:
         return f"record {header.offset} stands where {end.next_offset} was to come"
@@ -111,7 +111,7 @@ def _take_in(frame: Frame, end: PartitionEnd) -> str | None:
 
 
 def _keep(path: Path, position: int) -> str:
-    """Copy the end of a file beside it, durably, and return the copy's path."""
+    """Save the end of a file in a new file next to it, durably; return its path."""
     kept = path.with_name(f"{path.name}.cut-{position}")
     with path.open("rb") as file, kept.open("wb") as copy:
         file.seek(position)

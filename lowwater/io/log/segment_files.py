@@ -1,4 +1,4 @@
-"""Segments: the files of a partition, named by the offset of their first record."""
+"""Segments: the files of a partition, each named by the offset of its first record."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Segment:
 @final
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A sound frame: its header, its payload, and the byte where it begins."""
+    """A valid frame: its header, its payload, and its byte position."""
 
     header: Header
     payload: memoryview
@@ -56,13 +56,13 @@ class Frame:
 @final
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Where no sound frame is.
+    """A position without a valid frame.
 
     Args:
-        position: The byte where one would begin.
+        position: The byte position.
         reason: What is wrong, in words.
-        cut: Whether the file ends there, or within the frame: it may be still being written.
-        skip: Bytes up to the next frame, if the header can be trusted.
+        cut: Whether the file ends there or within the frame, which may still be being written.
+        skip: Bytes to the next frame, if the header is valid.
     """
 
     position: int
@@ -72,7 +72,7 @@ class Gap:
 
 
 def segment_path(folder: Path, base: int) -> Path:
-    """Return the file of the segment that begins at an offset."""
+    """Return the path of the segment that begins at an offset."""
     return folder / f"{base:020d}.segment"
 
 
@@ -89,13 +89,13 @@ def segments_in(folder: Path) -> list[Segment]:
 class SegmentReader:
     """Reads frames of a segment from a byte position, while it may be growing.
 
-    Files are read, not mapped: a mapped file that shrinks would end the process.
+    Files are read, not memory-mapped: a mapped file that shrinks would kill the process (SIGBUS).
 
     Args:
         path: The file.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class SegmentReader:
         self._durable = 0
 
     def close(self) -> None:
-        """Close the file; more than once is once."""
+        """Close the file; idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -116,11 +116,11 @@ class SegmentReader:
     __del__ = close
 
     def size(self) -> int:
-        """Return the bytes of the file as it is now."""
+        """Return the current size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def next(self) -> Frame | Gap:
-        """Return the frame at the position and step behind it; a gap leaves the position."""
+        """Return the frame at the position and move past it; a gap leaves the position as it is."""
         at = self.position
         header = self._header(at, _FRAMES_WINDOW)
         if isinstance(header, Gap):
@@ -134,9 +134,9 @@ class SegmentReader:
         return Frame(header, frame[HEADER_BYTES:], at)
 
     def headers(self) -> Iterator[tuple[int, Header]]:
-        """Yield each whole frame's position and header from the position on, checking no payload.
+        """Yield the position and header of each complete frame, without checking payloads.
 
-        The position moves along. O(frames).
+        Advances the position. O(frames).
         """
         size = self.size()
         while True:
@@ -150,7 +150,7 @@ class SegmentReader:
             self.position += header.size
 
     def more_behind(self, gap: Gap) -> bool:
-        """Return whether a frame stands behind a gap, so that the gap is no unfinished write."""
+        """Return whether a frame follows a gap, which is then damage, not an unfinished write."""
         if gap.cut:
             return False
         if gap.skip is not None:
@@ -164,11 +164,11 @@ class SegmentReader:
         return False
 
     def ends_at(self, gap: Gap) -> bool:
-        """Return whether the file ends where a gap is, behind whole frames."""
+        """Return whether the file ends at a gap, after complete frames."""
         return self.size() == gap.position
 
     def sync(self) -> None:
-        """Make what has been read durable, if its writer has not yet."""
+        """Fsync what was read, in case its writer has not."""
         if self.position > self._durable:
             size = self.size()
             os.fdatasync(self._descriptor)
@@ -193,12 +193,12 @@ class SegmentReader:
         return self._window[start : start + length]
 
     def _forget(self, gap: Gap) -> Gap:
-        self._window = memoryview(b"")  # what is there now may be written anew
+        self._window = memoryview(b"")  # drop the buffer: these bytes may still change
         return gap
 
 
 def damaged(path: Path, position: int, offset: int, reason: str) -> DataError:
-    """Return the error for damage where there should be sound frames."""
+    """Return the error for damage where there should be valid frames."""
     return DataError(
         f"the log is damaged: {reason}; record {offset} was to come here",
         where=f"{path}, byte {position}",
@@ -207,10 +207,10 @@ def damaged(path: Path, position: int, offset: int, reason: str) -> DataError:
 
 
 def schema_of(segment: Segment) -> pa.Schema | None:
-    """Return the schema that a segment begins with; ``None`` if it is not there yet.
+    """Return the schema at the start of a segment; ``None`` if it is not written yet.
 
     Raises:
-        DataError: It is damaged.
+        DataError: The schema is damaged.
     """
     with closing(SegmentReader(segment.path)) as reader:
         frame = reader.next()

@@ -1,4 +1,4 @@
-"""A log as a source of pipelines, which can say where it is and start there again."""
+"""A log as a replayable source of pipelines."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from lowwater.io.log.values import LogBatch, Start
 from lowwater.watermark.observed import PARTITION
 
 Wait = Callable[[], bool]
-"""Called when there is nothing new: it waits, and says whether to look again."""
+"""Called when there is nothing new: waits, and returns whether to look again."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Waits for a while, and always looks again.
+    """Waits for a fixed time, and then always looks again.
 
     Args:
-        seconds: How long.
+        seconds: The time to wait.
     """
 
     seconds: float = 0.05
@@ -42,17 +42,18 @@ class Poll:
 @final
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The records of a log, in the order of their appends.
+    """The records of a log, in order of append.
 
-    What a position lies behind is durable: the writer's fsync is made up for.
+    Fsyncs what it reads before it reports a position, in case the writer has not, so that a
+    position never refers to records that a crash could lose.
 
     Args:
         path: The log's folder.
-        start: Where to begin, as :meth:`lowwater.io.Log.reader` takes it.
-        follow: Whether to go on with what is appended during the run. Else it ends with what was
-            there when it began.
+        start: Where to start, as for :meth:`lowwater.io.Log.reader`.
+        follow: Whether to continue with records appended during the run. Otherwise the source ends
+            with the records that exist when the run starts.
         partitions: Which partitions; ``None`` for all.
-        wait: What to do while there is nothing new, if it follows.
+        wait: What to do while there is nothing new, when following.
     """
 
     path: str
@@ -73,24 +74,24 @@ class LogSource:
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        """Yield the records after a position, and with each batch the position behind it.
+        """Yield the records after a position, and with each batch the position after it.
 
-        A position is ``{"at": offsets, "next": offsets}``: exact to the record, and up to where
-        the next batch goes if that is known. How long a batch is depends on how much had been
-        appended by then, so where a batch comes that was not foretold, one without records comes
-        first and foretells it. From each position the next batch is therefore the same whenever
-        it is read.
+        A position is ``{"at": offsets, "next": offsets}``: the exact offsets, and the end of the
+        next batch if it is already fixed. How long a batch is depends on how much has been
+        appended by the time of the read. A batch whose end is not fixed is therefore preceded by
+        an empty batch whose position fixes it, so that after any position the next batch is always
+        the same.
 
-        A source that follows gives at most ``size`` records at a time, as soon as there are any,
-        and before it waits a batch without records, so that its run can look to its clock.
+        A source that follows yields at most ``size`` records at a time, as soon as there are any.
+        Before it waits it yields an empty batch, so that the clock of the run advances.
 
         Args:
-            position: What came with the last batch that was read; ``None``: at ``start``.
-            size: How many elements a bundle will have at most.
+            position: The position of the last batch that was read; ``None``: at ``start``.
+            size: The largest number of elements in a bundle.
             keys: The key columns.
 
         Raises:
-            DataError: The position is no longer there, or the log is damaged.
+            DataError: The records at the position are no longer there, or the log is damaged.
         """
         layout = Layout.require(self.path)
         numbers = layout.numbers(self.partitions)
@@ -129,7 +130,7 @@ class LogSource:
 
 
 def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
-    """Return the batch that a position says comes next."""
+    """Return the next batch, whose end the position has fixed."""
     reader.stop_at(until)
     batches = _in_order(list(reader))
     for number, offset in reader.position.items():
@@ -143,7 +144,7 @@ def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
 
 
 def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
-    """Return batches in an order that does not depend on when each became visible."""
+    """Sort batches into an order that does not depend on when each became visible."""
     return sorted(batches, key=lambda batch: (batch.time, batch.partition, batch.offset))
 
 
@@ -160,7 +161,7 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
 
 
 def _no_records(layout: Layout) -> Records | None:
-    """Return a batch of none; ``None`` while the columns are not known."""
+    """Return an empty batch; ``None`` while the columns are not known."""
     schema = layout.schema()
     if schema is None:
         return None

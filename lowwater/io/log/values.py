@@ -1,4 +1,4 @@
-"""What a log hands out and takes: batches of records, places to start, what was cut."""
+"""The values of a log's API: batches of records, start positions, and recovered damage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lowwater.io.log.frames import LAST_OFFSET
 from lowwater.time import Instant, instant
 
 Offsets: TypeAlias = Mapping[str, int]
-"""The next offset of each partition, by the partition's number as text: it is plain JSON."""
+"""The next offset of each partition, by the partition's number as text, so that it is JSON."""
 
 Start: TypeAlias = (
     Literal["earliest", "latest"] | str | int | datetime | np.datetime64 | Mapping[str, int]
 )
-"""Where to begin: ``"earliest"``, ``"latest"``, an offset (a plain int), a time of append (an
+"""Where to start: ``"earliest"``, ``"latest"``, an offset (a plain int), a time of append (an
 ``Instant``, an aware ``datetime``, a ``datetime64`` or ISO-8601 text), or a position."""
 
 
@@ -53,16 +53,16 @@ class LogBatch:
 @final
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A damaged tail that was cut when a log was opened for writing.
+    """A damaged tail that was cut off when a log was opened for writing.
 
     Args:
         partition: The partition.
         file: Its last segment.
         position: The byte at which it was cut.
         offset: The offset that the next record will have.
-        cut: How many bytes were cut.
+        cut: The number of bytes that were cut.
         reason: What was wrong there.
-        kept: A file with the bytes that were cut, if sound frames seem to be among them.
+        kept: A file with the bytes that were cut, if they appear to contain valid frames.
     """
 
     partition: int
@@ -75,10 +75,10 @@ class Recovered:
 
 
 def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position") -> Offsets:
-    """Return a position whose every partition and offset is possible.
+    """Validate a position.
 
     Raises:
-        InvalidArgument: It is not a mapping of partitions to offsets.
+        InvalidArgument: The value is not a mapping of partitions to offsets.
     """
     if not isinstance(given, Mapping):
         raise InvalidArgument(
@@ -97,10 +97,10 @@ def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position"
 
 
 def as_offset(value: object, name: str) -> int:
-    """Return an offset.
+    """Validate an offset.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: The value is not an offset.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InvalidArgument(f"{describe(name, value)} is no offset", hint="Give an int")
@@ -112,10 +112,10 @@ def as_offset(value: object, name: str) -> int:
 
 
 def as_time(start: Start) -> Instant | None:
-    """Return the time that a start stands for; ``None`` if it is an offset or a word.
+    """Return the time of append that a start names; ``None`` if it is an offset or a word.
 
     Raises:
-        InvalidArgument: It is no start at all.
+        InvalidArgument: The value is not a valid start.
     """
     if start in ("earliest", "latest"):
         return None

@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said(target: str, capsys: pytest.CaptureFixture[str]) 
         (["--stage", "stage 7"], "there is no stage 'stage 7'"),
         (["--column", "w"], "shows no 'w'"),
         (["-o", "x.bmp"], "no kind of picture"),
-        (["--between", "noon"], "no stretch of time"),
+        (["--between", "noon"], "not an interval of time"),
         (["--between", "noon..one"], "is not an instant"),
     ):
         assert main(["diagram", target, *arguments]) == 2

@@ -141,7 +141,7 @@ def test_any_estimator_can_be_inside() -> None:
         (lambda: lw.PerPartition(lw.Ascending(), by=3), "name of a column"),  # type: ignore[arg-type]
         (lambda: lw.PerPartition(lw.Ascending(), expected="abc"), "not a set of partitions"),
         (lambda: lw.PerPartition(lw.Ascending(), expected=[]), "expected= names no partition"),
-        (lambda: lw.PerPartition(lw.Ascending(), expected=[[1]]), "can be no partition"),
+        (lambda: lw.PerPartition(lw.Ascending(), expected=[[1]]), "cannot be a partition"),
         (lambda: lw.PerPartition(lw.Ascending(), idle_after=0), "idle_after"),
     ],
 )
@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused(build: Any, match: str) -> None:
 
 def test_a_column_that_is_not_there_is_told() -> None:
     state: EstimatorState = lw.PerPartition(lw.Ascending()).start()
-    with pytest.raises(lw.InvalidArgument, match="which partition a record is from"):
+    with pytest.raises(lw.InvalidArgument, match="gives the partition of a record"):
         state.observe(observed([(1, "a")]))
     with pytest.raises(lw.InvalidArgument, match="Did you mean 'part'"):
         lw.PerPartition(lw.Ascending(), by="prt").start().observe(observed([(1, "a")]))

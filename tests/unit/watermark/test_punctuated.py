@@ -176,7 +176,7 @@ def test_finished_files_are_told_in_their_order() -> None:
         state.observe(file("a"))
     with pytest.raises(lw.DataError, match="earliest event time of the file 'bb' is not known"):
         state.observe(file("bb"))
-    with pytest.raises(lw.InvalidArgument, match="which file a record is from"):
+    with pytest.raises(lw.InvalidArgument, match="give the file of a record"):
         lw.FinishedFiles({"a": 1}).start().observe(file("a"))
     with pytest.raises(lw.InvalidArgument, match="does not give the earliest event time"):
         lw.FinishedFiles({})

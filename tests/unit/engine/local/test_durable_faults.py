@@ -17,7 +17,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.local import durable
-from lowwater.engine.local.durable import CommitPolicy
+from lowwater.engine.local.commit_policy import CommitPolicy
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError
 from lowwater.io.sinks import Callback, SqliteTable
 from lowwater.pipeline.state_tools import state_info
