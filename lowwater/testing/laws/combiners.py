@@ -1,4 +1,4 @@
-"""Merging accumulators is associative and commutative, and nothing is its identity."""
+"""Laws of combiners: merging is associative and commutative, with the empty one as identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GAP_US = 10_000_000
 def check_merge_associative(
     combiner: Combiner | AggregateSpec, values: Sequence[Any], *, equal: Equal | None = None
 ) -> None:
-    """Check that values may be combined in any order and in any parts.
+    """Check that values can be combined in any order and any grouping.
 
     For every cut of the values into three parts: merging the parts' accumulators from the left,
     from the right, in any order, all at once, and with accumulators of nothing between them, gives

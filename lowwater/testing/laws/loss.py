@@ -1,4 +1,4 @@
-"""Nothing is lost or shown twice: each element is in panes, late records or dead letters."""
+"""The law of no loss: each element is in panes, late records or dead letters, exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAW = "check_no_loss"
 
 
 def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
-    """Check that every element is shown, or dropped for a reason that holds (S-A1, S-O3, S-O6).
+    """Check that every element is in a pane, or dropped for a valid reason (S-A1, S-O3, S-O6).
 
     For each stage that groups by window:
 
