@@ -7,15 +7,15 @@ CORE   := $(VENV)/.stamp-core
 SPARK  := $(VENV)/.stamp-spark
 DEV    := $(VENV)/.stamp-dev
 DOCS   := $(VENV)/.stamp-docs
-# Tests run in this many processes; `make test WORKERS=0` runs them in one.
+# The tests run in this many processes; `make test WORKERS=0` runs them in one.
 WORKERS ?= 2
 # Further arguments: `make test ARGS="tests/unit -k calendar"`.
 ARGS ?=
-# Seconds that `make fuzz` gives to atheris, where it can be installed, for each decoder.
+# How long `make fuzz` runs atheris on each decoder, where atheris can be installed.
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format bench notebooks docs nightly crash fuzz clean
+.PHONY: help demo demo-spark quick test check format bench notebooks docs nightly crash fuzz dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -23,44 +23,55 @@ help: ## list the targets
 demo: $(CORE) ## run the demonstration
 	$(PY) -m lowwater demo $(ARGS)
 
-demo-spark: $(SPARK) ## run it on Spark, and compare (needs Java)
+demo-spark: $(SPARK) ## run the demonstration on Spark and compare (needs Java)
 	$(PY) -m lowwater demo --spark $(ARGS)
 
-test: $(DEV) ## run all tests
+quick: $(DEV) ## run the fast tests, without Java: a minute or so
+	LOWWATER_HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
+	  -m 'not slow and not spark' tests/unit tests/conformance tests/property $(ARGS)
+
+test: $(DEV) ## run all tests; those of Spark need Java 17 or later
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-check: $(DEV) ## check format, lint and types
+check: $(DEV) ## check formatting, lint and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-format: $(DEV) ## format the code and fix what lint can
+format: $(DEV) ## format the code and apply automatic lint fixes
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(DEV) ## measure speed
+bench: $(DEV) ## run the benchmarks
 	$(PY) -m benchmarks $(ARGS)
 
-notebooks: $(DEV) ## execute the notebooks and write their outputs
+notebooks: $(DEV) ## execute the notebooks and save their output
 	$(PY) -m notebooks.execute $(ARGS)
 
-docs: $(DOCS) ## build the site into build/site; works offline once installed
+docs: $(DOCS) ## build the documentation into build/site
 	$(PY) -m docs.tools.capabilities
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
-nightly: $(DEV) ## run the property tests with many examples
-	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) tests/property tests/unit $(ARGS)
+nightly: $(DEV) ## run the property tests with many examples, and Spark as a cluster
+	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
+	  tests/property tests/unit tests/spark/cluster_campaign.py $(ARGS)
 
-crash: $(DEV) ## kill durable runs and graphs 500 times, queries on Spark 60; compare what they give
+crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 60 times, and compare the output
 	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=60 \
-	  $(PY) -m pytest -rP tests/crash tests/spark/test_kills.py $(ARGS)
+	  $(PY) -m pytest -rP tests/crash tests/spark/kill_campaign.py $(ARGS)
 
-fuzz: $(DEV) ## feed bytes that were never written to everything that reads stored bytes
-	LOWWATER_FUZZ=5000 $(PY) -m pytest -n $(WORKERS) tests/property/test_decoders.py $(ARGS)
+fuzz: $(DEV) ## feed damaged bytes to everything that reads stored bytes
+	LOWWATER_HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -n $(WORKERS) \
+	  tests/property/test_decoders.py $(ARGS)
 	-$(PIP) install -e '.[fuzz]'
 	$(PY) -m tests.property.fuzz $(FUZZ_SECONDS)
 
-clean: ## remove .venv, caches and builds
+dist: $(DEV) ## build the wheel and the sdist, and try both in an empty environment
+	rm -rf dist
+	$(PY) -m build --outdir dist $(ARGS)
+	$(PY) -m tests.distribution dist
+
+clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -23,7 +23,7 @@ from benchmarks.events import events_file
 from benchmarks.open_windows import fill_steps, windowing_of
 from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
@@ -183,18 +183,21 @@ class _Timed:
         self._source = source
         self._inner = inner
 
-    def open(self, description: Mapping[str, object]) -> None:
+    def places(self) -> Iterable[Place]:
+        return () if self._inner is None else self._inner.places()
+
+    def open(self, writer: Writer) -> None:
         if self._inner is not None:
-            self._inner.open(description)
+            self._inner.open(writer)
 
     def deliver(self, delivery: Delivery) -> None:
         if self._inner is not None:
             self._inner.deliver(delivery)
         self.seconds.append(time.perf_counter() - self._source.arrived)
 
-    def close(self) -> None:
+    def close(self, *, complete: bool) -> None:
         if self._inner is not None:
-            self._inner.close()
+            self._inner.close(complete=complete)
 
 
 @final

@@ -42,7 +42,7 @@ def has_java() -> bool:
     return version is not None and int(version[1]) >= JAVA
 
 
-def allowed_skips(path: Path = ALLOWED) -> Mapping[str, str]:
+def allowed_skips(path: Path) -> Mapping[str, str]:
     """Return the reasons of the skips that are allowed, by the prefix of a test's id."""
     reasons: dict[str, str] = tomllib.loads(path.read_text())
     assert all(reasons.values()), f"{path}: each skip needs a reason"
@@ -94,7 +94,7 @@ class Untested:
                 "without_java": self._without_java,
             }
             return (yield)
-        allowed = tuple(allowed_skips())
+        allowed = tuple(allowed_skips(ALLOWED))
         refused = [(one, why) for one, why in self._skipped.items() if not one.startswith(allowed)]
         fails = self._strict and bool(refused or self._without_java)
         if fails and session.exitstatus in {0, pytest.ExitCode.NO_TESTS_COLLECTED}:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
-from lowwater.engine.local.durable import CommitEvery
+from lowwater.engine.local.commit_policy import CommitEvery
 from lowwater.errors import InvalidArgument
 from lowwater.io.terminal import moment, table
 from lowwater.pipeline import Pipeline

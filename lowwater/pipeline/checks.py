@@ -109,7 +109,7 @@ def inherited_lateness(flows: tuple[Flow, ...]) -> int:
 
 
 def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage would drop late panes that the stage before still shows (S-C7)."""
+    """Raise if a stage would drop late panes that the stage before still emits (S-C7)."""
     least = inherited_lateness(flows)
     if given_us < least:
         raise InvalidArgument(
@@ -121,40 +121,40 @@ def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
 
 
 def check_adds_up(flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage before shows elements again without taking them back (S-C8)."""
+    """Raise if a stage before emits elements again without retracting them (S-C8)."""
     for flow in flows:
         if isinstance(flow.origin, Stage) and (windowing := flow.origin.windowing) is not None:
             _check_counted_once(windowing)
 
 
-def check_taken_back_in_time(flows: tuple[Flow, ...]) -> None:
-    """Raise if panes may be taken back when a window of the next stage is gone (S-C7)."""
+def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
+    """Raise if panes may be retracted when a window of the next stage has expired (S-C7)."""
     for flow in flows:
         windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
         if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
             continue
-        if _shows_again(windowing):
+        if _emits_again(windowing):
             raise InvalidArgument(
-                f"the stage before takes panes back, and its timestamps={windowing.timestamps!r}: "
-                "a pane stops holding the watermark once it is shown, and would be taken back "
-                "when the window it fell into here is gone",
+                f"the stage before retracts panes, and its timestamps={windowing.timestamps!r}: "
+                "a pane stops holding the watermark once it is emitted, and would be retracted "
+                "when the window it fell into here has expired",
                 where="window",
                 hint='Use timestamps="end" there, or accumulation="discarding"',
             )
 
 
-def _shows_again(windowing: Windowing) -> bool:
-    """Whether a window may be shown more than once."""
+def _emits_again(windowing: Windowing) -> bool:
+    """Whether a window may emit more than one pane."""
     return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
 
 
 def _check_counted_once(windowing: Windowing) -> None:
-    if windowing.mode != "accumulating" or not _shows_again(windowing):
+    if windowing.mode != "accumulating" or not _emits_again(windowing):
         return
     raise InvalidArgument(
-        "the stage before shows accumulating panes, and may show a window more than once: each "
+        "the stage before emits accumulating panes, and may emit several of one window: each "
         "pane holds what the pane before it held, so what is grouped here would count it again",
         where="aggregate",
-        hint='Use accumulation="retracting" there (each pane takes the one before it back) or '
+        hint='Use accumulation="retracting" there (each pane retracts the one before it) or '
         '"discarding" (each pane holds what is new)',
     )

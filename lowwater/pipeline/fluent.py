@@ -1,7 +1,8 @@
 """The fluent, immutable values: streams, keyed and windowed streams, pipelines and processes.
 
-They make one another (a stream is keyed, windowed and aggregated, and the panes go on as a stream),
-so they are in one file. Each method returns a new value; nothing runs until ``run`` or its like.
+They are in one file because they create one another: a stream is keyed, windowed and aggregated,
+and the panes are the records of another stream. Each method returns a new value; nothing runs
+before ``run``, ``collect``, ``to_arrow`` or an output is called.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.emitted import TIME as EMITTED_TIME
 from lowwater.engine.process.emitted import emitted_table
@@ -43,13 +45,13 @@ from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
-    check_taken_back_in_time,
+    check_retracted_in_time,
     checked_aggregate,
     checked_function,
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.outputs import End
+from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -85,7 +87,10 @@ _WINDOW_DEFAULTS: dict[str, object] = {
 
 
 class RecordSteps(ABC):
-    """The steps on records: of a stream, of the panes of a pipeline, of what a process emits."""
+    """The steps on records, for everything that is a stream of records.
+
+    A stream has records, a pipeline's panes are records, and so is what a process emits.
+    """
 
     __slots__ = ()
 
@@ -152,8 +157,8 @@ class RecordSteps(ABC):
     def union(self, *others: RecordSteps) -> Stream:
         """Bring several streams together; also written ``a | b``.
 
-        The watermark behind it is the lowest of theirs (S-H3). Each keeps its own column of event
-        times. If they name different clocks, the run has to say which holds: ``run(clock=...)``.
+        The watermark of the union is the lowest of theirs (S-H3). Each keeps its own column of
+        event times. If they name different clocks, choose one for the run: ``run(clock=...)``.
 
         Args:
             *others: Streams, pipelines (their panes are meant) or processes, with the same columns.
@@ -178,7 +183,7 @@ class RecordSteps(ABC):
 
         Args:
             *keys: Names of columns, or functions of a record.
-            **named: Columns to add by expressions, and to group by behind the others:
+            **named: Columns to add by expressions, and to group by after the others:
                 ``key_by(day=lw.col("at").dt.date())``; ``key_by(all=lw.lit("all"))`` is one group.
         """
         if not keys and not named:
@@ -211,9 +216,9 @@ class RecordSteps(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stream(RecordSteps, StreamParts):
-    """Records on their way: made by :func:`lowwater.read_parquet` and its like.
+    """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known beforehand.
+    Every method returns a new stream. Columns are checked as far as they are known without running.
     """
 
     def __repr__(self) -> str:
@@ -237,7 +242,7 @@ class Stream(RecordSteps, StreamParts):
             raise InvalidArgument(
                 "only a stream straight from its source can be named: this is its name",
                 where="named",
-                hint="Name it where it is read, or name the stage behind it",
+                hint="Name it where it is read, or name the stage that reads it",
             )
         return replace(self, _flows=(replace(flow, origin=replace(flow.origin, name=name)),))
 
@@ -246,7 +251,7 @@ class Stream(RecordSteps, StreamParts):
         return KeyedStream(self, columns, names)
 
     def to_stream(self) -> Stream:
-        """Return the stream itself: what a pipeline and a process go on as."""
+        """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
     if not TYPE_CHECKING:
@@ -290,18 +295,18 @@ class KeyedStream:
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
     ) -> WindowedStream:
-        """Group by windows of event time too, and say when and how they are shown.
+        """Group by windows of event time too, and choose when and how they emit panes.
 
         Args:
             windows: Where in event time records are grouped; or a whole :class:`Windowing`, then
                 alone.
-            trigger: When a window is shown; once it is complete, then with every late bundle,
-                unless given.
+            trigger: When a window emits a pane. Unless given: once it is complete, then with every
+                late bundle.
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
                 or ``"retracting"``; to be named when the trigger may fire more than once.
-            allowed_lateness: How long after its end a window still takes late records: none at
+            allowed_lateness: How long after its end a window still accepts late records: none at
                 all, or as long as panes of the stage before may come late (S-C7), unless given.
-            closing: Whether an expiring window is shown again with nothing new.
+            closing: Whether an expiring window emits a final pane with nothing new.
             on_time: Whether the on-time pane comes even with nothing new.
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may finish too early (S-R3).
@@ -330,7 +335,7 @@ class KeyedStream:
 
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
-        check_taken_back_in_time(self._stream._flows)
+        check_retracted_in_time(self._stream._flows)
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
@@ -381,10 +386,16 @@ class WindowedStream:
         return f"WindowedStream({shown})"
 
     def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
-        """Say what panes show: aggregates, by name or by the name of the function.
+        """Aggregate the records of each window; panes have a value for each aggregate.
 
-        ``aggregate(lw.sum("delay"))`` shows a ``sum``; ``aggregate(total=lw.sum("delay"),
-        flights=lw.count())`` shows ``total`` and ``flights``.
+        ``aggregate(lw.sum("delay"))`` calls it ``sum``; ``aggregate(total=lw.sum("delay"),
+        flights=lw.count())`` calls them ``total`` and ``flights``.
+
+        >>> import lowwater as lw
+        >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
+        >>> minutes = lw.from_iterable(rides, time="at", key="team").window(lw.FixedWindows("1m"))
+        >>> minutes.aggregate(lw.sum("points"), rides=lw.count()).collect().panes[0].values
+        {'sum': 5, 'rides': 1}
         """
         aggregates: dict[str, AggregateSpec] = {}
         for spec in unnamed:
@@ -419,7 +430,7 @@ class WindowedStream:
         return self._keyed._processed(process, self._windowing)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
-        """Show lists, in order of arrival: of whole records, or of one column's values.
+        """Emit lists, in order of arrival: of whole records, or of one column's values.
 
         Args:
             column: The column; left out, whole records (plain values where the source gives
@@ -450,7 +461,7 @@ class WindowedStream:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
-    """What a stage gives: it can be run, and goes on as a stream of records."""
+    """The output of a stage: it can be run, and its records can be read by another stage."""
 
     _stage: Stage
 
@@ -463,11 +474,11 @@ class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline(StageOutput[Pane, PaneBatch]):
-    """All that leads from sources to the panes of a stage. Nothing runs until an end is called.
+    """Everything between sources and the panes of a windowed stage.
 
-    Pipelines are made by :func:`lowwater.read_parquet` and its like, not by hand. Its panes can be
-    the records of a further stage: ``filter``, ``key_by`` and the other steps of a stream go on
-    from here.
+    ``aggregate`` and ``group`` return pipelines; nothing runs until one is run, collected or
+    written. The panes can be records for another stage: a pipeline has ``filter``, ``key_by`` and
+    the other steps of a stream.
     """
 
     _key_types: tuple[pa.DataType, ...] = ()
@@ -481,13 +492,13 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
 
         Their event time is the panes' timestamp (S-H1), a column ``timestamp``; the others are the
         keys, ``window_start``, ``window_end``, the aggregates, ``timing``, ``index``,
-        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates take
-        back what was retracted.
+        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates
+        subtract what was retracted.
         """
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
-    def _end(self) -> End:
-        return End(self._stage, self._no_panes())
+    def _to(self, *sinks: Sink) -> Writing:
+        return Writing(self._stage, self._no_panes(), sinks)
 
     def _form(self) -> PaneForm:
         return PaneForm(self._stage.key_names)
@@ -503,10 +514,10 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Processed(StageOutput[Element, Emitted]):
-    """A keyed computation: made by ``process``. It goes on as a stream of what is emitted.
+    """A keyed computation, returned by ``process``; what it emits can be records for another stage.
 
-    The records behind it have the keys, and the fields of what was emitted (a plain value is a
-    column ``value``); their event time is the one they were emitted with.
+    Those records have the keys and the fields of what was emitted (a plain value is a column
+    ``value``); their event time is the one they were emitted with.
     """
 
     _output: str = MAIN
@@ -521,7 +532,7 @@ class Processed(StageOutput[Element, Emitted]):
         return work.outputs if isinstance(work, Computed) else (MAIN,)
 
     def output(self, tag: str) -> Processed:
-        """Return the same computation, with what it emits to ``tag`` as what goes on from it."""
+        """Return the same computation, with the output ``tag`` as the one that is run or read."""
         if tag not in self.outputs:
             raise InvalidArgument(
                 f"the process has no output {tag!r}", hint=nearest(str(tag), self.outputs)
@@ -532,8 +543,9 @@ class Processed(StageOutput[Element, Emitted]):
         """Return what is emitted to this output as a stream."""
         return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
 
-    def _end(self) -> End:
-        return End(self._stage, emitted_table((), self._stage.key_names), self._output)
+    def _to(self, *sinks: Sink) -> Writing:
+        empty = emitted_table((), self._stage.key_names)
+        return Writing(self._stage, empty, sinks, self._output)
 
     def _form(self) -> ElementForm:
         return ElementForm(self._stage.key_names, self._output)

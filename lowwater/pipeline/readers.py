@@ -1,4 +1,4 @@
-"""Where streams begin: ``lw.read_parquet``, ``lw.from_iterable`` and the others."""
+"""The readers, where streams begin: ``lw.read_parquet``, ``lw.from_iterable`` and the others."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def read_parquet(
         paths: Files, folders and globs; each path's files come in sorted order.
         time: The column of event times.
         columns: Which columns to read, beside ``time``; all unless given. Late elements and dead
-            letters show the columns that were read.
+            letters contain the columns that were read.
     """
     chosen = None
     if columns is not None:
@@ -279,7 +279,7 @@ def from_spark(
     """Begin with a Spark DataFrame, streaming or static; end with ``to_spark(spark)``.
 
     Args:
-        df: The DataFrame. A watermark of its own (``withWatermark``) plays no part.
+        df: The DataFrame. A watermark of its own (``withWatermark``) is ignored.
         time: The column of event times.
         watermark: How the watermark is estimated: a duration stands for ``BoundedDisorder``; or
             :class:`lowwater.spark.CarriedTime`. Left out, there is none until the input

@@ -1,6 +1,6 @@
-"""What a run gives: an iterator while it runs, a result held in memory once it has ended.
+"""What a run returns: an iterator while it runs, or a result held in memory once it has ended.
 
-Both answer the same questions about the run (:class:`Traced`).
+Both explain, draw and count the run in the same way (:class:`Traced`).
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class Traced(ABC):
         Args:
             key: The key to show, or a list of keys; the busiest six unless given.
             stage: The name of the stage; the last one unless given.
-            column: Which aggregate panes show; the first unless given.
-            between: First event time shown, and the first that is not; all unless given.
+            column: Which aggregate to draw; the first unless given.
+            between: The first event time to draw, and the first after those; all unless given.
         """
         from lowwater.viz import Diagram
 
@@ -202,7 +202,7 @@ class Traced(ABC):
     def to_frame(self) -> pd.DataFrame:
         """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
 
-        A row for each element, pane, merge and move of a watermark, told apart by ``what``.
+        A row for each element, pane, merge and move of a watermark; the column ``what`` says which.
         """
         from lowwater.explain import to_frame
 
@@ -211,12 +211,12 @@ class Traced(ABC):
 
 @final
 class Run(Traced, Iterator[ItemT]):
-    """What a run gives, as it comes; and what can be asked of the run meanwhile.
+    """The output of a run as it comes: an iterator that also has the run's metrics and trace.
 
     Args:
         outcomes: The run.
-        items: Reads from it what this iterator gives. It must not hold this object: the sources
-            are closed when the iterator is let go of.
+        items: Reads the output. It must not refer to this object: sources are closed when this
+            object is garbage-collected.
     """
 
     def __init__(self, outcomes: Outcomes, items: Iterator[ItemT]) -> None:
@@ -247,7 +247,7 @@ class Run(Traced, Iterator[ItemT]):
 
 
 def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT]:
-    """Yield what an output gets, in batches, as the run goes on."""
+    """Yield what an output gets, in batches, while the run proceeds."""
     with closing(iter(outcomes)) as found:
         for outcome in found:
             if (batch := form.batch_of(outcome)) is not None:
@@ -255,25 +255,25 @@ def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT
 
 
 def items_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[ItemT]:
-    """Yield what an output gets, one by one, as the run goes on."""
+    """Yield what an output gets, one by one, while the run proceeds."""
     for batch in batches_of(outcomes, form):
         yield from form.items(batch)
 
 
 def arrow_batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[pa.RecordBatch]:
-    """Yield what an output gets as Arrow batches, as the run goes on."""
+    """Yield what an output gets as Arrow batches, while the run proceeds."""
     for batch in batches_of(outcomes, form):
         yield from form.to_arrow(batch)
 
 
 @final
 class Result(Traced):
-    """All that a run gave, held in memory: panes or emitted elements, late elements, dead letters.
+    """The whole output of a run, held in memory: panes or elements, late elements, dead letters.
 
     Args:
         stage: The stage that was run for its output.
         outcomes: The run.
-        nothing: The table to show where there is nothing.
+        nothing: The table without rows.
     """
 
     def __init__(self, stage: Stage, outcomes: Outcomes, nothing: pa.Table) -> None:

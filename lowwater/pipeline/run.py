@@ -30,15 +30,15 @@ class RunOptions(TypedDict, total=False):
         bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
         clock: Where processing time comes from; that of the sources, which must be one, or the
             machine's.
-        on_error: ``"dead_letter"`` sets unusable records aside, ``"raise"`` stops at the first.
+        on_error: ``"dead_letter"`` sets invalid records aside, ``"raise"`` stops at the first.
         progress: A function called with the metrics after each bundle; ``True`` for a line in any
             case, ``False`` for none. Left out: a line if standard error is a terminal.
         on_late: Called with each element dropped from one of its windows.
         on_dead_letter: Called with each record that could not be used.
         max_skew: How far ahead of the source that is furthest behind others may be read, in event
             time: those wait. Any distance unless given.
-        trace: Whether to record what becomes of each element, for ``explain``, ``why`` and
-            diagrams: for looking into small runs, as it holds a Python value for each.
+        trace: Whether to record what happens to each element, for ``explain``, ``why`` and
+            diagrams. Meant for small runs: it keeps a Python value for each element.
     """
 
     bundle_size: int
@@ -53,11 +53,11 @@ class RunOptions(TypedDict, total=False):
 
 @final
 class Outcomes:
-    """What a run gives, after the user's callbacks have seen it."""
+    """The outcomes of a run, after the user's callbacks were called with them."""
 
     def __init__(
         self,
-        ends: Sequence[Stage],
+        stages: Sequence[Stage],
         options: RunOptions,
         *,
         durable: bool = False,
@@ -79,14 +79,14 @@ class Outcomes:
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
         self.bundle_size = size
-        self.graph = Graph.of(ends)
+        self.graph = Graph.of(stages)
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
         self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
         self.local = self._run = LocalRun(
             self.graph,
-            ends,
+            stages,
             bundle_size=size,
             clock=self.clock,
             on_error=options.get("on_error", "dead_letter"),
@@ -179,7 +179,7 @@ def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
         schema = read.source.schema
         if schema is not None and clock.column not in schema.names:
             raise InvalidArgument(
-                f"the run goes by {clock!r}, but {graph.name_of(read)} has no column "
+                f"the clock of the run is {clock!r}, but {graph.name_of(read)} has no column "
                 f"{clock.column!r}",
                 where="run",
                 hint="Add the column to the source, or give the run another clock: run(clock=...)",

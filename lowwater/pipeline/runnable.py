@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
-from lowwater.engine.local.delivery import DurableSink
-from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.engine.local.delivery import Sink
+from lowwater.errors import UnsupportedByRunner
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
-from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
-from lowwater.io.sinks.plain import JsonLinesSink, ParquetSink
-from lowwater.pipeline.outputs import Delivering, End, Writing
+from lowwater.io.paths import PathLike
+from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
     BatchT,
     Form,
@@ -39,15 +37,15 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     __slots__ = ()
 
     @abstractmethod
-    def _end(self) -> End:
-        """Return the output that is meant."""
+    def _to(self, *sinks: Sink) -> Writing:
+        """Return the output that is meant, written to sinks."""
 
     @abstractmethod
     def _form(self) -> Form[ItemT, BatchT]:
         """Return how this output is read."""
 
     def _graph(self) -> Graph:
-        return Graph.of([self._end().stage])
+        return Graph.of([self._to()._stage])
 
     def explain(self) -> str:
         """Return the stages in words: windows, triggers, lateness, and where data is exchanged."""
@@ -64,74 +62,79 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return GraphDiagram.of(self._graph())
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
-        """Run, and give panes, or what a process emits to this output, one by one as they come.
+        """Run, and return an iterator over the panes, or over what a process emits to this output.
 
-        What comes back is an iterator that also has ``metrics``. Sources are closed when it ends
-        or is let go of.
+        The iterator also has ``metrics``, ``explain``, ``diagram`` and others. Sources are closed
+        when it ends or is garbage-collected.
         """
         outcomes = self._outcomes(options)
         return Run(outcomes, items_of(outcomes, self._form()))
 
     def run_batches(self, **options: Unpack[RunOptions]) -> Run[BatchT]:
-        """Run, and give the same in batches of columns, without an object for each."""
+        """Run, and return an iterator over the same in batches of columns: no object for each."""
         outcomes = self._outcomes(options)
         return Run(outcomes, batches_of(outcomes, self._form()))
 
     def to_arrow_batches(self, **options: Unpack[RunOptions]) -> Run[pa.RecordBatch]:
-        """Run, and give the same as Arrow batches, as they come."""
+        """Run, and return an iterator over the same as Arrow batches."""
         outcomes = self._outcomes(options)
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything: of a process, what it emits to any output."""
-        outcomes, end = self._outcomes(options), self._end()
-        result = Result(end.stage, outcomes, end.no_panes)
+        """Run to the end and keep everything: of a process, what it emits to all its outputs."""
+        outcomes, output = self._outcomes(options), self._to()
+        result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
         return result
 
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
         """Run to the end and return panes, or what is emitted to this output, as an Arrow table."""
-        return self.collect(**options).to_arrow(self._end().output)
+        return self.collect(**options).to_arrow(self._to()._tag)
 
     def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame."""
-        return self.collect(**options).to_pandas(self._end().output)
+        return self.collect(**options).to_pandas(self._to()._tag)
 
     def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._end().stage,), options)
+        return Outcomes((self._to()._stage,), options)
 
-    def write_parquet(self, folder: PathLike) -> Writing:
+    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
         """Return it with a folder of Parquet files as its output; call ``run`` on that.
 
-        Late elements and dead letters go to ``late.jsonl`` and ``errors.jsonl`` in the folder.
+        The files are ``part-<epoch>-<output>-<piece>.parquet``. Late elements and dead letters go
+        to ``late-*.jsonl`` and ``errors-*.jsonl`` in the folder: see
+        :class:`lowwater.io.sinks.ParquetFolder`.
+
+        Args:
+            folder: The folder; made if it is not there.
+            overwrite: Whether to replace the output of another run or state directory, which is
+                refused otherwise.
         """
-        (path,) = as_paths(folder)
-        return Writing(self._end(), lambda: ParquetSink(path), ParquetFolder(path))
+        return self._to(parquet_sink(folder, overwrite=overwrite))
 
-    def write_jsonl(self, path: PathLike) -> Writing:
-        """Return it with a file of JSON lines as its output; call ``run`` on that.
+    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
+        """Return it with JSON lines as its output; call ``run`` on that.
 
-        For ``out.jsonl``, late elements and dead letters go to ``out.late.jsonl`` and
-        ``out.errors.jsonl``.
+        A name that ends in ``.jsonl`` is one file's: for ``out.jsonl``, late elements and dead
+        letters go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
+        :class:`lowwater.io.sinks.JsonLinesFile`). Any other name is a folder's, with the files of
+        ``write_parquet`` as JSON lines.
+
+        Args:
+            path: The file or the folder; made if it is not there.
+            overwrite: Whether to replace the output of another run or state directory, which is
+                refused otherwise.
         """
-        (target,) = as_paths(path)
-        return Writing(self._end(), lambda: JsonLinesSink(target), JsonLinesFolder(target))
+        return self._to(jsonl_sink(path, overwrite=overwrite))
 
-    def write_to(self, *sinks: DurableSink) -> Delivering:
-        """Return it with durable sinks as its outputs; call ``run(state=...)`` on that.
+    def write_to(self, *sinks: Sink) -> Writing:
+        """Return it with sinks as its output, each of which gets everything; call ``run`` on that.
 
         See :mod:`lowwater.io.sinks` for what there is; a user's own is a
-        :class:`lowwater.engine.local.delivery.DurableSink`. Tables with a row per window take no
-        output of a process.
+        :class:`lowwater.io.sinks.Sink`. Tables with a row per window take no output of a process.
         """
-        for sink in sinks:
-            if not isinstance(sink, DurableSink):
-                raise InvalidArgument(
-                    f"{describe('sink', sink)} has no open, deliver and close",
-                    hint="Use, say, lowwater.io.sinks.SqliteTable",
-                )
-        return Delivering(self._end(), sinks)
+        return self._to(*sinks)
 
     def to_spark(self, spark: Any, **options: Any) -> Any:
         """Return panes as a Spark DataFrame: streaming if the source is, else the batch answer.

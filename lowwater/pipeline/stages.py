@@ -79,7 +79,7 @@ class StreamParts:
         self._check_order("deduplicate")
         if any(is_signed(flow) for flow in self._flows):
             raise InvalidArgument(
-                "deduplicate comes behind a stage that takes panes back: a pane and its retraction "
+                "deduplicate comes after a stage that retracts panes: a pane and its retraction "
                 "have the same id",
                 where="deduplicate",
                 hint="Drop duplicates before the first window",
@@ -87,7 +87,7 @@ class StreamParts:
         return replace(self, _deduplication=deduplication)
 
     def _check_order(self, step: str) -> None:
-        """Raise if a step would come behind ``deduplicate``: which copies it sees would matter."""
+        """Raise if a step would come after ``deduplicate``: which copies it sees would matter."""
         if self._deduplication is not None:
             raise InvalidArgument(
                 f"{step} comes after deduplicate, which is the last step before key_by",
@@ -146,7 +146,7 @@ def window_stage(
     check_adds_up(stream._flows)
     work = Windowed(windowing, dict(aggregates))
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)
-    if stage.signed:  # is there a difference where panes show one?
+    if stage.signed:  # can the aggregates be computed from what is added and retracted?
         signed_specs(aggregates, differences=windowing.shows_differences)
     if stream._known is not None:
         needed = (spec.column for spec in aggregates.values() if spec.column is not None)

@@ -27,9 +27,8 @@ from lowwater.spark.reading import frame_of_source
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps
-from lowwater.spark.supported import only_stage, shippable
+from lowwater.spark.supported import only_stage, require_distinct, shippable
 from lowwater.spark.types import (
-    SIDE_FIELDS,
     arrow_schema,
     numbered,
     pane_schema,
@@ -83,7 +82,7 @@ def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> 
         result_types(work.aggregates, columns, given),
         tagged=options.outputs == "all",
     )
-    _require_distinct(shown.names, stage.key_names)
+    require_distinct(shown.names, stage.key_names)
     backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = shippable(stage, steps)
     packed = _packed(frame, shipped, options, signals, read.max_ahead_us)
@@ -199,27 +198,6 @@ def _timers(windowing: Windowing, options: SparkOptions, *, carries_clock: bool)
         return options.timers
     machine = Machine(windowing.trigger, merging=windowing.merging is not None)
     return "clock" if machine.has_deadlines and not options.drain else "batches"
-
-
-def _require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
-    """Raise if names of result columns differ only by case, which Spark ignores."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.casefold(), name)
-        if other is name:
-            continue
-        side = name == other and name in {field.name for field in SIDE_FIELDS}
-        raise InvalidArgument(
-            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
-            if not side
-            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
-            where="to_spark",
-            hint="Rename it" if not side else 'Rename it, or leave outputs="all" out',
-        )
-
-
-def _called(name: str, keys: tuple[str, ...]) -> str:
-    return f"the key {name!r}" if name in keys else f"the column {name!r}"
 
 
 def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:

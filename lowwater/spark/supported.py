@@ -11,8 +11,9 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.stateless import Step
-from lowwater.errors import InternalError, UnsupportedByRunner
+from lowwater.errors import InternalError, InvalidArgument, UnsupportedByRunner
 from lowwater.spark.signals import CarriedTime
+from lowwater.spark.types import SIDE_FIELDS
 from lowwater.watermark import Ascending, BoundedDisorder
 
 
@@ -51,6 +52,27 @@ def only_stage(graph: Graph) -> tuple[Stage, Read, Windowed]:
             hint='Use BoundedDisorder("..."), Ascending() or CarriedTime("column")',
         )
     return stage, read, work
+
+
+def require_distinct(names: list[str], keys: tuple[str, ...]) -> None:
+    """Raise if names of result columns differ only by case, which Spark ignores."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other is name:
+            continue
+        side = name == other and name in {field.name for field in SIDE_FIELDS}
+        raise InvalidArgument(
+            f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark"
+            if not side
+            else f'{_called(name, keys)} is called as a column that outputs="all" adds',
+            where="to_spark",
+            hint="Rename it" if not side else 'Rename it, or leave outputs="all" out',
+        )
+
+
+def _called(name: str, keys: tuple[str, ...]) -> str:
+    return f"the key {name!r}" if name in keys else f"the column {name!r}"
 
 
 def shippable(stage: Stage, steps: tuple[Step, ...]) -> Stage:

@@ -33,7 +33,7 @@ class ScenarioElement:
 
     @property
     def record(self) -> Any:
-        """What late records and dead letters show: the value, or all columns when it has more."""
+        """What late records and dead letters hold: the value, or all columns when it has more."""
         return {"value": self.value, **self.columns} if self.columns else self.value
 
     @property

@@ -1,4 +1,4 @@
-"""Runs a scenario through the gate for bad input and the window operator."""
+"""Runs a scenario through admission and the window operator."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ def drive(
     *,
     trace: bool = False,
 ) -> Driven:
-    """Return what the engine makes of a scenario.
+    """Run the engine's window operator over a scenario.
 
     Args:
         scenario: What arrived when.
         windowing: Where, when and how.
-        aggregate: What panes show.
-        on_error: What becomes of bad elements.
+        aggregate: The aggregates.
+        on_error: How invalid elements are handled.
         signs: +1 or -1 of each element, in order of arrival (S-C1); ``None`` for an operator that
-            takes nothing back.
-        trace: Whether to record what becomes of each element.
+            whose input is not retracted.
+        trace: Whether to record what happens to each element.
 
     Raises:
         InvalidArgument: No element has a column that the windows or the aggregates read.
@@ -123,14 +123,14 @@ def _check_columns(
     elements = scenario.elements
     given = ("value", *dict.fromkeys(name for element in elements for name in element.columns))
     read = dict.fromkeys((*windowing.windows.columns, *_needs(specs)))
-    lacking = [name for name in read if name not in (*given, "key", "time")]
-    if elements and lacking:
+    missing = [name for name in read if name not in (*given, "key", "time")]
+    if elements and missing:
         raise InvalidArgument(
-            f"the scenario has no {_listed('column', lacking)}: the windows and aggregates read "
+            f"the scenario has no {_listed('column', missing)}: the windows and aggregates read "
             f"{_listed('column', list(read))}, its elements have {_listed('column', given)}",
             where="scenario",
-            hint="Give its elements what is lacking, in columns of the Markdown table behind `key` "
-            f'or as in .add((5, "12:00:26", "A", {{{lacking[0]!r}: 5}})); or have the pipeline '
+            hint="Give its elements the missing ones, in columns of the Markdown table after `key` "
+            f'or as in .add((5, "12:00:26", "A", {{{missing[0]!r}: 5}})); or have the pipeline '
             "read what they have",
         )
 

@@ -1,4 +1,4 @@
-"""What arrived when: the one value for tests, notebooks, docs and every runner."""
+"""Scenarios: what arrives when, as one value for tests, notebooks, docs and every runner."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Scenario(Arrivals):
 
         Args:
             windows: Where in event time elements are grouped.
-            trigger: When a window's results are shown.
+            trigger: When a window emits a pane.
             accumulation: How panes of one window relate.
-            allowed_lateness: How long after its end a window still takes late elements.
+            allowed_lateness: How long after its end a window still accepts late elements.
             aggregate: An aggregate (the pane's only value is named ``value``), or a mapping of
                 them by name; ``collect()`` if left out. One that names no column reads ``value``.
             closing: Whether an expiring window emits a final pane with nothing new.
@@ -70,7 +70,7 @@ class Scenario(Arrivals):
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may lose data.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
-            trace: Whether to record what becomes of each element, in ``trace``.
+            trace: Whether to record what happens to each element, in ``trace``.
         """
         windowing = Windowing(
             windows=windows,
@@ -143,7 +143,7 @@ class Scenario(Arrivals):
 @final
 @dataclass(frozen=True, slots=True)
 class ScenarioRun(Traced):
-    """What a scenario gave.
+    """The output of a scenario.
 
     Args:
         scenario: What arrived when.

@@ -22,7 +22,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local import durable
 from lowwater.engine.local import memory_budget as _memory_budget
 from lowwater.engine.window import spilling as _cold
-from lowwater.pipeline.outputs import Ending
+from lowwater.pipeline.outputs import Writing
 from lowwater.state.rocks import RocksStore
 
 
@@ -41,10 +41,10 @@ class Instructions:
     memory_limit: int | None
     began: float
 
-    def run(self, *ends: Ending, bundle_size: int) -> None:
+    def run(self, *outputs: Writing, bundle_size: int) -> None:
         """Run until the end or death; at the end, write the metrics and the duration."""
         metrics: Metrics = lw.run(
-            *ends, state=self.folder / "state", commit_every="bundle",
+            *outputs, state=self.folder / "state", commit_every="bundle",
             memory_limit=self.memory_limit, bundle_size=bundle_size, progress=False,
         )  # fmt: skip
         (self.folder / "out" / "metrics.json").write_text(json.dumps(metrics.remember()))

@@ -24,10 +24,12 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.local import memory_budget as _memory_budget
+from lowwater.engine.local.commit_policy import CommitPolicy
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.durable import CommitPolicy, DurableEnd, DurableRun
+from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
+from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
@@ -108,7 +110,7 @@ def _check_delivery(_: int, data: bytes) -> None:
 @cache
 def _deliveries() -> list[Delivery]:
     whole = with_everything()
-    return [whole, Delivery(7, 3, whole.panes.slice(0, 0))]
+    return [whole, Delivery(7, 1, 3, whole.panes.slice(0, 0))]
 
 
 def _check_type(_: int, data: bytes) -> None:
@@ -190,11 +192,13 @@ def _pipelines() -> list[Pipeline]:
 
 
 def _durable(pipeline: Pipeline) -> DurableRun:
-    end = pipeline._end()
-    outcomes = Outcomes((end.stage,), {"bundle_size": 10, "progress": False}, durable=True)
+    outcomes = Outcomes((pipeline._stage,), {"bundle_size": 10, "progress": False}, durable=True)
     every = CommitPolicy.of("bundle")
     place = str(Path(_folder().name) / "state")
-    to = DurableEnd(stage=0, sinks=(), no_panes=end.no_panes, late_of=frozenset({0}))
+    to = RunOutput(
+        stage=0, keys=pipeline._stage.key_names, sinks=(), empty=pipeline._no_panes(),
+        late_of=frozenset({0}),
+    )  # fmt: skip
     return DurableRun(
         outcomes.local, place, (to,), every, outcomes.clock, outcomes.bundle_size, MemoryBudget()
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 from unittest import mock
 
 import lowwater as lw
 from lowwater.engine.local import durable
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
@@ -50,7 +50,10 @@ class LastingSink:
         self.late: list[dict[str, Any]] = []
         self.fuse: Callable[[], None] = Fuse(None)
 
-    def open(self, description: Any) -> None:
+    def places(self) -> Iterable[Place]:
+        return ()
+
+    def open(self, writer: Writer) -> None:
         self.fuse()
 
     def deliver(self, delivery: Delivery) -> None:
@@ -61,7 +64,7 @@ class LastingSink:
             self.late += [] if delivery.late is None else delivery.late.to_pylist()
         self.fuse()
 
-    def close(self) -> None:
+    def close(self, *, complete: bool) -> None:
         pass
 
 

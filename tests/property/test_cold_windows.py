@@ -133,13 +133,13 @@ FATES = st.lists(st.sampled_from([SAVED, None, RESTORED]), min_size=1, max_size=
 
 
 @given(own.cases(), FATES)
-@examples(7.5)
+@examples(4)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     check(case, fates, lw.collect(), list)
 
 
 @given(own.cases(), FATES)
-@examples(7.5)
+@examples(4)
 def test_numbers(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

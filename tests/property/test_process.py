@@ -18,7 +18,7 @@ from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.property import process_model as model
 
-EXAMPLES = examples(7.5)
+EXAMPLES = examples(5)
 WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{model.SIZE}us"),
     allowed_lateness=model.LATENESS,

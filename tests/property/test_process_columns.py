@@ -18,7 +18,7 @@ from tests.property import process_columns_model as model
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@examples(7.5)
+@examples(4)
 @given(acts=model.ACTS, survives=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_as_the_model_says(windowed: bool, acts: list[model.Act], survives: list[bool]) -> None:
     """S-K9: of each key in time order, exactly once, saved and restored."""

@@ -93,13 +93,13 @@ SURVIVES = st.lists(st.booleans(), min_size=1, max_size=5)
 
 
 @given(own.cases(), SURVIVES)
-@examples(7.5)
+@examples(4)
 def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     check(*case, survives, lw.collect(), list)
 
 
 @given(own.cases(), SURVIVES)
-@examples(7.5)
+@examples(4)
 def test_numbers(case: tuple[Windowing, Scenario], survives: list[bool]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

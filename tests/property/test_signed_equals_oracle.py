@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.property import retracted_elements as own
 from tests.property import strategies, test_cold_windows, test_restore
 
-EXAMPLES = examples(7.5)
+EXAMPLES = examples(4)
 
 
 def check(case: own.Case, aggregates: Any, plain: Any) -> None:

@@ -29,7 +29,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_here(spark: Any, folder: Path, backend: StateBackend, faults: dict[int, str]) -> list[str]:
     """Run the query in the tests' session, to its end."""
     query = start(spark, folder, backend, Tripping(Counter(folder / "calls"), faults))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     return output(folder)
 
 
@@ -45,12 +45,12 @@ def test_the_query_has_everything(uninterrupted: list[str]) -> None:
         assert repr(word) in text
 
 
-def test_a_driver_killed_around_a_save(
+def test_a_driver_killed_after_a_save(
     events: Path, tmp_path: Path, uninterrupted: list[str]
 ) -> None:
+    """Spark has not committed the micro-batch: it is run again, over a version it does not know."""
     folder = query_folder(events, tmp_path)
-    for how in ("before:5", "after:4"):
-        assert run_driver(folder, "rocksdb", how).code == -signal.SIGKILL
+    assert run_driver(folder, "rocksdb", "after:4").code == -signal.SIGKILL
     assert run_driver(folder, "rocksdb", "none").code == 0
     assert output(folder) == uninterrupted
 

@@ -78,7 +78,7 @@ AGGREGATES = {
 
 
 @given(own.cases())
-@examples(3.75)
+@examples(2.5)
 def test_any_windowing(case: tuple[lw.Windowing, Scenario]) -> None:
     made = Case(*case, AGGREGATES)
     check(made, run_directly(made))

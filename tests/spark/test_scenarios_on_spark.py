@@ -15,7 +15,7 @@ from tests.spark.cases import Case
 from tests.spark.cases_in_one_query import run_many
 from tests.spark.test_scenarios_directly import check, conformance_case, golden_case
 
-SAMPLE = 60
+SAMPLE = 30
 
 
 def sample(size: int) -> list[Case]:

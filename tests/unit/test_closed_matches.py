@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import lowwater
+from lowwater.engine.process.cells import CELLS
+from lowwater.engine.process.declarations import CellKind
 
 ROOT = Path(lowwater.__file__).parent
 OPEN = {
     "engine/graph/outline.py": "stateless steps are a protocol: those of the engine have no text",
     "pipeline/checks.py": "stateless steps are a protocol: the columns after others are not known",
+    "spark/spark_steps.py": "stateless steps are a protocol: what has no expressions is refused",
     "testing/_oracle_windows.py": "window functions are a protocol",
 }
 """Where the subject is not of a closed set of types, and why."""
@@ -45,3 +49,8 @@ def test_every_match_is_closed() -> None:
 
 def test_there_are_matches_to_judge() -> None:
     assert sum(path.startswith("triggers/") for path, _ in matches()) >= 6
+
+
+def test_every_kind_of_cell_has_a_class() -> None:
+    assert set(CELLS) == set(get_args(CellKind))
+    assert all(made.kind == kind for kind, made in CELLS.items())

@@ -1,9 +1,10 @@
-"""What a commit hands to a sink, and the sinks to which handing it over twice does no harm."""
+"""What a run hands to its sinks, and the protocol that a sink implements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, final, runtime_checkable
 
 import pyarrow as pa
@@ -11,21 +12,25 @@ import pyarrow as pa
 from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.errors import InvalidArgument, describe
 
-EPOCHS = 2**63
-SEQUENCES = 1_000_000
+EPOCHS = 10**12
+OUTPUTS = 1_000
+PIECES = 1_000_000
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A piece of a commit's output, on its way from the outbox to a sink.
+    """A piece of what a run writes to one of its outputs.
 
-    Deliveries come in the order of (epoch, sequence). After a crash the last ones come again:
-    under the same id, with the same content.
+    A run writes in epochs: with a state directory, an epoch is a commit. What an epoch brings to
+    an output is cut into pieces. A sink receives the deliveries of one output, in the order of
+    (epoch, piece). After a crash of a run with a state directory the last epoch is delivered
+    again: under the same ids, with the same content.
 
     Args:
-        epoch: The number of the commit whose output this is; it rises from commit to commit.
-        sequence: The place within the epoch, from 0.
+        epoch: The number of the epoch; it rises from epoch to epoch.
+        output: The number of the output within the run, from 0.
+        piece: The number of the piece within the epoch and output, from 0.
         panes: As :func:`~lowwater.engine.records.tagged.panes_to_table` returns; may be empty.
         late: Elements dropped from one of their windows, or ``None``.
         errors: Dead letters, or ``None``.
@@ -35,7 +40,8 @@ class Delivery:
     """
 
     epoch: int
-    sequence: int
+    output: int
+    piece: int
     panes: pa.Table
     late: pa.Table | None = None
     errors: pa.Table | None = None
@@ -43,19 +49,20 @@ class Delivery:
     def __post_init__(self) -> None:
         for name, number, limit in (
             ("epoch", self.epoch, EPOCHS),
-            ("sequence", self.sequence, SEQUENCES),
+            ("output", self.output, OUTPUTS),
+            ("piece", self.piece, PIECES),
         ):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < limit:
                 raise InvalidArgument(
                     f"{describe(name, number)} must be an int from 0 to {limit - 1}",
-                    hint="Number commits from 0, and deliveries within each from 0",
+                    hint="Number epochs, the outputs of a run, and pieces from 0",
                 )
         _check_panes(self.panes)
 
     @property
     def id(self) -> str:
-        """The name of the delivery: of fixed width, so that ids sort as deliveries come."""
-        return f"{self.epoch:020d}-{self.sequence:06d}"
+        """The delivery's name, of fixed width: the ids of an output sort as deliveries come."""
+        return f"{self.epoch:012d}-{self.output:03d}-{self.piece:06d}"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -75,27 +82,99 @@ class Delivery:
         return b"lowwater.records" in (self.panes.schema.metadata or {})
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Who opens a sink. What another writer has written is never mixed with this one's.
+
+    Args:
+        id: Names the state directory since it was made or reset; without one, the run.
+        output: The number of the output that the sink gets.
+        resumes: Whether the writer may come back after a crash, as a run with a state directory
+            does. It then delivers its last epoch again.
+    """
+
+    id: str
+    output: int
+    resumes: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that a sink writes to: no other sink of the same run may write there.
+
+    Args:
+        at: A file or a folder; or text that names the place otherwise, such as how to connect to
+            a database. Two paths conflict if one lies within the other, too.
+        name: What errors call the place; its path if empty. Text in ``at`` is never printed.
+        parts: The parts of it that are written, such as tables: two sinks may write to different
+            ones. Empty: all of it.
+        patterns: For a folder, the names in it that the sink writes or removes, as ``"part-*"``:
+            files of other names may be another sink's. Empty: all names.
+    """
+
+    at: Path | str = field(repr=False)
+    name: str = ""
+    parts: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+
 @runtime_checkable
-class DurableSink(Protocol):
-    """Takes deliveries for good; the same one again has no further effect."""
+class Sink(Protocol):
+    """Writes what a run delivers to one of its outputs.
 
-    def open(self, description: Mapping[str, object]) -> None:
-        """Make ready, at the start and at every restart; finish or remove half-done work.
+    A run calls ``places`` before anything else, then ``open`` once, ``deliver`` for each piece,
+    and ``close`` once. A sink may be used by a later run, which opens it again.
+    """
 
-        Args:
-            description: What the pipeline says of itself. A sink looks at ``"state_id"``: text
-                that names the state directory since it was made or reset. What another one has
-                written is refused, as its epochs would be taken for those of this one.
+    def places(self) -> Iterable[Place]:
+        """Return what the sink writes to; nothing, if that cannot be known. Changes nothing."""
+        ...
+
+    def open(self, writer: Writer) -> None:
+        """Prepare to write, at the start of a run and at every restart.
+
+        Look before touching: the output of another writer is refused, unless the user asked to
+        replace it. For the same writer, finish or remove what a crash left half done.
         """
         ...
 
     def deliver(self, delivery: Delivery) -> None:
-        """Take a delivery; it is durable when this returns."""
+        """Write a piece; it is durable when this returns.
+
+        A piece that was written before has no further effect: this is what makes a run with a
+        state directory exactly once.
+        """
         ...
 
-    def close(self) -> None:
-        """Let go of files and connections; a sink that is not open has nothing to do."""
+    def close(self, *, complete: bool) -> None:
+        """Release files and connections.
+
+        Args:
+            complete: Whether everything of the run was delivered; if not, it failed or was
+                stopped.
+        """
         ...
+
+
+METHODS = ("places", "open", "deliver", "close")
+
+
+def check_sink(sink: object, hint: str) -> None:
+    """Raise unless an object has the methods of a sink.
+
+    Raises:
+        InvalidArgument: It lacks some; the message names them.
+    """
+    missing = [name for name in METHODS if not callable(getattr(sink, name, None))]
+    if isinstance(sink, type):
+        missing = ["an instance"]
+        hint = f"Give an object, such as {sink.__name__}(...)"
+    if missing:
+        raise InvalidArgument(
+            f"{describe('sink', sink)} is no sink: it lacks {', '.join(missing)}", hint=hint
+        )
 
 
 def _check_panes(panes: pa.Table) -> None:
@@ -112,10 +191,10 @@ def _check_panes(panes: pa.Table) -> None:
             f"columns of panes have the same name: {', '.join(names)}", hint="Rename one"
         )
     instants = [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
-    for field in (*instants, *PANE_FIELDS):
-        found = panes.schema.get_field_index(field.name)
-        if found < 0 or panes.schema.field(found).type != field.type:
+    for wanted in (*instants, *PANE_FIELDS):
+        found = panes.schema.get_field_index(wanted.name)
+        if found < 0 or panes.schema.field(found).type != wanted.type:
             raise InvalidArgument(
-                f"panes lack the column {field.name!r} of type {field.type}",
+                f"panes lack the column {wanted.name!r} of type {wanted.type}",
                 hint="Use panes_to_table(batch, keys)",
             )

@@ -1,8 +1,8 @@
 """A delivery as bytes, as a state store keeps it until a sink has taken it.
 
-Layout, version 1, little-endian::
+Layout, version 2, little-endian::
 
-    magic "LWOB"   version u16   parts u16   epoch u64   sequence u64
+    magic "LWOB"   version u16   parts u16   epoch u64   output u32   piece u32
     length of panes u64   of late u64   of errors u64   crc32 u32   panes   late   errors
 
 ``parts`` has bit 0 for late elements and bit 1 for dead letters. Each part is one Arrow IPC
@@ -21,13 +21,13 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import InvalidArgument, StateError
 
 _MAGIC = b"LWOB"
-_VERSION = 1
-_HEAD = struct.Struct("<4sHHQQQQQ")
+_VERSION = 2
+_HEAD = struct.Struct("<4sHHQIIQQQ")
 _SUM = struct.Struct("<I")
 _LATE, _ERRORS = 1, 2
 # Most of a pane's columns repeat themselves: what a commit writes shrinks several times over.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_MEND = "Restore the state directory from a copy, or reset it and run from the start"
+_HINT = "Restore the state directory from a copy, or reset it and run from the start"
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -43,7 +43,13 @@ def encode_delivery(delivery: Delivery) -> bytes:
     ]
     present = (0 if late is None else _LATE) | (0 if errors is None else _ERRORS)
     head = _HEAD.pack(
-        _MAGIC, _VERSION, present, delivery.epoch, delivery.sequence, *map(len, parts)
+        _MAGIC,
+        _VERSION,
+        present,
+        delivery.epoch,
+        delivery.output,
+        delivery.piece,
+        *map(len, parts),
     )
     total = zlib.crc32(head)
     for part in parts:
@@ -59,7 +65,7 @@ def decode_delivery(data: bytes) -> Delivery:
     """
     if len(data) < _HEAD.size + _SUM.size:
         raise _damaged(f"it has {len(data)} bytes, fewer than its header")
-    magic, version, present, epoch, sequence, *lengths = _HEAD.unpack_from(data)
+    magic, version, present, epoch, output, piece, *lengths = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise _damaged(f"it begins with {magic!r}")
     if version != _VERSION:
@@ -81,7 +87,8 @@ def decode_delivery(data: bytes) -> Delivery:
     try:
         return Delivery(
             epoch,
-            sequence,
+            output,
+            piece,
             _table(body[:panes]),
             _table(body[panes : panes + late]) if present & _LATE else None,
             _table(body[panes + late :]) if present & _ERRORS else None,
@@ -113,4 +120,4 @@ def _table(data: memoryview) -> pa.Table:
 
 
 def _damaged(what: str) -> StateError:
-    return StateError(f"an undelivered output is damaged: {what}", hint=_MEND)
+    return StateError(f"an undelivered output is damaged: {what}", hint=_HINT)

@@ -13,7 +13,7 @@ from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import EPOCHS, Delivery
 from lowwater.engine.local.outbox import decode_delivery
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.stateless import Step
@@ -24,7 +24,7 @@ from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
 from lowwater.state.store import StateStore
 from lowwater.time import format_duration
 
-LAYOUT = 3
+LAYOUT = 4
 PIPELINE = 0
 """The number under which a pipeline's own rows are stored, beside those of its operators."""
 
@@ -73,7 +73,7 @@ def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
                 hint="Use the lowwater that wrote it, or reset the state",
             )
         _check(record, _FIELDS)
-        if not 0 <= record["epoch"] < 2**62:
+        if not 0 <= record["epoch"] < EPOCHS:
             raise damaged(_WHAT, f"its epoch is {record['epoch']}")
         if record["run"] is not None:
             _check(record["run"], _RUN_FIELDS)
@@ -97,25 +97,25 @@ def read_outbox(store: StateStore) -> Iterator[Delivery]:
 
 def outbox_key(delivery: Delivery) -> bytes:
     """Return the key that a delivery is stored under: keys sort as deliveries come."""
-    place = np.array([delivery.epoch, delivery.sequence], dtype=np.int64)
+    place = np.array([delivery.epoch, delivery.output, delivery.piece], dtype=np.int64)
     return OUTBOX + encode_int64(place).tobytes()
 
 
 def describe_graph(
-    graph: Graph, ends: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
+    graph: Graph, outputs: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
 ) -> dict[str, Any]:
     """Return what a state directory must know of the pipeline it belongs to.
 
     Args:
         graph: The graph.
-        ends: The number of the stage and the output of each end.
+        outputs: The number of the stage and the tag of each output of the run.
         clock: Where processing time comes from.
         bundle_size: How many elements a bundle has at most.
     """
     return {
         "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
         "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
-        "ends": [_output(graph, graph.stages[stage], output) for stage, output in ends],
+        "outputs": [_output(graph, graph.stages[stage], tag) for stage, tag in outputs],
         # It cuts bundles; what other clocks say has no part in where bundles are cut.
         "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
         "bundle_size": bundle_size,
@@ -197,10 +197,10 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
     with decoding("the description of the pipeline"):
         for what in ("source", "stage"):
             differs += _differences(what, stored[f"{what}s"], now[f"{what}s"])
-        before, after = stored["ends"], now["ends"]
+        before, after = stored["outputs"], now["outputs"]
         if before != after[: len(before)] and not differs:
             was, is_ = ", ".join(before), ", ".join(after)
-            differs.append(f"its ends were {was} and are {is_}: new ones come last")
+            differs.append(f"its outputs were {was} and are {is_}: new ones come last")
         for name in ("clock", "bundle_size"):
             if stored[name] != now[name]:
                 differs.append(f"{name} was {stored[name]!r} and is {now[name]!r}")

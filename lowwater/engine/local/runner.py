@@ -56,7 +56,7 @@ class LocalRun:
         on_error: How invalid records are handled.
         observer: Called with the metrics after every bundle and at the end.
         durable: Whether the run can be stopped and resumed. Operators then track their changes,
-            outcomes mark the end of each bundle, and sources must be replayable.
+            and sources must be replayable.
         max_skew_us: How far ahead of the slowest source another one may be read, microseconds of
             event time; ``None``: any distance.
         memory: Approximate memory limit for the state of a durable run, in bytes; the rest stays
@@ -232,8 +232,7 @@ class LocalRun:
                 if self.ending:
                     break
                 yield from self._turn(began)
-                if self._durable:
-                    yield Outcome(boundary=True)
+                yield Outcome(boundary=True)
                 continue
             records, position = found
             taken = reader.taken + len(records) + len(records.unreadable)
@@ -243,8 +242,7 @@ class LocalRun:
             reader.taken = taken
             reader.position = position
             reader.bundles_done = 0
-            if self._durable:
-                yield Outcome(boundary=True)
+            yield Outcome(boundary=True)
         yield from self._turn(began)
         self._ended = True
         for run in self._stages:
@@ -318,8 +316,7 @@ class LocalRun:
                 reader.bundles_done = done
             yield from self._turn(began)
             self._notify_observer()
-            if self._durable:
-                yield Outcome(boundary=True)
+            yield Outcome(boundary=True)
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Process queued bundles through all stages, and advance their clocks and watermarks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ _ERRORS = pa.schema(
 
 
 def late_to_table(records: Iterable[LateRecord]) -> pa.Table:
-    """Convert late elements to a table with the fields of ``late.jsonl``.
+    """Convert late elements to a table with the fields of ``late-*.jsonl``.
 
     The columns ``key`` and ``record`` are JSON, because they can be any value.
     """
@@ -48,7 +49,7 @@ def late_to_table(records: Iterable[LateRecord]) -> pa.Table:
 
 
 def errors_to_table(records: Iterable[ErrorRecord]) -> pa.Table:
-    """Convert dead letters to a table with the fields of ``errors.jsonl``."""
+    """Convert dead letters to a table with the fields of ``errors-*.jsonl``."""
     return _table(map(error_to_json, records), _ERRORS)
 
 
@@ -63,6 +64,13 @@ def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
         ]
         for row in zip(*columns, strict=True):
             yield dict(zip(names, row, strict=True))
+
+
+def json_lines(table: pa.Table) -> bytes:
+    """Return a table's rows as JSON, one to a line, in UTF-8."""
+    lines = io.BytesIO()
+    lines.writelines(f"{json_text(row)}\n".encode() for row in rows_of(table))
+    return lines.getvalue()
 
 
 def json_text(value: Any) -> str:

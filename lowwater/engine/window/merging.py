@@ -92,23 +92,23 @@ def place_merging(
     party_group = np.empty(len(parties.order), dtype=np.int64)
     party_group[parties.order] = merged.group
     group_of_element = party_group[: parties.protos][parties.proto_of_element]
-    group_key = np.empty(groups, dtype=np.int64)
+    group_key = np.zeros(groups, dtype=np.int64)  # a user's merge may name an empty set
     group_key[merged.group] = parties.key
-    wanted = np.zeros(groups, dtype=np.bool_)
-    wanted[party_group[: parties.protos]] = True
-    shut = np.zeros(groups, dtype=np.bool_)
+    has_element = np.zeros(groups, dtype=np.bool_)
+    has_element[party_group[: parties.protos]] = True
+    finished = np.zeros(groups, dtype=np.bool_)
     if state.finished_rows:
         # S-O4: a merge set that comes out exactly as a finished window does not merge.
-        shut = state.index.find(group_key, merged.start, merged.end) >= 0
+        finished = state.index.find(group_key, merged.start, merged.end) >= 0
     row_group = party_group[parties.protos :]
-    open_rows = ~shut[row_group]
+    open_rows = ~finished[row_group]
     merges = None
     if reports:
         rows = parties.rows[open_rows]
         of = np.concatenate((group_of_element, row_group[open_rows]))
         begins = np.concatenate((start, state.table["start"][rows]))
         ends = np.concatenate((end, state.table["end"][rows]))
-        reported = ~shut[of]
+        reported = ~finished[of]
         names = () if state.keys is None else state.keys.decode(group_key)
         merges = MergedWindows(
             of[reported], begins[reported], ends[reported], names, merged.start, merged.end
@@ -116,8 +116,9 @@ def place_merging(
     into, changed = _merge_rows(
         state, merged, parties.rows[open_rows], row_group[open_rows], clock, watermark
     )
-    closed = shut[group_of_element]
-    opening = np.flatnonzero((into < 0) & wanted & ~shut)
+    closed = finished[group_of_element]
+    # Groups of new proto-windows only; those with an open window continue in its row.
+    opening = np.flatnonzero((into < 0) & has_element & ~finished)
     new = NONE
     if opening.size:
         new = state.table.allocate(len(opening))
@@ -150,6 +151,7 @@ def _gather(
         proto_of_element[order] = local.group
         key = keys[run_starts(local.group)]
         start, end = local.start, local.end
+        # Windows that touch are looked up too: whether they merge is up to the function.
         hit, _ = segments.overlapping(key, start, end, touching=True)
         rows, _ = state.scratch.unique(hit, state.table.capacity)
         if not rows.size:
@@ -193,7 +195,7 @@ def _merge_rows(
         rows, group = rows[order], group[order]
     same = (table["start"][rows] == merged.start[group]) & (table["end"][rows] == merged.end[group])
     begins = run_starts(group)
-    into[group[begins]] = rows[begins]
+    into[group[begins]] = rows[begins]  # any member's row will do, and the earliest is at hand
     into[group[same]] = rows[same]  # S-P4: an equal window continues, with its index
     present = group[begins]
     size = np.add.reduceat(np.ones(len(rows), dtype=np.int64), begins.nonzero()[0])
@@ -216,6 +218,7 @@ def _merge_rows(
         table,
         Merge(members, np.flatnonzero(begins), targets, end <= watermark, clock, watermark),
     )
+    # S-P4: a window that did not exist before starts with index 0, though it continues in a row.
     renewed = targets[~goes_on[present]]
     table["index"][renewed] = 0
     table["on_time_index"][renewed] = -1

@@ -464,7 +464,8 @@ class WindowOperator:
         batches: list[PaneBatch] = []
         orders: list[PaneOrder] = []
         while rows.size:
-            now = at <= min(to, END_OF_TIME - 1)  # the end of time stands for no deadline
+            # A queued time may be stale: the deadline has moved. The end of time means no deadline.
+            now = at <= min(to, END_OF_TIME - 1)
             dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
             complete = table["end"][rows] <= self._watermark

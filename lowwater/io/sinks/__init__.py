@@ -1,18 +1,28 @@
-"""Sinks to which delivering the same output twice does no harm: exactly once from end to end.
+"""Sinks: what a pipeline's outputs are written to, with and without a state directory.
 
 ==========================  =========================================================
 :class:`ParquetFolder`     a folder of Parquet files, named by delivery
 :class:`JsonLinesFolder`   a folder of files of JSON lines, named by delivery
+:class:`JsonLinesFile`     one file of JSON lines
 :class:`SqliteTable`       a table of the latest pane of each key and window
 :class:`PostgresTable`     the same in PostgreSQL
-:class:`Callback`          a function that is told the id of each delivery
+:class:`Callback`          a function that is called with each delivery
 ==========================  =========================================================
+
+A sink of your own implements :class:`Sink`: it takes each :class:`Delivery`, knows the
+:class:`Writer` that opened it, and names each :class:`Place` that it writes to.
 """
 
+from lowwater.engine.local.delivery import Delivery as Delivery
+from lowwater.engine.local.delivery import Place as Place
+from lowwater.engine.local.delivery import Sink as Sink
+from lowwater.engine.local.delivery import Writer as Writer
 from lowwater.engine.records.json_rows import errors_to_table as errors_to_table
+from lowwater.engine.records.json_rows import json_lines as json_lines
 from lowwater.engine.records.json_rows import late_to_table as late_to_table
 from lowwater.io.sinks.callback import Callback as Callback
 from lowwater.io.sinks.folders import JsonLinesFolder as JsonLinesFolder
 from lowwater.io.sinks.folders import ParquetFolder as ParquetFolder
+from lowwater.io.sinks.json_lines_file import JsonLinesFile as JsonLinesFile
 from lowwater.io.sinks.postgres import PostgresTable as PostgresTable
 from lowwater.io.sinks.sqlite import SqliteTable as SqliteTable

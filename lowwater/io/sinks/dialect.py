@@ -1,13 +1,44 @@
-"""How databases differ, as far as a table of panes is concerned."""
+"""How databases differ, and what kinds of values a column of panes holds."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, TypeAlias, final
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.records.json_rows import json_text
+from lowwater.engine.records.tagged import encoding_of, to_values
 from lowwater.errors import InvalidArgument, describe
-from lowwater.io.sinks.column_kinds import Kind, Shape
+
+Kind: TypeAlias = Literal[
+    "nothing", "boolean", "integer", "unsigned", "decimal", "real", "text", "binary",
+    "instant", "timestamp", "date", "time", "duration", "json", "record",
+]  # fmt: skip
+Shape: TypeAlias = Callable[[pa.ChunkedArray], list[Any]]
+
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
+    (pa.types.is_null, "nothing"),
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_uint64, "unsigned"),
+    (pa.types.is_integer, "integer"),
+    (pa.types.is_decimal, "decimal"),
+    (pa.types.is_floating, "real"),
+    (pa.types.is_string, "text"),
+    (pa.types.is_large_string, "text"),
+    (pa.types.is_string_view, "text"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+    (pa.types.is_binary_view, "binary"),
+    (pa.types.is_fixed_size_binary, "binary"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+    (pa.types.is_duration, "duration"),
+)
 
 
 class Cursor(Protocol):
@@ -78,3 +109,82 @@ def check_table(table: object) -> None:
         raise InvalidArgument(
             f"{describe('table', table)} cannot name a table", hint='Use a name such as "counts"'
         )
+
+
+def kind_of(field: pa.Field) -> Kind:
+    """Return the kind of a column's values; what no other kind fits is JSON."""
+    if encoding_of(field) is not None:
+        return "json"
+    of = field.type
+    if pa.types.is_dictionary(of):
+        of = of.value_type
+    if pa.types.is_timestamp(of):
+        return "timestamp" if of.tz is None else "instant"
+    for test, kind in _TYPES:
+        if test(of):
+            return kind
+    return "json"
+
+
+def values_of(field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Shape]) -> list[Any]:
+    """Return a column's values as a database takes them.
+
+    Args:
+        field: The column's field.
+        column: The column.
+        shapes: How the database wants kinds that it does not take as Python gives them.
+    """
+    kind = kind_of(field)
+    if kind == "json":
+        return [None if v is None else json_text(v) for v in to_values(field, column)]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    shape = shapes.get(kind)
+    return to_values(field, column) if shape is None else shape(column)
+
+
+def instants_as_text(column: pa.ChunkedArray) -> list[str | None]:
+    """Return instants as ISO-8601 text in UTC, all of one width, so that they sort as text.
+
+    >>> instants_as_text(pa.chunked_array([pa.array([0, None], pa.timestamp("us", "UTC"))]))
+    ['1970-01-01T00:00:00.000000Z', None]
+    """
+    return [None if text is None else f"{text}Z" for text in timestamps_as_text(column)]
+
+
+def timestamps_as_text(column: pa.ChunkedArray) -> list[str | None]:
+    """Return times without a zone as ISO-8601 text, all of one width."""
+    unit: Literal["ns", "us"] = "ns" if column.type.unit == "ns" else "us"
+    counts = column.cast(pa.timestamp(unit, column.type.tz)).cast(pa.int64())
+    filled: NDArray[np.datetime64] = counts.fill_null(0).to_numpy().view(f"datetime64[{unit}]")
+    texts: list[str] = np.datetime_as_string(filled, unit=unit).tolist()
+    return _with_nulls(texts, column)
+
+
+def as_iso(column: pa.ChunkedArray) -> list[str | None]:
+    """Return dates or times of day as ISO-8601 text."""
+    kind = column.type
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        column = column.cast(pa.time64("us"), safe=False)
+    values: list[dt.date | dt.time | None] = column.to_pylist()
+    return [None if value is None else value.isoformat() for value in values]
+
+
+def as_text(column: pa.ChunkedArray) -> list[str | None]:
+    """Return each value's text: what is exact in Python and not in the database."""
+    return [None if value is None else str(value) for value in column.to_pylist()]
+
+
+def as_microseconds(column: pa.ChunkedArray) -> list[int | None]:
+    """Return durations as whole microseconds."""
+    counts: list[int | None] = (
+        column.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
+    )
+    return counts
+
+
+def _with_nulls(texts: list[str], column: pa.ChunkedArray) -> list[str | None]:
+    if not column.null_count:
+        return list(texts)
+    valid = column.is_valid().to_pylist()
+    return [text if there else None for text, there in zip(texts, valid, strict=True)]

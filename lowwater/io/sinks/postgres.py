@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
-from lowwater.io.sinks.upserts import Upserts
+from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
 
@@ -64,10 +64,11 @@ _POSTGRES = Dialect(
 class PostgresTable:
     """A table with the latest pane of each key and window, in PostgreSQL.
 
-    Guarantee: exactly once. Each delivery is one transaction, which also notes its epoch and
-    sequence in the table ``lowwater_deliveries`` of the same schema; what is noted already is
-    skipped. A transaction is on the server's disk before the delivery counts as taken
-    (``synchronous_commit`` is on, as far as the server itself syncs).
+    Guarantee: exactly once for a run with a state directory. Each delivery is one transaction,
+    which also notes its epoch and piece in the table ``lowwater_outputs`` of the same schema; what
+    is noted already is skipped. A transaction is on the server's disk before the delivery counts
+    as taken (``synchronous_commit`` is on, as far as the server itself syncs). Another run's
+    output is refused or dropped as for :class:`~lowwater.io.sinks.SqliteTable`.
 
     Rows come and go as for :class:`~lowwater.io.sinks.sqlite.SqliteTable`. Instants are
     ``timestamptz``, lists and values of no other type ``jsonb``, durations ``interval``; anything
@@ -80,10 +81,12 @@ class PostgresTable:
         dsn: How to connect, as ``"host=db dbname=counts"`` or ``"postgresql://db/counts"``. It is
             not shown in errors, as it may hold a password.
         table: The table's name; ``"schema.name"`` for one in a schema, which must be there.
+        overwrite: Whether the output of another run or state directory is to be replaced.
     """
 
     dsn: str = field(repr=False)
     table: str
+    overwrite: bool = False
     _open: list[tuple[Any, Upserts]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -108,16 +111,19 @@ class PostgresTable:
                 hint=f"Use at most {_LONGEST - len('_errors')} bytes",
             )
 
-    def open(self, description: Mapping[str, object]) -> None:
-        self.close()
+    def places(self) -> Iterable[Place]:
+        return [Place(f"postgresql {self.dsn}", repr(self), tables_of(self.table))]
+
+    def open(self, writer: Writer) -> None:
+        self._disconnect()
         psycopg = _psycopg()
         with self._told(psycopg):
             connection = psycopg.connect(self.dsn, autocommit=True)
             try:
                 cursor = connection.cursor()
                 cursor.execute("SET synchronous_commit = on", ())
-                upserts = Upserts(cursor, self.table, _POSTGRES)
-                upserts.prepare(description)
+                upserts = Upserts(cursor, self.table, _POSTGRES, writer)
+                upserts.prepare(overwrite=self.overwrite)
             except BaseException:
                 connection.close()
                 raise
@@ -129,7 +135,15 @@ class PostgresTable:
         with self._told(_psycopg()):
             self._open[0][1].apply(delivery)
 
-    def close(self) -> None:
+    def close(self, *, complete: bool) -> None:
+        try:
+            for _, upserts in self._open:
+                with nullcontext() if complete else suppress(DataError), self._told(_psycopg()):
+                    upserts.finish(complete=complete)
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         while self._open:
             self._open.pop()[0].close()
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import final
 
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
-from lowwater.io.sinks import column_kinds as _kinds
+from lowwater.io.sinks import dialect as _values
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
-from lowwater.io.sinks.upserts import Upserts
+from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
 _SQLITE = Dialect(
@@ -44,13 +45,13 @@ _SQLITE = Dialect(
         "record": "TEXT",
     },
     shapes={
-        "unsigned": _kinds.as_text,
-        "decimal": _kinds.as_text,
-        "instant": _kinds.instants_as_text,
-        "timestamp": _kinds.timestamps_as_text,
-        "date": _kinds.as_iso,
-        "time": _kinds.as_iso,
-        "duration": _kinds.as_microseconds,
+        "unsigned": _values.as_text,
+        "decimal": _values.as_text,
+        "instant": _values.instants_as_text,
+        "timestamp": _values.timestamps_as_text,
+        "date": _values.as_iso,
+        "time": _values.as_iso,
+        "duration": _values.as_microseconds,
     },
     widen="",
 )
@@ -61,9 +62,11 @@ _SQLITE = Dialect(
 class SqliteTable:
     """A table with the latest pane of each key and window, in an SQLite file.
 
-    Guarantee: exactly once. Each delivery is one transaction, which also notes its epoch and
-    sequence in the table ``lowwater_deliveries``; what is noted already is skipped. A transaction
-    is on disk before the delivery counts as taken.
+    Guarantee: exactly once for a run with a state directory. Each delivery is one transaction,
+    which also notes its epoch and piece in the table ``lowwater_outputs``; what is noted already
+    is skipped. A transaction is on disk before the delivery counts as taken. The ledger says whose
+    output the table holds, and whether that run is complete; the output of another run or state
+    directory is refused, or dropped with ``overwrite=True``.
 
     The primary key is the panes' key with ``window_start`` and ``window_end``. An insert puts its
     row in place of the one before; a retraction takes the row away if it is of that very pane. So
@@ -83,10 +86,12 @@ class SqliteTable:
     Args:
         path: The file; made if it is not there. Several tables may share it.
         table: The table's name.
+        overwrite: Whether the output of another run or state directory is to be replaced.
     """
 
     path: str
     table: str
+    overwrite: bool = False
     _open: list[tuple[sqlite3.Connection, Upserts]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -108,8 +113,12 @@ class SqliteTable:
                 hint='Use another, such as "counts"',
             )
 
-    def open(self, description: Mapping[str, object]) -> None:
-        self.close()
+    def places(self) -> Iterable[Place]:
+        # SQLite's names of tables do not depend on case.
+        return [Place(Path(self.path), self.path, tables_of(self.table.lower()))]
+
+    def open(self, writer: Writer) -> None:
+        self._disconnect()
         with self._told():
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
@@ -118,8 +127,8 @@ class SqliteTable:
                 # What FULL does, and the folder is synced too when a journal goes: without that a
                 # power cut could undo a transaction that had been reported.
                 connection.execute("PRAGMA synchronous = EXTRA")
-                upserts = Upserts(connection.cursor(), self.table, _SQLITE)
-                upserts.prepare(description)
+                upserts = Upserts(connection.cursor(), self.table, _SQLITE, writer)
+                upserts.prepare(overwrite=self.overwrite)
             except BaseException:
                 connection.close()
                 raise
@@ -131,7 +140,15 @@ class SqliteTable:
         with self._told():
             self._open[0][1].apply(delivery)
 
-    def close(self) -> None:
+    def close(self, *, complete: bool) -> None:
+        try:
+            for _, upserts in self._open:
+                with nullcontext() if complete else suppress(DataError), self._told():
+                    upserts.finish(complete=complete)
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         while self._open:
             self._open.pop()[0].close()
 

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import pyarrow as pa
 
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.records.json_rows import json_text, rows_of
 from lowwater.errors import DataError, StateError
-from lowwater.io.sinks.changes import changes
-from lowwater.io.sinks.column_kinds import Kind, kind_of, values_of
-from lowwater.io.sinks.dialect import Cursor, Dialect
+from lowwater.io.sinks.dialect import Cursor, Dialect, Kind, kind_of, values_of
 
-LEDGER = "lowwater_deliveries"
+Row: TypeAlias = tuple[Any, ...]
+
+LEDGER = "lowwater_outputs"
 _VERSION = 1
 # What a column becomes that holds the one kind and is given the other.
 _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
@@ -27,30 +28,40 @@ _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
 
 @final
 class Upserts:
-    """One table, its row in the ledger of deliveries, and the tables beside it.
+    """One table, its row in the ledger of outputs, and the tables beside it.
+
+    The ledger says who writes the table, and up to which delivery it has.
 
     Args:
         cursor: Of a connection on which no transaction is open but those begun here.
         table: The table's name.
         dialect: How to speak to the database.
+        writer: Who opens the table.
     """
 
-    def __init__(self, cursor: Cursor, table: str, dialect: Dialect) -> None:
+    def __init__(self, cursor: Cursor, table: str, dialect: Dialect, writer: Writer) -> None:
         self._cursor = cursor
         self._table = table
         self._dialect = dialect
+        self._writer = writer
         self._own = dialect.named(table)
         schema, dot, _ = table.rpartition(".") if dialect.schemas else ("", "", table)
         self._ledger = dialect.named(f"{schema}{dot}{LEDGER}")  # lives beside the table
 
-    def prepare(self, description: Mapping[str, object]) -> None:
+    def prepare(self, *, overwrite: bool) -> None:
         """See that the table is ours, and enter it into the ledger if it is new.
 
+        Args:
+            overwrite: Whether the output of another writer is to be dropped.
+
         Raises:
-            StateError: Something else, or another state directory, has written the table.
+            StateError: Something else, or another writer, has written the table.
         """
-        state_id = description.get("state_id")
-        self._within(lambda: self._enter(None if state_id is None else str(state_id)))
+        self._within(lambda: self._enter(overwrite=overwrite))
+
+    def finish(self, *, complete: bool) -> None:
+        """Note that the run is complete; forget a run that failed before it wrote anything."""
+        self._within(lambda: self._finish(complete=complete))
 
     def apply(self, delivery: Delivery) -> None:
         """Apply a delivery and note it, in one transaction; do nothing if it is noted already.
@@ -73,50 +84,74 @@ class Upserts:
                 pass
             raise
 
-    def _enter(self, state_id: str | None) -> None:
-        of, mark = self._dialect.types, self._dialect.mark
+    def _enter(self, *, overwrite: bool) -> None:
+        of, mark, writer = self._dialect.types, self._dialect.mark, self._writer
         if self._dialect.guard:
             self._run(self._dialect.guard)
         self._run(
             f"CREATE TABLE IF NOT EXISTS {self._ledger} ("
             f"table_name {self._dialect.name_type} PRIMARY KEY, version {of['integer']} NOT NULL, "
-            f"state_id {of['text']}, epoch {of['integer']}, sequence {of['integer']}, "
-            f"columns {of['text']} NOT NULL)"
+            f"writer {of['text']} NOT NULL, output {of['integer']} NOT NULL, "
+            f"resumes {of['boolean']} NOT NULL, complete {of['boolean']} NOT NULL, "
+            f"epoch {of['integer']}, piece {of['integer']}, columns {of['text']} NOT NULL)"
         )
         self._run(
-            f"SELECT version, state_id FROM {self._ledger} WHERE table_name = {mark}",
+            f"SELECT version, writer, output, resumes FROM {self._ledger} "
+            f"WHERE table_name = {mark}",
             (self._table,),
         )
         known = self._cursor.fetchone()
         if known is not None:
-            version, other = known
-            self._compare(version, other, state_id)
-            return
+            if self._is_ours(known, overwrite=overwrite):
+                return
+            for table in tables_of(self._table):
+                self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
+            self._forget()
         self._refuse_strangers()
         self._run(
-            f"INSERT INTO {self._ledger} (table_name, version, state_id, columns) "
-            f"VALUES ({mark}, {mark}, {mark}, {mark})",
-            (self._table, _VERSION, state_id, "{}"),
+            f"INSERT INTO {self._ledger} "
+            f"(table_name, version, writer, output, resumes, complete, columns) "
+            f"VALUES ({', '.join([mark] * 7)})",
+            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
         )
 
-    def _compare(self, version: int, known: str | None, state_id: str | None) -> None:
+    def _is_ours(self, known: tuple[int, str, int, bool], *, overwrite: bool) -> bool:
+        version, writer, output, resumes = known
         if version != _VERSION:
             raise StateError(
                 f"the table {self._table!r} was written in layout {version}; {_VERSION} is known",
                 hint="Use the version of lowwater that wrote it, or a later one",
             )
-        if state_id is None or state_id == known:
-            return
-        if known is not None:
-            raise StateError(
-                f"the table {self._table!r} holds the output of another state directory "
-                f"({known}, not {state_id}): its deliveries would be taken for those of this one",
-                hint=f"Give another table, or drop {self._table!r} and its row in {LEDGER!r}",
+        if (writer, output) == (self._writer.id, self._writer.output):
+            return True
+        if overwrite:
+            return False
+        if writer == self._writer.id:
+            whose = f"output {output} of this run, and this is output {self._writer.output}"
+        elif resumes:
+            whose = f"the output of another state directory ({writer}, not {self._writer.id})"
+        else:
+            whose = "the output of another run"
+        raise StateError(
+            f"the table {self._table!r} holds {whose}: the two would mix",
+            hint="Give another table, or replace what is there with overwrite=True",
+        )
+
+    def _finish(self, *, complete: bool) -> None:
+        mark, writer = self._dialect.mark, self._writer
+        if complete:
+            self._run(
+                f"UPDATE {self._ledger} SET complete = {mark} "
+                f"WHERE table_name = {mark} AND writer = {mark} AND output = {mark}",
+                (True, self._table, writer.id, writer.output),
             )
-        mark = self._dialect.mark
+        elif not writer.resumes:
+            self._forget("epoch IS NULL AND ")
+
+    def _forget(self, condition: str = "") -> None:
         self._run(
-            f"UPDATE {self._ledger} SET state_id = {mark} WHERE table_name = {mark}",
-            (state_id, self._table),
+            f"DELETE FROM {self._ledger} WHERE {condition}table_name = {self._dialect.mark}",
+            (self._table,),
         )
 
     def _refuse_strangers(self) -> None:
@@ -131,18 +166,19 @@ class Upserts:
     def _apply(self, delivery: Delivery) -> None:
         mark = self._dialect.mark
         self._run(
-            f"SELECT epoch, sequence, columns FROM {self._ledger} WHERE table_name = {mark}"
-            f"{self._dialect.lock}",
+            f"SELECT writer, output, epoch, piece, columns FROM {self._ledger} "
+            f"WHERE table_name = {mark}{self._dialect.lock}",
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is None:
+        if known is None or known[:2] != (self._writer.id, self._writer.output):
             raise StateError(
-                f"the row of {self._table!r} in {LEDGER!r} has vanished",
-                hint="Drop the table, reset the state directory and run from the start",
+                f"the row of {self._table!r} in {LEDGER!r} has vanished, or is another run's",
+                hint="Let one run at a time write to a table; if the row was removed, drop the "
+                "table, reset the state directory and run from the start",
             )
-        epoch, sequence, text = known
-        if epoch is not None and (delivery.epoch, delivery.sequence) <= (epoch, sequence):
+        epoch, piece, text = known[2:]
+        if epoch is not None and (delivery.epoch, delivery.piece) <= (epoch, piece):
             return
         columns: dict[str, Kind] = json.loads(text)
         if delivery.panes.num_rows:
@@ -153,9 +189,9 @@ class Upserts:
             if rows is not None and rows.num_rows:
                 self._append(name, delivery.id, rows)
         self._run(
-            f"UPDATE {self._ledger} SET epoch = {mark}, sequence = {mark}, columns = {mark} "
+            f"UPDATE {self._ledger} SET epoch = {mark}, piece = {mark}, columns = {mark} "
             f"WHERE table_name = {mark}",
-            (delivery.epoch, delivery.sequence, json.dumps(columns), self._table),
+            (delivery.epoch, delivery.piece, json.dumps(columns), self._table),
         )
 
     def _fit(self, delivery: Delivery, columns: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -247,6 +283,56 @@ class Upserts:
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> None:
         self._cursor.execute(statement, parameters)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Three kinds of changes, of distinct rows but for the first; apply them in this order.
+
+    Args:
+        taken: (key columns..., index) of rows that go if they have this index.
+        gone: Key columns of rows that go in any case.
+        rows: Whole rows, new or in place of the one of the same key.
+    """
+
+    taken: Sequence[Row]
+    gone: Sequence[Row]
+    rows: Sequence[Row]
+
+
+def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: int) -> Changes:
+    """Return what rows in order come to: an insert puts a row, a retract takes back just that one.
+
+    After an insert the outcome no longer depends on what the table held, so that a window that
+    fired a hundred times costs one statement.
+
+    Args:
+        rows: The panes; the first ``key`` values of each name its row.
+        retracts: Which of them are taken back.
+        key: How many values name a row.
+        index: Where the pane's index is among the values.
+
+    >>> changes([("a", 1, 0), ("a", 2, 1), ("b", 7, 4)], [False, False, True], key=1, index=2)
+    Changes(taken=[('b', 4)], gone=[], rows=[('a', 2, 1)])
+    """
+    last: dict[Row, Row | None] = {}
+    taken: list[Row] = []
+    for row, retract in zip(rows, retracts, strict=True):
+        name = row[:key]
+        if not retract:
+            last[name] = row
+        elif name not in last:
+            taken.append((*name, row[index]))
+        else:
+            shown = last[name]
+            if shown is not None and shown[index] == row[index]:
+                last[name] = None
+    return Changes(
+        taken,
+        [name for name, row in last.items() if row is None],
+        [row for row in last.values() if row is not None],
+    )
 
 
 def tables_of(table: str) -> tuple[str, str, str]:

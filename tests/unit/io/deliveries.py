@@ -14,14 +14,17 @@ from unittest import mock
 import pyarrow as pa
 
 import lowwater as lw
-from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.local.delivery import Delivery, Sink, Writer
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.records.tagged import panes_to_table
+from lowwater.errors import DataError
 from lowwater.io.sinks import errors_to_table, late_to_table
 
 SECOND = 1_000_000
 GAP = 10
-DESCRIPTION = {"state_id": "a-state"}
+WRITER = Writer(id="a-state", output=0, resumes=True)
+ANOTHER = Writer(id="another", output=0, resumes=True)
+RUN, NEXT_RUN = (Writer(id=run, output=0, resumes=False) for run in ("a-run", "a-later-run"))
 
 
 class Killed(BaseException):
@@ -37,7 +40,7 @@ def of_items(items: list[dict[str, Any]], aggregates: dict[str, Any], **options:
     return panes_to_table(PaneBatch.concat(list(run)), ["k"])
 
 
-def with_everything(epoch: int = 1, sequence: int = 0, add: int = 0) -> Delivery:
+def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
     """Return a delivery with panes, late elements and dead letters."""
     items: list[dict[str, Any]] = [
         {"t": i * 10 * SECOND, "k": "ab"[i % 2], "v": i + add} for i in range(20)
@@ -55,16 +58,17 @@ def with_everything(epoch: int = 1, sequence: int = 0, add: int = 0) -> Delivery
     assert result.errors
     return Delivery(
         epoch,
-        sequence,
+        0,
+        piece,
         result.to_arrow(),
         late_to_table(result.late),
         errors_to_table(result.errors),
     )
 
 
-def empty(epoch: int, sequence: int = 0) -> Delivery:
+def empty(epoch: int, piece: int = 0) -> Delivery:
     """Return a delivery of nothing."""
-    return Delivery(epoch, sequence, with_everything().panes.slice(0, 0))
+    return Delivery(epoch, 0, piece, with_everything().panes.slice(0, 0))
 
 
 def sessions(seed: int) -> tuple[list[Delivery], dict[tuple[str, int, int], int]]:
@@ -98,12 +102,12 @@ def sessions(seed: int) -> tuple[list[Delivery], dict[tuple[str, int, int], int]
     epoch = 0
     while batches:
         epoch += random_.randint(1, 3)
-        for sequence in range(random_.randint(1, 3)):
+        for piece in range(random_.randint(1, 3)):
             size = random_.randint(1, 6)
             some, batches = batches[:size], batches[size:]
             if some:
                 panes = panes_to_table(PaneBatch.concat(some), ["k"])
-                deliveries.append(Delivery(epoch, sequence, panes))
+                deliveries.append(Delivery(epoch, 0, piece, panes))
     return deliveries, _in_one_go(items)
 
 
@@ -145,12 +149,21 @@ class Whatever:
         return self._values[accumulator[0]]
 
 
-def deliver_all(sink: DurableSink, deliveries: Iterable[Delivery]) -> None:
+def deliver_all(sink: Sink, deliveries: Iterable[Delivery], writer: Writer = WRITER) -> None:
     """Open a sink, deliver and close it, as a run does."""
-    sink.open(DESCRIPTION)
+    sink.open(writer)
     for delivery in deliveries:
         sink.deliver(delivery)
-    sink.close()
+    sink.close(complete=True)
+
+
+def message_of(sink: Sink, delivery: Delivery) -> str | None:
+    """Return what a sink says as it refuses a delivery; ``None`` if it takes it."""
+    try:
+        sink.deliver(delivery)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -194,7 +207,7 @@ class Moments:
 def dying_in_files(at: int, *, after: bool) -> Iterator[Moments]:
     """Let the process die at the ``at``-th call that changes the file system."""
     moments = Moments(at, Killed, after=after)
-    names = ("mkdir", "open", "write", "fsync", "close", "replace", "unlink")
+    names = ("mkdir", "open", "write", "fsync", "close", "replace", "unlink", "ftruncate")
     with ExitStack() as stack:
         for name in names:
             counted = moments.around(getattr(os, name))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,12 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.local.delivery import Delivery, Sink
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import JsonLinesFolder, ParquetFolder
 from tests.unit.io.deliveries import (
-    DESCRIPTION,
+    ANOTHER,
+    NEXT_RUN,
+    RUN,
+    WRITER,
     Killed,
     Moments,
     Whatever,
@@ -28,29 +33,21 @@ from tests.unit.io.deliveries import (
     dying_in_files,
     empty,
     files_in,
+    message_of,
     of_items,
     with_everything,
 )
 
 FIRST, SECOND = with_everything(1, 0), with_everything(1, 1, add=100)
-ID = "00000000000000000001-000000"
+ID = "000000000001-000-000000"
 Folder = type[ParquetFolder] | type[JsonLinesFolder]
 BOTH = pytest.mark.parametrize("folder", [ParquetFolder, JsonLinesFolder])
-
-
-def message_of(sink: DurableSink, delivery: Delivery) -> str | None:
-    """Return what a sink says as it refuses a delivery."""
-    try:
-        sink.deliver(delivery)
-    except DataError as error:
-        return str(error)
-    return None
 
 
 @BOTH
 def test_what_a_folder_holds(folder: Folder, tmp_path: Path) -> None:
     sink = folder(str(tmp_path / "deep" / "out"))
-    assert isinstance(sink, DurableSink)
+    assert isinstance(sink, Sink)
     deliver_all(sink, [FIRST, SECOND, empty(2)])
     end = "parquet" if folder is ParquetFolder else "jsonl"
     names = [f"{part}-{one.id}" for one in (FIRST, SECOND) for part in ("part", "late", "errors")]
@@ -105,9 +102,9 @@ def test_bytes_depend_on_content_alone(folder: Folder, tmp_path: Path) -> None:
         for part in parts
     ]
     variants = [
-        Delivery(1, 0, pa.concat_tables([rows.slice(0, 0), *parts])),
-        decode_delivery(encode_delivery(Delivery(1, 0, pa.concat_tables(parts)))),
-        Delivery(1, 0, pa.concat_tables(encoded_anew)),
+        Delivery(1, 0, 0, pa.concat_tables([rows.slice(0, 0), *parts])),
+        decode_delivery(encode_delivery(Delivery(1, 0, 0, pa.concat_tables(parts)))),
+        Delivery(1, 0, 0, pa.concat_tables(encoded_anew)),
     ]
     found = []
     for place, delivery in enumerate(variants):
@@ -145,14 +142,14 @@ def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> No
 def test_sidecars_come_before_their_part(folder: Folder, tmp_path: Path) -> None:
     """Who sees a part sees its late elements too."""
     names: list[str] = []
-    replace = os.replace
+    rename = os.replace
 
     def noted(source: Path, target: Path) -> None:
         names.append(Path(target).name.split("-")[0])
-        replace(source, target)
+        rename(source, target)
 
     sink = folder(str(tmp_path))
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     with mock.patch.object(os, "replace", noted):
         sink.deliver(FIRST)
     assert names == ["errors", "late", "part"]
@@ -184,7 +181,7 @@ def test_the_system_refuses(
         while True:
             target = tmp_path / f"{name}{at}"
             sink = folder(str(target))
-            sink.open(DESCRIPTION)
+            sink.open(WRITER)
             moments = Moments(at, refused, after=False)
             with mock.patch.object(os, name, moments.around(getattr(os, name))):
                 said = message_of(sink, FIRST)
@@ -218,9 +215,9 @@ def test_what_cannot_be_the_target(folder: Folder, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     with pytest.raises(InvalidArgument, match="is a file"):
-        folder(str(file)).open(DESCRIPTION)
+        folder(str(file)).open(WRITER)
     with pytest.raises(DataError, match="cannot be written"):
-        folder(str(file / "below")).open(DESCRIPTION)
+        folder(str(file / "below")).open(WRITER)
     for wrong in (None, 3, b"x"):
         with pytest.raises(InvalidArgument, match="is not a path"):
             folder(wrong)  # type: ignore[arg-type]
@@ -235,13 +232,13 @@ def test_a_folder_that_cannot_be_read(folder: Folder, tmp_path: Path) -> None:
         mock.patch.object(Path, "iterdir", side_effect=denied),
         pytest.raises(DataError, match=r"Permission denied.*Give this process the right"),
     ):
-        folder(str(tmp_path)).open(DESCRIPTION)
+        folder(str(tmp_path)).open(WRITER)
 
 
 @BOTH
 def test_a_folder_that_vanished(folder: Folder, tmp_path: Path) -> None:
     sink = folder(str(tmp_path / "out"))
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     (tmp_path / "out").rename(tmp_path / "moved")
     with pytest.raises(DataError, match="See that the folder is there"):
         sink.deliver(FIRST)
@@ -251,25 +248,199 @@ def test_another_state_directory_is_refused(tmp_path: Path) -> None:
     """Its epochs begin anew, so its files would mix with those that are there."""
     sink = ParquetFolder(str(tmp_path))
     deliver_all(sink, [FIRST])
-    with pytest.raises(StateError, match="another state directory"):
-        sink.open({"state_id": "another"})
-    sink.open({})
-    sink.open(DESCRIPTION)
+    with pytest.raises(StateError, match=r"another state directory.*overwrite=True"):
+        sink.open(ANOTHER)
+    with pytest.raises(StateError, match="holds output 0 of this run, and this is output 1"):
+        sink.open(replace(WRITER, output=1))
+    sink.open(WRITER)
     with pytest.raises(StateError, match="a folder of its own"):
-        JsonLinesFolder(str(tmp_path)).open(DESCRIPTION)
+        JsonLinesFolder(str(tmp_path)).open(WRITER)
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    """Return all files below a folder, hidden ones among them."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@BOTH
+def test_a_later_run_without_a_state_directory(folder: Folder, tmp_path: Path) -> None:
+    """It is refused and touches nothing, or it replaces what is there, and nothing else."""
+    deliver_all(folder(str(tmp_path)), [FIRST, SECOND], RUN)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".staging" / "mine").write_text("too")
+    before = everything_in(tmp_path)
+    with pytest.raises(StateError, match=r"output of another run: .*overwrite=True"):
+        folder(str(tmp_path)).open(NEXT_RUN)
+    assert everything_in(tmp_path) == before
+    later = with_everything(1, 0, add=9)
+    deliver_all(folder(str(tmp_path), overwrite=True), [later], NEXT_RUN)
+    deliver_all(folder(str(tmp_path / "alone")), [later], NEXT_RUN)
+    wanted = everything_in(tmp_path / "alone")
+    shutil.rmtree(tmp_path / "alone")
+    assert everything_in(tmp_path) == wanted | {
+        "notes.txt": b"mine",
+        ".staging/mine": b"too",
+    }
+
+
+@BOTH
+def test_overwriting_is_not_for_the_writer_itself(folder: Folder, tmp_path: Path) -> None:
+    for delivery in (FIRST, SECOND):
+        deliver_all(folder(str(tmp_path), overwrite=True), [delivery])
+    assert len(files_in(tmp_path)) == 6
+
+
+@BOTH
+def test_what_no_sink_wrote_is_never_replaced(folder: Folder, tmp_path: Path) -> None:
+    deliver_all(folder(str(tmp_path)), [FIRST], RUN)
+    (tmp_path / "part-mine.parquet").write_text("mine")
+    before = everything_in(tmp_path)
+    with pytest.raises(StateError, match=r"already holds 'part-mine.parquet'"):
+        folder(str(tmp_path), overwrite=True).open(NEXT_RUN)
+    assert everything_in(tmp_path) == before
+
+
+@BOTH
+@pytest.mark.parametrize("after", [False, True])
+def test_death_while_it_replaces(folder: Folder, after: bool, tmp_path: Path) -> None:
+    """The two runs never mix, and what was half removed does not say that it is complete."""
+    deliver_all(folder(str(tmp_path / "whole")), [SECOND])
+    wanted = files_in(tmp_path / "whole")
+    at = 0
+    while True:
+        target = tmp_path / str(at)
+        deliver_all(folder(str(target)), [FIRST], RUN)
+        old = files_in(target)
+        with dying_in_files(at, after=after) as moments:
+            try:
+                deliver_all(folder(str(target), overwrite=True), [SECOND])
+            except Killed:
+                pass
+        if not moments.reached:
+            break
+        seen = files_in(target)
+        assert seen.items() <= old.items() or seen.items() <= wanted.items()
+        owner = json.loads((target / ".lowwater.json").read_text())
+        if owner["complete"]:
+            assert seen == (old if owner["writer"] == RUN.id else wanted)
+        deliver_all(folder(str(target), overwrite=True), [SECOND])
+        assert files_in(target) == wanted
+        at += 1
+    assert at > 20
+
+
+@BOTH
+@pytest.mark.parametrize("delivers", [False, True])
+def test_a_run_that_fails(folder: Folder, delivers: bool, tmp_path: Path) -> None:
+    """Without a state directory it leaves what it published, marked; or nothing at all."""
+    sink = folder(str(tmp_path))
+    sink.open(RUN)
+    if delivers:
+        sink.deliver(FIRST)
+    sink.close(complete=False)
+    if not delivers:
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert len(files_in(tmp_path)) == 3
+    assert json.loads((tmp_path / ".lowwater.json").read_text())["complete"] is False
+    with pytest.raises(StateError, match="another run, which did not complete"):
+        folder(str(tmp_path)).open(NEXT_RUN)
+
+
+@BOTH
+def test_complete_is_said_when_all_was_delivered(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path))
+    for complete in (False, True):
+        sink.open(WRITER)
+        sink.deliver(FIRST)
+        sink.close(complete=complete)
+        owner = json.loads((tmp_path / ".lowwater.json").read_text())
+        assert owner == {
+            "version": 2,
+            "kind": "Parquet" if folder is ParquetFolder else "JSON lines",
+            "writer": "a-state",
+            "output": 0,
+            "resumes": True,
+            "complete": complete,
+        }
+
+
+@BOTH
+def test_a_folder_that_was_taken_over(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path))
+    sink.open(RUN)
+    deliver_all(folder(str(tmp_path), overwrite=True), [FIRST], NEXT_RUN)
+    before = everything_in(tmp_path)
+    with pytest.raises(StateError, match="taken over by another run"):
+        sink.deliver(SECOND)
+    sink.close(complete=False)
+    assert everything_in(tmp_path) == before
+
+
+@BOTH
+def test_a_symlink_in_place_of_the_staging_folder(folder: Folder, tmp_path: Path) -> None:
+    """What is behind it is another's, whatever it is called."""
+    out, others = tmp_path / "out", tmp_path / "others"
+    deliver_all(folder(str(out)), [FIRST])
+    shutil.rmtree(out / ".staging")
+    others.mkdir()
+    name = f"part-{ID}.parquet.0123456789abcdef"
+    (others / name).write_text("mine")
+    (out / ".staging").symlink_to(others, target_is_directory=True)
+    with pytest.raises(StateError, match="is no folder"):
+        folder(str(out)).open(WRITER)
+    assert (others / name).read_text() == "mine"
+    (out / ".staging").unlink()
+    (out / ".lowwater.json").rename(others / "owner")
+    (out / ".lowwater.json").symlink_to(others / "owner")
+    with pytest.raises(StateError, match="is a symbolic link"):
+        folder(str(out)).open(WRITER)
+
+
+@BOTH
+def test_who_is_refused_removes_nothing_that_is_staged(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path))
+    sink.open(WRITER)
+    staged = tmp_path / ".staging" / f"part-{ID}.parquet.0123456789abcdef"
+    staged.write_text("half a fi")
+    (tmp_path / ".staging" / "notes.txt").write_text("mine")
+    with pytest.raises(StateError, match="another state directory"):
+        folder(str(tmp_path)).open(ANOTHER)
+    assert staged.exists()
+    sink.open(WRITER)
+    assert [path.name for path in (tmp_path / ".staging").iterdir()] == ["notes.txt"]
 
 
 def test_a_folder_of_strangers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "part-7.parquet").write_bytes(b"x")
     with pytest.raises(StateError, match=r"already holds 'part-7.parquet'"):
-        ParquetFolder(str(tmp_path)).open(DESCRIPTION)
+        ParquetFolder(str(tmp_path)).open(WRITER)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', "\udcff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": "1"}', "\udcff"])
 def test_a_damaged_marker(text: str, tmp_path: Path) -> None:
     (tmp_path / ".lowwater.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(StateError, match="cannot be read"):
-        ParquetFolder(str(tmp_path)).open(DESCRIPTION)
+        ParquetFolder(str(tmp_path)).open(WRITER)
+
+
+def test_a_marker_of_another_layout(tmp_path: Path) -> None:
+    (tmp_path / ".lowwater.json").write_text('{"version": 1}')
+    with pytest.raises(StateError, match="has layout 1, and 2 is known"):
+        ParquetFolder(str(tmp_path), overwrite=True).open(WRITER)
+
+
+@BOTH
+def test_a_folder_that_is_not_open(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path))
+    with pytest.raises(InvalidArgument, match="is not open"):
+        sink.deliver(FIRST)
+    sink.close(complete=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -284,9 +455,9 @@ def test_a_damaged_marker(text: str, tmp_path: Path) -> None:
 def test_values_that_parquet_lacks(values: Any, texts: list[str], tmp_path: Path) -> None:
     items = [{"t": i * 60_000_000, "k": "a", "v": i} for i in range(2)]
     panes = of_items(items, {"odd": lw.combine(Whatever(*values), "v")})
-    deliver_all(ParquetFolder(str(tmp_path / "p")), [Delivery(1, 0, panes)])
+    deliver_all(ParquetFolder(str(tmp_path / "p")), [Delivery(1, 0, 0, panes)])
     assert pq.read_table(tmp_path / "p" / f"part-{ID}.parquet")["odd"].to_pylist() == texts
-    deliver_all(JsonLinesFolder(str(tmp_path / "j")), [Delivery(1, 0, panes)])
+    deliver_all(JsonLinesFolder(str(tmp_path / "j")), [Delivery(1, 0, 0, panes)])
     lines = (tmp_path / "j" / f"part-{ID}.jsonl").read_text().splitlines()
     assert [json.loads(line)["odd"] for line in lines] == [json.loads(text) for text in texts]
 
@@ -302,7 +473,7 @@ def test_lines_of_nulls_and_fractions(tmp_path: Path) -> None:
     panes = FIRST.panes.slice(0, 3).append_column(
         "at", pa.array([None, 0, 1_500_000_000]).cast(pa.int64()).cast(of)
     )
-    deliver_all(JsonLinesFolder(str(tmp_path)), [Delivery(1, 0, panes)])
+    deliver_all(JsonLinesFolder(str(tmp_path)), [Delivery(1, 0, 0, panes)])
     lines = (tmp_path / f"part-{ID}.jsonl").read_text().splitlines()
     assert [json.loads(line)["at"] for line in lines] == [
         None,

@@ -16,8 +16,9 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import DataError, StateError
 from lowwater.io.sinks import PostgresTable, late_to_table
 from tests.unit.io.deliveries import (
-    DESCRIPTION,
+    ANOTHER,
     SECOND,
+    WRITER,
     Killed,
     Moments,
     Whatever,
@@ -31,7 +32,7 @@ from tests.unit.io.deliveries import (
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = pytest.mark.xdist_group("postgresql")  # one server is enough
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgresql")]  # one server is enough
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ FIRST, NEXT = with_everything(1, 0), with_everything(2, 0, add=1)
 def test_delivered_again_it_is_the_same(dsn: str) -> None:
     deliver_all(PostgresTable(dsn, "counts"), [FIRST, NEXT])
     once = everything(dsn)
-    assert set(once) == {"counts", "counts_late", "counts_errors", "lowwater_deliveries"}
+    assert set(once) == {"counts", "counts_late", "counts_errors", "lowwater_outputs"}
     assert len(once["counts"]) == FIRST.panes.num_rows
     deliver_all(PostgresTable(dsn, "counts"), [FIRST, NEXT])
     assert everything(dsn) == once
@@ -118,15 +119,15 @@ def test_death_at_any_statement(dsn: str, after: bool) -> None:
 def test_a_zombie_waits_and_then_does_nothing(dsn: str) -> None:
     """Two that deliver at once are put in order by the row in the ledger."""
     one, other = PostgresTable(dsn, "counts"), PostgresTable(dsn, "counts")
-    one.open(DESCRIPTION)
-    other.open(DESCRIPTION)
+    one.open(WRITER)
+    other.open(WRITER)
     one.deliver(NEXT)
     before = everything(dsn)
     other.deliver(FIRST)
     other.deliver(NEXT)
     assert everything(dsn) == before
-    one.close()
-    other.close()
+    one.close(complete=True)
+    other.close(complete=True)
 
 
 def test_a_schema(dsn: str) -> None:
@@ -136,14 +137,14 @@ def test_a_schema(dsn: str) -> None:
     deliver_all(PostgresTable(dsn, "my schema.counts"), [FIRST, FIRST])
     found = query(dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'my schema'")
     assert {name for (name,) in found} == {
-        "counts", "counts_late", "counts_errors", "lowwater_deliveries",
+        "counts", "counts_late", "counts_errors", "lowwater_outputs",
     }  # fmt: skip
     with pytest.raises(StateError, match=r"there is a table .public\.strange. already"):
-        PostgresTable(dsn, "public.strange").open(DESCRIPTION)
+        PostgresTable(dsn, "public.strange").open(WRITER)
     with pytest.raises(StateError, match="another state directory"):
-        PostgresTable(dsn, "my schema.counts").open({"state_id": "another"})
+        PostgresTable(dsn, "my schema.counts").open(ANOTHER)
     with pytest.raises(DataError, match=r"schema .none. does not exist"):
-        PostgresTable(dsn, "none.counts").open(DESCRIPTION)
+        PostgresTable(dsn, "none.counts").open(WRITER)
 
 
 def test_several_keys_and_strange_names(dsn: str) -> None:
@@ -155,14 +156,14 @@ def test_several_keys_and_strange_names(dsn: str) -> None:
         .aggregate(**{"%s ?": lw.sum("v")})
         .to_arrow()
     )
-    deliver_all(PostgresTable(dsn, 'the "counts" 100%?'), [Delivery(1, 0, panes)] * 2)
+    deliver_all(PostgresTable(dsn, 'the "counts" 100%?'), [Delivery(1, 0, 0, panes)] * 2)
     found = query(dsn, 'SELECT "a ""b""", "100%", "%s ?" FROM "the ""counts"" 100%?" ORDER BY 2, 3')
     assert found == [("x", parity, total) for parity in (0, 1) for total in range(parity, 8, 2)]
 
 
 def minute(at: int, odd: Any, epoch: int) -> Delivery:
     items = [{"t": at * 60 * SECOND, "k": "a", "v": 0}]
-    return Delivery(epoch, 0, of_items(items, {"odd": lw.combine(Whatever(odd), "v")}))
+    return Delivery(epoch, 0, 0, of_items(items, {"odd": lw.combine(Whatever(odd), "v")}))
 
 
 def test_a_column_comes_with_its_first_value(dsn: str) -> None:
@@ -203,20 +204,22 @@ def test_types(dsn: str, value: Any, of: pa.DataType) -> None:
     place = panes.schema.names.index("odd")
     typed = panes.set_column(place, "odd", pa.array([value], of))
     null = panes.set_column(place, "odd", pa.nulls(1, of)).set_column(0, "k", pa.array(["b"]))
-    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, typed), Delivery(1, 1, null)])
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, typed), Delivery(1, 0, 1, null)])
     assert query(dsn, "SELECT k, odd FROM counts ORDER BY 1") == [("a", value), ("b", None)]
     keyed = panes.set_column(0, "k", pa.array([value], of))
     retract = pa.DictionaryArray.from_arrays(pa.array([1], pa.int8()), ["insert", "retract"])
     back = keyed.set_column(panes.schema.names.index("kind"), "kind", retract)
-    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(1, 0, keyed)])
+    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(1, 0, 0, keyed)])
     assert query(dsn, "SELECT k FROM keyed") == [(value,)]
-    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(2, 0, back)])
+    deliver_all(PostgresTable(dsn, "keyed"), [Delivery(2, 0, 0, back)])
     assert query(dsn, "SELECT k FROM keyed") == []
 
 
 def test_records_that_no_text_column_holds(dsn: str) -> None:
     late = lw.LateRecord("a\0\udc80", lw.Instant(0), "k", None, lw.Instant(1), "unwindowed")
-    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, FIRST.panes, late_to_table([late]))])
+    deliver_all(
+        PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, FIRST.panes, late_to_table([late]))]
+    )
     ((record,),) = query(dsn, "SELECT record::text FROM counts_late")
     assert json.loads(record)["record"] == "a\0\udc80"
 
@@ -224,21 +227,21 @@ def test_records_that_no_text_column_holds(dsn: str) -> None:
 def test_refused_as_a_whole(dsn: str) -> None:
     """Neither half a delivery nor a dead connection is left of what the server refuses."""
     sink = PostgresTable(dsn, "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     sink.deliver(minute(0, "x", 1))
     before = everything(dsn)
     good, bad = minute(1, "y", 2).panes, minute(2, "a\0", 2).panes
     with pytest.raises(DataError, match="NUL"):
-        sink.deliver(Delivery(2, 0, pa.concat_tables([good, bad]), FIRST.late))
+        sink.deliver(Delivery(2, 0, 0, pa.concat_tables([good, bad]), FIRST.late))
     assert everything(dsn) == before
-    sink.deliver(Delivery(2, 0, good))
+    sink.deliver(Delivery(2, 0, 0, good))
     assert len(query(dsn, "SELECT 1 FROM counts")) == 2
-    sink.close()
+    sink.close(complete=True)
 
 
 def test_a_server_that_went_away(dsn: str) -> None:
     sink = PostgresTable(dsn, "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     query(dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
                "pg_backend_pid() AND datname = 'one'")  # fmt: skip
     with pytest.raises(DataError, match="can be reached"):
@@ -246,4 +249,4 @@ def test_a_server_that_went_away(dsn: str) -> None:
     deliver_all(sink, [FIRST])
     assert len(query(dsn, "SELECT 1 FROM counts")) == FIRST.panes.num_rows
     with pytest.raises(DataError, match="can be reached"):
-        PostgresTable(dsn.replace("host=", "host=/none"), "counts").open(DESCRIPTION)
+        PostgresTable(dsn.replace("host=", "host=/none"), "counts").open(WRITER)

@@ -1,4 +1,4 @@
-"""The ends of a pipeline: results in memory, Arrow, pandas, Parquet and JSON lines."""
+"""The outputs of a pipeline: results in memory, Arrow, pandas, Parquet and JSON lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.records.json_rows import to_json
-from lowwater.io.sinks import plain as sinks
+from tests.unit.io.deliveries import files_in
 
 MINUTE = 60_000_000
+ID = "000000000001-000-000000"
 ITEMS: list[dict[str, Any]] = [
     {"t": "2000-01-01T12:00:05Z", "k": "a", "v": 1},
     {"t": "2000-01-01T12:01:05Z", "k": "b", "v": 2},
@@ -89,12 +90,12 @@ def test_parquet(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     metrics = pipeline().write_parquet(folder).run(bundle_size=1)
     assert metrics.panes == {"ON_TIME": 2}
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "errors.jsonl", "late.jsonl", "panes-00000.parquet",
+    assert sorted(files_in(folder)) == [
+        f"errors-{ID}.jsonl", f"late-{ID}.jsonl", f"part-{ID}.parquet",
     ]  # fmt: skip
-    table = pq.read_table(folder / "panes-00000.parquet")
+    table = pq.read_table(folder / f"part-{ID}.parquet")
     assert table["total"].to_pylist() == [1, 2]
-    (late,) = map(json.loads, (folder / "late.jsonl").read_text().splitlines())
+    (late,) = map(json.loads, (folder / f"late-{ID}.jsonl").read_text().splitlines())
     assert late == {
         "reason": "expired",
         "time": "2000-01-01T12:00:06Z",
@@ -104,7 +105,7 @@ def test_parquet(tmp_path: Path) -> None:
         "watermark": "2000-01-01T12:01:05Z",
         "record": ITEMS[2],
     }
-    (error,) = map(json.loads, (folder / "errors.jsonl").read_text().splitlines())
+    (error,) = map(json.loads, (folder / f"errors-{ID}.jsonl").read_text().splitlines())
     assert (error["reason"], error["record"]) == ("bad_time", ITEMS[3])
 
 
@@ -117,19 +118,19 @@ def test_what_was_written_can_be_read_back(tmp_path: Path) -> None:
     }
 
 
-def test_a_further_parquet_file_begins_where_a_type_changes(tmp_path: Path) -> None:
+def test_each_part_has_the_types_of_its_own_panes(tmp_path: Path) -> None:
     items = [*ITEMS[:2], {"t": "2000-01-01T12:02:05Z", "k": "b", "v": 0.5}]
-    pipeline(items).write_parquet(tmp_path).run(bundle_size=1)
-    found = [pq.read_table(path)["total"].to_pylist() for path in sorted(tmp_path.iterdir())]
-    assert found in ([[1], [2.0, 0.5]], [[1, 2], [0.5]])
+    for every, wanted in (("1h", [[1.0, 2.0, 0.5]]), ("bundle", [[1], [2.0], [0.5]])):
+        folder = tmp_path / every
+        pipeline(items).write_parquet(folder).run(bundle_size=1, commit_every=every)
+        parts = sorted(folder.glob("part-*.parquet"))
+        assert [pq.read_table(part)["total"].to_pylist() for part in parts] == wanted
 
 
 def test_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "out.jsonl"
     pipeline().write_jsonl(path).run(bundle_size=1)
-    assert sorted(each.name for each in path.parent.iterdir()) == [
-        "out.errors.jsonl", "out.jsonl", "out.late.jsonl",
-    ]  # fmt: skip
+    assert sorted(files_in(path.parent)) == ["out.errors.jsonl", "out.jsonl", "out.late.jsonl"]
     first, _ = map(json.loads, path.read_text().splitlines())
     assert first["k"] == "a"
     assert first["window_start"] == "2000-01-01T12:00:00Z"
@@ -138,36 +139,46 @@ def test_json_lines(tmp_path: Path) -> None:
 
 def test_a_later_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
     folder, path = tmp_path / "out", tmp_path / "out.jsonl"
-    for items in (ITEMS, ITEMS[:2]):
-        pipeline(items).write_parquet(folder).run(bundle_size=1)
-        pipeline(items).write_jsonl(path).run(bundle_size=1)
-    assert [each.name for each in folder.iterdir()] == ["panes-00000.parquet"]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "out.jsonl"]
+    pipeline().write_parquet(folder).run(bundle_size=1)
+    pipeline().write_jsonl(path).run(bundle_size=1)
+    before = files_in(folder) | files_in(tmp_path)
+    for refused in (pipeline().write_parquet(folder), pipeline().write_jsonl(path)):
+        with pytest.raises(lw.StateError, match=r"output of another run.*overwrite=True"):
+            refused.run(bundle_size=1)
+    assert files_in(folder) | files_in(tmp_path) == before
+    few = pipeline(ITEMS[:2])
+    few.write_parquet(folder, overwrite=True).run(bundle_size=1)
+    few.write_jsonl(path, overwrite=True).run(bundle_size=1)
+    assert set(files_in(folder)) == {f"part-{ID}.parquet"}
+    assert set(files_in(tmp_path)) == {"out.jsonl"}
 
 
-def test_a_run_that_fails_leaves_nothing_new(tmp_path: Path) -> None:
+def test_a_run_that_fails_leaves_what_it_published(tmp_path: Path) -> None:
     folder, path = tmp_path / "out", tmp_path / "out.jsonl"
-    for end in (pipeline().write_parquet(folder), pipeline().write_jsonl(path)):
-        with pytest.raises(lw.DataError):
-            end.run(bundle_size=1, on_error="raise")
-    assert list(folder.iterdir()) == []
-    assert not path.exists()
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    for items, files in ((ITEMS[3:], 0), (ITEMS, 1)):
+        for output in (pipeline(items).write_parquet(folder), pipeline(items).write_jsonl(path)):
+            with pytest.raises(lw.DataError, match="bad_time"):
+                output.run(bundle_size=1, on_error="raise", commit_every="bundle")
+        assert len(list(folder.glob("part-*"))) == len(list(tmp_path.glob("out.jsonl"))) == files
+    owners = [folder / ".lowwater.json", tmp_path / ".out.jsonl.lowwater.json"]
+    assert [json.loads(owner.read_text())["complete"] for owner in owners] == [False, False]
 
 
 def test_no_panes(tmp_path: Path) -> None:
     pipeline([]).write_parquet(tmp_path / "out").run()
     pipeline([]).write_jsonl(tmp_path / "out.jsonl").run()
-    assert list((tmp_path / "out").iterdir()) == []
+    assert files_in(tmp_path / "out") == {}
     assert (tmp_path / "out.jsonl").read_text() == ""
 
 
 def test_files_where_folders_belong_and_the_other_way_round(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(lw.InvalidArgument, match="go into a folder"):
-        pipeline().write_parquet(tmp_path / "file").run()
-    with pytest.raises(lw.InvalidArgument, match="go into a file"):
-        pipeline().write_jsonl(tmp_path).run()
+    (tmp_path / "out.jsonl").mkdir()
+    for output in (pipeline().write_parquet, pipeline().write_jsonl):
+        with pytest.raises(lw.InvalidArgument, match="goes into a folder"):
+            output(tmp_path / "file").run()
+    with pytest.raises(lw.InvalidArgument, match="is a folder, but"):
+        pipeline().write_jsonl(tmp_path / "out.jsonl").run()
 
 
 def test_what_json_lacks() -> None:
@@ -204,7 +215,7 @@ def test_values_of_mixed_types_are_written_as_they_are(tmp_path: Path) -> None:
     lines = (tmp_path / "mixed.jsonl").read_text().splitlines()
     assert [json.loads(line)["x"] for line in lines] == ["s", 1, "s", 3]
     ends.write_parquet(tmp_path / "mixed").run()
-    table = pq.read_table(tmp_path / "mixed" / "panes-00000.parquet")
+    table = pq.read_table(tmp_path / "mixed" / f"part-{ID}.parquet")
     assert table["x"].to_pylist() == ['"s"', "1", '"s"', "3"]
 
 
@@ -217,11 +228,9 @@ def test_fields_that_come_and_go_are_one_parquet_file(tmp_path: Path) -> None:
     assert table["z"].to_pylist() == ["s", None, "s", None]
 
 
-def test_fields_that_come_later_begin_a_file_and_those_that_go_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sinks, "_ROW_GROUP", 1)
+def test_each_part_has_the_fields_of_its_own_records(tmp_path: Path) -> None:
     ends = _emitted(lambda record: {"x": 1} if record["v"] != 1 else {"x": 1, "y": 2})
-    ends.write_parquet(tmp_path).run(bundle_size=1)
-    files = sorted(tmp_path.glob("*.parquet"))
-    assert [pq.read_table(file).num_rows for file in files] == [1, 3]
+    ends.write_parquet(tmp_path).run(bundle_size=1, commit_every=2)
+    files = sorted(tmp_path.glob("part-*.parquet"))
+    columns = [pq.read_table(file).schema.names for file in files]
+    assert columns == [["k", "x", "y", "timestamp"], ["k", "x", "timestamp"]]

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.local.delivery import Delivery, DurableSink
+from lowwater.engine.local.delivery import Delivery, Sink
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import PostgresTable, SqliteTable
-from lowwater.io.sinks.changes import changes
+from lowwater.io.sinks.upserts import changes
 from tests.unit.io.deliveries import (
-    DESCRIPTION,
+    ANOTHER,
+    NEXT_RUN,
+    RUN,
     SECOND,
+    WRITER,
     Killed,
     Moments,
     Whatever,
@@ -38,7 +42,7 @@ from tests.unit.io.deliveries import (
 )
 from tests.unit.io.fake_psycopg import FakeCursor, FakeError, FakeOperationalError, fake_psycopg
 
-Make = Callable[..., DurableSink]
+Make = Callable[..., Sink]
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ FIRST, NEXT = with_everything(1, 0), with_everything(2, 0, add=1)
 def test_what_a_table_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     sink = SqliteTable(str(path), "counts")
-    assert isinstance(sink, DurableSink)
+    assert isinstance(sink, Sink)
     deliver_all(sink, [FIRST, empty(2)])
     what = '"k", window_start, window_end, total, "values", mean, timing, "index", is_first'
     assert rows(path, "counts", what)[:2] == [
@@ -98,8 +102,8 @@ def test_what_a_table_holds(tmp_path: Path) -> None:
     assert json.loads(record)["record"] == {"t": 0, "k": "a", "v": 3}
     ((_, _, reason, record),) = rows(path, "counts_errors")
     assert json.loads(record)["reason"] == reason
-    assert rows(path, "lowwater_deliveries", "table_name, state_id, epoch, sequence") == [
-        ("counts", "a-state", 2, 0)
+    assert rows(path, "lowwater_outputs", "table_name, writer, output, epoch, piece") == [
+        ("counts", "a-state", 0, 2, 0)
     ]
     functions = rows(path, "counts", "unixepoch(window_start), 1, 1")
     assert functions[0][0] == 0
@@ -167,16 +171,16 @@ def test_death_at_any_statement(
 def test_two_tables_in_one_file(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     one, other = make(str(path), "counts"), make(str(path), "others")
-    one.open(DESCRIPTION)
-    other.open({"state_id": "another"})
+    one.open(WRITER)
+    other.open(ANOTHER)
     one.deliver(FIRST)
-    other.deliver(Delivery(9, 9, FIRST.panes.slice(0, 1)))
+    other.deliver(Delivery(9, 0, 9, FIRST.panes.slice(0, 1)))
     one.deliver(NEXT)
-    one.close()
-    other.close()
+    one.close(complete=True)
+    other.close(complete=True)
     assert len(rows(path, "counts")) == FIRST.panes.num_rows
     assert len(rows(path, "others")) == 1
-    assert rows(path, "lowwater_deliveries", "table_name, epoch, sequence") == [
+    assert rows(path, "lowwater_outputs", "table_name, epoch, piece") == [
         ("counts", 2, 0),
         ("others", 9, 9),
     ]
@@ -187,19 +191,61 @@ def test_another_state_directory_is_refused(make: Make, tmp_path: Path) -> None:
     sink = make(str(tmp_path / "a.sqlite"), "counts")
     deliver_all(sink, [FIRST])
     with pytest.raises(StateError, match=r"another state directory.*Give another table"):
-        sink.open({"state_id": "another"})
-    sink.open({})
-    sink.open(DESCRIPTION)
-    sink.close()
+        sink.open(ANOTHER)
+    with pytest.raises(StateError, match=r"holds output 0 of this run, and this is output 1"):
+        sink.open(replace(WRITER, output=1))
+    sink.open(WRITER)
+    sink.close(complete=True)
 
 
-def test_the_state_directory_may_become_known(make: Make, tmp_path: Path) -> None:
-    sink = make(str(tmp_path / "a.sqlite"), "counts")
-    sink.open({})
-    sink.open(DESCRIPTION)
-    with pytest.raises(StateError, match="another state directory"):
-        sink.open({"state_id": "another"})
-    sink.close()
+def test_a_later_run_without_a_state_directory(make: Make, tmp_path: Path) -> None:
+    """It is refused, or what is there is dropped; nobody else's table is."""
+    path = tmp_path / "a.sqlite"
+    deliver_all(make(str(path), "others"), [FIRST])
+    before = rows(path, "others")
+    deliver_all(make(str(path), "counts"), [FIRST], RUN)
+    assert rows(path, "lowwater_outputs", "table_name, resumes, complete") == [
+        ("counts", 0, 1), ("others", 1, 1),
+    ]  # fmt: skip
+    with pytest.raises(StateError, match=r"output of another run.*overwrite=True"):
+        make(str(path), "counts").open(NEXT_RUN)
+    deliver_all(make(str(path), "counts", overwrite=True), [NEXT], NEXT_RUN)
+    deliver_all(make(str(tmp_path / "b.sqlite"), "counts"), [NEXT], NEXT_RUN)
+    everywhere = everything(path)
+    assert everywhere["counts"] == rows(tmp_path / "b.sqlite", "counts")
+    assert everywhere["counts_late"] == rows(tmp_path / "b.sqlite", "counts_late")
+    assert rows(path, "others") == before
+
+
+def test_overwriting_is_not_for_the_writer_itself(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    deliver_all(make(str(path), "counts", overwrite=True), [FIRST])
+    deliver_all(make(str(path), "counts", overwrite=True), [NEXT])
+    deliver_all(make(str(tmp_path / "b.sqlite"), "counts"), [FIRST, NEXT])
+    assert everything(path) == everything(tmp_path / "b.sqlite")
+
+
+def test_a_run_that_fails_before_it_writes_leaves_no_trace(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    for deliveries, left in (([], []), ([FIRST], [("counts", 0, 1)])):
+        sink = make(str(path), "counts")
+        sink.open(RUN)
+        for delivery in deliveries:
+            sink.deliver(delivery)
+        sink.close(complete=False)
+        assert rows(path, "lowwater_outputs", "table_name, complete, epoch") == left
+
+
+def test_a_table_that_was_taken_over(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    sink = make(str(path), "counts")
+    sink.open(RUN)
+    deliver_all(make(str(path), "counts", overwrite=True), [FIRST], NEXT_RUN)
+    before = everything(path)
+    with pytest.raises(StateError, match="is another run's"):
+        sink.deliver(NEXT)
+    sink.close(complete=True)
+    assert everything(path) == before
 
 
 @pytest.mark.parametrize("table", ["counts", "counts_late", "counts_errors"])
@@ -209,7 +255,7 @@ def test_a_strange_table_is_refused(make: Make, table: str, tmp_path: Path) -> N
     connection.execute(f"CREATE TABLE {table} (a, b, c)")
     connection.close()
     with pytest.raises(StateError, match=f"there is a table '{table}' already"):
-        make(str(path), "counts").open(DESCRIPTION)
+        make(str(path), "counts").open(WRITER)
 
 
 def test_a_later_layout(make: Make, tmp_path: Path) -> None:
@@ -217,25 +263,25 @@ def test_a_later_layout(make: Make, tmp_path: Path) -> None:
     deliver_all(make(str(path), "counts"), [FIRST])
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("UPDATE lowwater_deliveries SET version = 2")
+        connection.execute("UPDATE lowwater_outputs SET version = 2")
     with pytest.raises(StateError, match=r"in layout 2; 1 is known"):
-        make(str(path), "counts").open(DESCRIPTION)
+        make(str(path), "counts").open(WRITER)
     with connection:
-        connection.execute("UPDATE lowwater_deliveries SET version = 1")
+        connection.execute("UPDATE lowwater_outputs SET version = 1")
     sink = make(str(path), "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     with connection:
-        connection.execute("DELETE FROM lowwater_deliveries")
+        connection.execute("DELETE FROM lowwater_outputs")
     connection.close()
     with pytest.raises(StateError, match="has vanished"):
         sink.deliver(NEXT)
-    sink.close()
+    sink.close(complete=True)
 
 
 def minute(at: int, odd: Any, epoch: int) -> Delivery:
     """Return one pane whose value is of some type."""
     items = [{"t": at * 60 * SECOND, "k": "a", "v": 0}]
-    return Delivery(epoch, 0, of_items(items, {"odd": lw.combine(Whatever(odd), "v")}))
+    return Delivery(epoch, 0, 0, of_items(items, {"odd": lw.combine(Whatever(odd), "v")}))
 
 
 def test_a_column_comes_with_its_first_value(make: Make, tmp_path: Path) -> None:
@@ -256,14 +302,14 @@ def test_a_column_comes_with_its_first_value(make: Make, tmp_path: Path) -> None
 def test_a_column_that_changes_its_type(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     sink = make(str(path), "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     sink.deliver(minute(0, 3, 1))
     before = everything(path)
     with pytest.raises(DataError, match=r"'odd' .* kind integer, and now come some of kind text"):
         sink.deliver(minute(1, "x", 2))
     assert everything(path) == before
     sink.deliver(minute(1, 4, 3))
-    sink.close()
+    sink.close(complete=True)
     assert len(rows(path)) == 2
 
 
@@ -301,7 +347,9 @@ def test_types_in_sqlite(value: Any, of: pa.DataType, stored: Any, tmp_path: Pat
     path = tmp_path / "a.sqlite"
     nulls = panes.set_column(place, "odd", pa.nulls(1, of)).set_column(0, "k", pa.array(["b"]))
     typed = panes.set_column(place, "odd", column)
-    deliver_all(SqliteTable(str(path), "counts"), [Delivery(1, 0, typed), Delivery(1, 1, nulls)])
+    deliver_all(
+        SqliteTable(str(path), "counts"), [Delivery(1, 0, 0, typed), Delivery(1, 0, 1, nulls)]
+    )
     assert [odd for _, odd, _ in rows(path, "counts", "k, odd, 1")] == [stored, None]
 
 
@@ -314,9 +362,11 @@ def test_keys_of_any_type(key: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     back = panes.set_column(kind, "kind", retract)
     other = back.set_column(panes.schema.names.index("index"), "index", pa.array([1]))
-    deliver_all(SqliteTable(str(path), "counts"), [Delivery(1, 0, panes), Delivery(2, 0, other)])
+    deliver_all(
+        SqliteTable(str(path), "counts"), [Delivery(1, 0, 0, panes), Delivery(2, 0, 0, other)]
+    )
     assert len(rows(path)) == 1, "another pane's retraction leaves it"
-    deliver_all(SqliteTable(str(path), "counts"), [Delivery(3, 0, back)])
+    deliver_all(SqliteTable(str(path), "counts"), [Delivery(3, 0, 0, back)])
     assert rows(path) == []
 
 
@@ -330,7 +380,7 @@ def test_several_keys_and_strange_names(make: Make, tmp_path: Path) -> None:
         .to_arrow()
     )
     path = tmp_path / "a.sqlite"
-    deliver_all(make(str(path), 'the "counts" 100%?'), [Delivery(1, 0, result)] * 2)
+    deliver_all(make(str(path), 'the "counts" 100%?'), [Delivery(1, 0, 0, result)] * 2)
     found = rows(path, 'the ""counts"" 100%?', '"a ""b""", "100%", window_start, "%s ?"')
     assert [(*row[:2], row[3]) for row in found] == [
         ("x", parity, total) for parity in (0, 1) for total in range(parity, 8, 2)
@@ -366,18 +416,18 @@ def test_no_database(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_text("this is no database, but long enough to be looked at" * 50)
     with pytest.raises(StateError, match="damaged, or no SQLite database"):
-        SqliteTable(str(path), "counts").open(DESCRIPTION)
+        SqliteTable(str(path), "counts").open(WRITER)
     with pytest.raises(DataError, match="See that its folder is there"):
-        SqliteTable(str(tmp_path / "none" / "a.sqlite"), "counts").open(DESCRIPTION)
+        SqliteTable(str(tmp_path / "none" / "a.sqlite"), "counts").open(WRITER)
     with pytest.raises(DataError, match="See that its folder is there"):
-        SqliteTable(str(tmp_path), "counts").open(DESCRIPTION)
+        SqliteTable(str(tmp_path), "counts").open(WRITER)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
     """SQLite's own limit on pages stands for the disk's."""
     path = tmp_path / "a.sqlite"
     sink = SqliteTable(str(path), "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     sink.deliver(FIRST)
     before = everything(path)
     connection = sink._open[0][0]
@@ -389,7 +439,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     connection.execute("PRAGMA max_page_count = 100000")
     sink.deliver(minute(0, "x" * 100_000, 2))
     assert len(rows(path)) == len(before["counts"])
-    sink.close()
+    sink.close(complete=True)
 
 
 def test_a_locked_database(tmp_path: Path) -> None:
@@ -401,25 +451,25 @@ def test_a_locked_database(tmp_path: Path) -> None:
         mock.patch("lowwater.io.sinks.sqlite._PATIENCE_S", 0.0),
         pytest.raises(DataError, match=r"locked.*End what holds"),
     ):
-        SqliteTable(str(path), "counts").open(DESCRIPTION)
+        SqliteTable(str(path), "counts").open(WRITER)
     other.close()
 
 
 def test_readers_are_not_in_the_way_of_durability(tmp_path: Path) -> None:
     sink = SqliteTable(str(tmp_path / "a.sqlite"), "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     assert sink._open[0][0].execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
-    sink.close()
+    sink.close(complete=True)
 
 
 def test_not_open(make: Make, tmp_path: Path) -> None:
     sink = make(str(tmp_path / "a.sqlite"), "counts")
     with pytest.raises(InvalidArgument, match="is not open"):
         sink.deliver(FIRST)
-    sink.close()
+    sink.close(complete=True)
 
 
-@pytest.mark.parametrize("table", ["", " a", "a\0", None, 3, "lowwater_deliveries"])
+@pytest.mark.parametrize("table", ["", " a", "a\0", None, 3, "lowwater_outputs"])
 def test_what_cannot_name_a_table(make: Make, table: Any) -> None:
     with pytest.raises(InvalidArgument):
         make("a.sqlite", table)
@@ -449,7 +499,7 @@ def test_passwords_are_not_shown(fake: types.ModuleType) -> None:
         mock.patch.object(fake, "connect", side_effect=refusal),
         pytest.raises(DataError, match=r"no route to host.*can be reached") as raised,
     ):
-        sink.open(DESCRIPTION)
+        sink.open(WRITER)
     assert "secret" not in str(raised.value)
 
 
@@ -462,7 +512,7 @@ def test_what_the_server_refuses(
 ) -> None:
     path = tmp_path / "a.sqlite"
     sink = PostgresTable(str(path), "counts")
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     before = everything(path)
     refusal = FakeError("it refused")
     refusal.sqlstate = state
@@ -473,7 +523,7 @@ def test_what_the_server_refuses(
         sink.deliver(FIRST)
     assert everything(path) == before
     sink.deliver(FIRST)
-    sink.close()
+    sink.close(complete=True)
 
 
 def test_without_psycopg() -> None:
@@ -481,4 +531,4 @@ def test_without_psycopg() -> None:
         mock.patch.dict(sys.modules, psycopg=None),
         pytest.raises(InvalidArgument, match=r'pip install "lowwater\[postgres\]"'),
     ):
-        PostgresTable("", "counts").open(DESCRIPTION)
+        PostgresTable("", "counts").open(WRITER)

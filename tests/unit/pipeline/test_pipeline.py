@@ -135,7 +135,7 @@ WINDOWED: Any = FLIGHTS.key_by("origin").window(lw.GlobalWindow())
         (lambda: STREAM.filter(lw.col("delya") > 5), r"no column 'delya'.*'delay'"),
         (lambda: STREAM.with_columns(x=lw.col("delya")), r"no column 'delya'.*'delay'"),
         (lambda: STREAM.select("delya"), r"no column 'delya'.*'delay'"),
-        (lambda: STREAM.filter(lw.col("delay") * 2), "not bool"),
+        (lambda: STREAM.filter(lw.col("delay") * 2), "has type double, not bool"),
         (lambda: STREAM.key_by("orgin"), r"no column 'orgin'.*'origin'"),
         (STREAM.key_by, "at least one key"),
         (lambda: STREAM.key_by("origin", "origin"), "there are two"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +14,16 @@ import pytest
 import lowwater as lw
 from lowwater.io.sinks import (
     Callback,
+    Delivery,
+    JsonLinesFile,
     JsonLinesFolder,
     ParquetFolder,
+    Place,
     PostgresTable,
     SqliteTable,
+    Writer,
 )
-from lowwater.io.sinks.sink_conflicts import check_apart
+from lowwater.io.sinks.sink_conflicts import check_conflicts
 
 ROWS = [{"t": 1, "user": "a", "v": 2}]
 
@@ -140,21 +146,24 @@ def test_two_ends_with_one_target(tmp_path: Path, durable: bool) -> None:
         (panes.write_jsonl(place), counts.write_jsonl(place)),
         (panes.write_jsonl(place), panes.write_parquet(again)),
     ):
-        with pytest.raises(lw.InvalidArgument, match=r"two ends write to '.*out'"):
+        with pytest.raises(lw.InvalidArgument, match=r"two outputs write to '.*out'"):
             lw.run(*ends, **options)
     assert not place.exists()
 
 
 def test_two_ends_with_one_file_for_what_is_late(tmp_path: Path) -> None:
     panes = totals(typed=True)
-    with pytest.raises(lw.InvalidArgument, match="two ends write to"):
-        lw.run(panes.write_jsonl(tmp_path / "out"), panes.write_jsonl(tmp_path / "out.jsonl"))
+    late = panes.write_jsonl(tmp_path / "out.late.jsonl")
+    for outputs in ((panes.write_jsonl(tmp_path / "out.jsonl"), late), (late, late)):
+        with pytest.raises(lw.InvalidArgument, match=r"two outputs write to|is given twice"):
+            lw.run(*outputs)
+    assert not list(tmp_path.iterdir())
 
 
-def refused(*sinks: Any, durable: bool = True) -> str | None:
-    """Return why sinks of an end each are refused, if they are."""
+def refused(*sinks: Any) -> str | None:
+    """Return why sinks of an output each are refused, if they are."""
     try:
-        check_apart([[sink] for sink in sinks], durable=durable)
+        check_conflicts([[sink] for sink in sinks])
     except lw.InvalidArgument as error:
         return str(error)
     return None
@@ -193,15 +202,72 @@ def test_a_database_among_the_files_of_a_folder(name: str) -> None:
     assert refused(ParquetFolder("out"), SqliteTable("out/counts.sqlite", "t")) is None
 
 
-def test_files_of_a_run_among_those_of_another_end() -> None:
+def test_a_single_file_among_the_files_of_a_folder() -> None:
     folder = ParquetFolder("out")
-    assert refused(folder, JsonLinesFolder("out/x.jsonl"), durable=False) is None
-    for inner in ("out/late.jsonl", "out/panes-00000.parquet", "out/errors"):
-        taken = refused(folder, JsonLinesFolder(inner), durable=False)
-        assert (taken is None) == (inner == "out/errors"), taken
-    said = refused(JsonLinesFolder("out"), ParquetFolder("out/x"), durable=False)
+    assert refused(folder, JsonLinesFile("out/x.jsonl")) is None
+    for inner in ("out/late-x.jsonl", "out/part-1.jsonl", "out/.staging/x.jsonl"):
+        said = refused(folder, JsonLinesFile(inner))
+        assert said is not None
+        assert f"{inner!r} lies within it" in said
+    said = refused(JsonLinesFile("out/x.jsonl"), JsonLinesFile("out/x.errors.jsonl"))
     assert said is not None
-    assert "'out/x' lies within it" in said
+    assert "two outputs write to" in said
+
+
+@dataclass
+class Mine:
+    """A sink of the user's own that says it writes to some places."""
+
+    at: tuple[Any, ...]
+
+    def places(self) -> Any:
+        return self.at
+
+    def open(self, writer: Writer) -> None:
+        raise AssertionError("the run is refused before")
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+    def close(self, *, complete: bool) -> None: ...
+
+
+def test_conflicts_of_a_sink_of_the_users_own(tmp_path: Path) -> None:
+    file, queue = Mine((Place(tmp_path / "a" / "x"),)), Mine((Place("queue one", "queue"),))
+    for other, told in (
+        (Mine((Place(tmp_path / "b"), Place(tmp_path / "c" / ".." / "a" / "x"))), "a/x'"),
+        (Mine((Place(tmp_path / "a"),)), "lies within it"),
+        (SqliteTable(str(tmp_path / "a" / "x"), "t"), "a/x'"),
+    ):
+        for sinks in ((file, other), (other, file)):
+            said = refused(*sinks)
+            assert said is not None
+            assert told in said
+    assert refused(file, Mine((Place(tmp_path / "a" / "y"),)), queue, Mine(())) is None
+    said = refused(queue, Mine((Place("queue one"),)))
+    assert said is not None
+    assert "queue one" not in said, "it may hold a password"
+    parts = [Mine((Place("db", "db", (name,)),)) for name in ("t", "u", "t")]
+    assert refused(*parts[:2]) is None
+    said = refused(*parts)
+    assert said is not None
+    assert "the table 't' in 'db'" in said
+    outputs = [totals(typed=True).write_to(sink) for sink in (file, Mine(file.at))]
+    for options in ({}, {"state": tmp_path / "state"}):
+        with pytest.raises(lw.InvalidArgument, match="two outputs write to"):
+            lw.run(*outputs, **options)  # type: ignore[arg-type]  # of two kinds
+    said = refused(Mine(("a/x",)))
+    assert said is not None
+    assert "is no Place" in said
+
+
+def test_what_is_no_sink() -> None:
+    panes = totals(typed=True)
+    without: Any = SimpleNamespace(open=print, deliver=print)
+    with pytest.raises(lw.InvalidArgument, match="is no sink: it lacks places, close"):
+        panes.write_to(without)
+    kind: Any = Callback
+    with pytest.raises(lw.InvalidArgument, match=r"lacks an instance.*Callback\(\.\.\.\)"):
+        panes.write_to(kind)
 
 
 def test_one_table_for_two_ends() -> None:
@@ -222,7 +288,7 @@ def test_one_table_for_two_ends() -> None:
     assert refused(PostgresTable("dbname=x", "t"), PostgresTable("dbname=y", "t")) is None
     said = refused(SqliteTable("out", "t"), ParquetFolder("out"))
     assert said is not None
-    assert "two ends write to 'out'" in said
+    assert "two outputs write to 'out'" in said
 
 
 def test_one_sink_twice(tmp_path: Path) -> None:
@@ -232,7 +298,7 @@ def test_one_sink_twice(tmp_path: Path) -> None:
         with pytest.raises(lw.InvalidArgument, match="is given twice"):
             lw.run(*ends, state=tmp_path)
     folders = [panes.write_to(ParquetFolder(f"{tmp_path}/a")), panes.write_parquet(tmp_path / "a")]
-    with pytest.raises(lw.InvalidArgument, match="two ends write to"):
+    with pytest.raises(lw.InvalidArgument, match="two outputs write to"):
         lw.run(*folders, state=tmp_path)
 
 

@@ -124,7 +124,7 @@ def test_panes_taken_back_at_other_times_than_the_end_are_refused_downstream(
 ) -> None:
     """S-C7: the hold of a pane is gone once it is shown; so might be the window it fell into."""
     keyed = per_team(rides(*ROWS), timestamps=timestamps).key_by("team")
-    with pytest.raises(InvalidArgument, match=r"takes panes back.*Use timestamps=\"end\""):
+    with pytest.raises(InvalidArgument, match=r"retracts panes.*Use timestamps=\"end\""):
         keyed.window(lw.FixedWindows("10s"), accumulation="retracting")
     once: Any = {"trigger": lw.AfterWatermark(), "allowed_lateness": 0}
     per_team(rides(*ROWS), timestamps=timestamps, **once).key_by("team").window(

@@ -8,12 +8,10 @@ one commit holds and a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -52,34 +50,11 @@ def two(watch: Watch, batches: int = 8, **options: Any) -> tuple[lw.Stream, lw.S
     return WatchedSource(0, watch, batches, **options).stream(), ahead.stream()
 
 
-@final
-@dataclass
-class Keys:
-    """A sink that notes the keys it is given."""
-
-    note: Callable[[Iterable[Any]], None]
-
-    def panes(self, batch: pa.RecordBatch) -> None:
-        self.note(batch.column("key").to_pylist())
-
-    def late(self, records: Iterable[Any]) -> None:
-        raise AssertionError("nothing is late")
-
-    def errors(self, records: Iterable[Any]) -> None:
-        raise AssertionError("nothing is unusable")
-
-    def close(self, *, complete: bool) -> None:
-        pass
-
-
 def writing(
     graph: Iterable[Pipeline | Processed], notes: Iterable[Callable[[Iterable[Any]], None]]
 ) -> list[Writing]:
-    """Return ends that write to sinks of Python."""
-    return [
-        Writing(end._end(), lambda note=note: Keys(note), Callback(print))  # type: ignore[misc]  # a default
-        for end, note in zip(graph, notes, strict=True)
-    ]
+    """Return outputs whose sinks note the keys they are given."""
+    return [end.write_to(delivered(note)) for end, note in zip(graph, notes, strict=True)]
 
 
 # ------------------------------------------------------------------------ who does not ask for more
@@ -105,20 +80,23 @@ def test_all_ends_have_what_was_read_before_more_is_read(size: int, skew: str | 
     watch = Watch(ENDS)
     graph = branched(*two(watch, rows=3))
     notes = [watch.gives(at) for at in range(ENDS)]
-    metrics = lw.run(*writing(graph, notes), bundle_size=size, max_skew=skew, **QUIET)
+    outputs = writing(graph, notes)
+    metrics = lw.run(*outputs, bundle_size=size, commit_every="bundle", max_skew=skew, **QUIET)
     assert metrics.events == 48
     assert watch.behind == [0] * 16
     assert watch.waiting == 0
 
 
+@pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("every", ["bundle", 1, 5, 24])
-def test_a_durable_run_reads_no_further_than_a_commit_and_a_batch(
-    every: str | int, tmp_path: Path
+def test_a_run_reads_no_further_than_an_epoch_and_a_batch(
+    every: str | int, durable: bool, tmp_path: Path
 ) -> None:
     watch = Watch(ENDS)
     graph = branched(*two(watch, rows=3))
-    given = [end.write_to(delivered(watch.gives(at))) for at, end in enumerate(graph)]
-    lw.run(*given, state=tmp_path, commit_every=every, bundle_size=2, **QUIET)
+    state: Any = {"state": tmp_path} if durable else {}
+    given = writing(graph, [watch.gives(at) for at in range(ENDS)])
+    lw.run(*given, commit_every=every, bundle_size=2, **state, **QUIET)
     assert len(watch.behind) == 16
     assert max(watch.behind) <= (every if isinstance(every, int) and every > 1 else 0)
     assert watch.waiting == 0
@@ -152,7 +130,7 @@ def test_a_sink_that_fails_stops_all_sources_at_once(which: int, at: int) -> Non
     notes = [watch.gives(end) for end in range(ENDS)]
     notes[which] = failing(notes[which], at)
     with pytest.raises(Stopped):
-        lw.run(*writing(graph, notes), bundle_size=100, **QUIET)
+        lw.run(*writing(graph, notes), bundle_size=100, commit_every="bundle", **QUIET)
     begun = sorted(watch.read)
     assert len(watch.keys - watch.given[which]) <= 2
     assert sorted(watch.closed) == begun  # and not when somebody collects what is left of the run

@@ -34,6 +34,8 @@ from tests.unit.engine.local.back_pressure_runs import (
     summed,
 )
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 10
 ROWS = 20
 SLACK = 32 * 1024

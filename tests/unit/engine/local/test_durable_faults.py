@@ -17,7 +17,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.local import durable
-from lowwater.engine.local.durable import CommitPolicy
+from lowwater.engine.local.commit_policy import CommitPolicy
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError
 from lowwater.io.sinks import Callback, SqliteTable
 from lowwater.pipeline.state_tools import state_info
@@ -34,6 +34,8 @@ from tests.unit.engine.local.durable_runs import (
     write_file,
     write_files,
 )
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(durable.__file__).parents[3]
 

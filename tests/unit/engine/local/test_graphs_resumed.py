@@ -95,7 +95,7 @@ def test_a_new_end_comes_last(tmp_path: Path) -> None:
     first = [Ends().end(behind)]
     stopped(first, tmp_path)
     with pytest.raises(
-        lw.StateError, match="ends were behind and are A, behind: new ones come last"
+        lw.StateError, match="outputs were behind and are A, behind: new ones come last"
     ):
         run([Ends().end(a), *first], tmp_path)
     run([*first, Ends().end(a)], tmp_path)

@@ -31,6 +31,8 @@ from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
 from tests.unit.engine.local.durable_runs import Stopped, stopping
 
+pytestmark = pytest.mark.slow
+
 SECOND = 1_000_000
 QUIET: Any = {"progress": False}
 

@@ -22,7 +22,7 @@ from lowwater.engine.records.tagged import JSON, MSGPACK, encoding_of, tag, to_v
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import Callback, errors_to_table, late_to_table
 from tests.unit.io.deliveries import (
-    DESCRIPTION,
+    WRITER,
     Whatever,
     deliver_all,
     empty,
@@ -51,7 +51,7 @@ def read(data: bytes) -> Delivery | None:
 
 
 def test_there_and_back() -> None:
-    for delivery in (FULL, empty(0), Delivery(1, 2, FULL.panes, None, FULL.errors)):
+    for delivery in (FULL, empty(0), Delivery(1, 0, 2, FULL.panes, None, FULL.errors)):
         back = decode_delivery(encode_delivery(delivery))
         assert back == delivery
         assert encode_delivery(back) == encode_delivery(delivery)
@@ -67,21 +67,22 @@ def test_sessions_there_and_back() -> None:
 
 def test_bytes_depend_on_content_alone() -> None:
     parts = [FULL.panes.slice(at, 3) for at in range(0, FULL.panes.num_rows, 3)]
-    same = Delivery(7, 3, pa.concat_tables(parts), FULL.late, FULL.errors)
+    same = Delivery(7, 0, 3, pa.concat_tables(parts), FULL.late, FULL.errors)
     assert encode_delivery(same) == BYTES
 
 
 def test_layout() -> None:
-    """Version 1, fixed for ever: whoever changes it raises the version."""
-    magic, version, parts, epoch, sequence, *lengths = struct.unpack_from("<4sHHQQQQQ", BYTES)
-    assert (magic, version, parts, epoch, sequence) == (b"LWOB", 1, 3, 7, 3)
+    """Version 2, fixed for ever: whoever changes it raises the version."""
+    magic, version, parts, *numbers = struct.unpack_from("<4sHHQIIQQQ", BYTES)
+    (epoch, output, piece), lengths = numbers[:3], numbers[3:]
+    assert (magic, version, parts, epoch, output, piece) == (b"LWOB", 2, 3, 7, 0, 3)
     assert len(BYTES) == SUM_AT + 4 + sum(lengths)
     assert with_sum(BYTES) == BYTES
 
 
 def test_a_slice_does_not_bring_its_table_along() -> None:
     wide = pa.concat_tables([FULL.panes] * 1_000)
-    assert len(encode_delivery(Delivery(1, 0, wide.slice(0, 3)))) < 10_000
+    assert len(encode_delivery(Delivery(1, 0, 0, wide.slice(0, 3)))) < 10_000
 
 
 @given(st.binary(max_size=200))
@@ -143,8 +144,8 @@ def test_every_byte_counts() -> None:
 
 
 def test_a_later_layout() -> None:
-    later = with_sum(BYTES[:4] + struct.pack("<H", 2) + BYTES[6:])
-    with pytest.raises(StateError, match=r"layout 2, and 1 is known.*Use the version"):
+    later = with_sum(BYTES[:4] + struct.pack("<H", 3) + BYTES[6:])
+    with pytest.raises(StateError, match=r"layout 3, and 2 is known.*Use the version"):
         decode_delivery(later)
 
 
@@ -154,34 +155,44 @@ def test_tables_that_are_not_panes() -> None:
     with pa.ipc.new_stream(stream, table.schema) as writer:
         writer.write_table(table)
     body = stream.getvalue().to_pybytes()
-    head = struct.pack("<4sHHQQQQQ", b"LWOB", 1, 0, 1, 0, len(body), 0, 0)
+    head = struct.pack("<4sHHQIIQQQ", b"LWOB", 2, 0, 1, 0, 0, len(body), 0, 0)
     with pytest.raises(StateError, match="panes lack the column 'window_start'"):
         decode_delivery(with_sum(head + b"\0\0\0\0" + body))
 
 
 @pytest.mark.parametrize(
-    ("epoch", "sequence"), [(-1, 0), (0, -1), (2**63, 0), (0, 10**6), (True, 0), (1.0, 0)]
+    ("epoch", "output", "piece"),
+    [
+        (-1, 0, 0),
+        (0, 0, -1),
+        (10**12, 0, 0),
+        (0, 0, 10**6),
+        (0, -1, 0),
+        (0, 1000, 0),
+        (True, 0, 0),
+        (1.0, 0, 0),
+    ],
 )
-def test_numbers_out_of_range(epoch: Any, sequence: Any) -> None:
+def test_numbers_out_of_range(epoch: Any, output: Any, piece: Any) -> None:
     with pytest.raises(InvalidArgument, match="must be an int from 0"):
-        Delivery(epoch, sequence, FULL.panes)
+        Delivery(epoch, output, piece, FULL.panes)
 
 
 def test_not_panes() -> None:
     wrong: Any = [1]
     with pytest.raises(InvalidArgument, match="is not an Arrow table"):
-        Delivery(0, 0, wrong)
+        Delivery(0, 0, 0, wrong)
     with pytest.raises(InvalidArgument, match="lack the column 'kind'"):
-        Delivery(0, 0, FULL.panes.drop_columns(["kind"]))
+        Delivery(0, 0, 0, FULL.panes.drop_columns(["kind"]))
     with pytest.raises(InvalidArgument, match="the same name"):
-        Delivery(0, 0, FULL.panes.append_column("k", FULL.panes["k"]))
+        Delivery(0, 0, 0, FULL.panes.append_column("k", FULL.panes["k"]))
 
 
 def test_ids_sort_as_deliveries_come() -> None:
-    numbers = [(0, 0), (0, 9), (0, 10), (9, 0), (10, 0), (2**62, 999_999)]
-    ids = [Delivery(epoch, sequence, FULL.panes).id for epoch, sequence in numbers]
+    numbers = [(0, 0), (0, 9), (0, 10), (9, 0), (10, 0), (10**12 - 1, 999_999)]
+    ids = [Delivery(epoch, 2, piece, FULL.panes).id for epoch, piece in numbers]
     assert ids == sorted(ids)
-    assert FULL.id == "00000000000000000007-000003"
+    assert FULL.id == "000000000007-000-000003"
 
 
 @dataclass
@@ -210,7 +221,7 @@ def test_values_that_arrow_lacks(given_: tuple[Any, ...], back: list[Any]) -> No
     """They are msgpack in the outbox, and the field says so."""
     items = [{"t": i * 60_000_000, "k": "a", "v": i} for i in range(len(given_))]
     panes = of_items(items, {"odd": lw.combine(Whatever(*given_), "v")})
-    decoded = decode_delivery(encode_delivery(Delivery(1, 0, panes))).panes
+    decoded = decode_delivery(encode_delivery(Delivery(1, 0, 0, panes))).panes
     field = decoded.schema.field("odd")
     assert encoding_of(field) == MSGPACK
     assert to_values(field, decoded["odd"]) == back
@@ -272,10 +283,10 @@ def test_what_a_callback_raises_comes_out() -> None:
         raise KeyError(delivery.id)
 
     sink = Callback(refuse)
-    sink.open(DESCRIPTION)
+    sink.open(WRITER)
     with pytest.raises(KeyError, match=FULL.id):
         sink.deliver(FULL)
-    sink.close()
+    sink.close(complete=True)
 
 
 def test_a_callback_must_be_callable() -> None:

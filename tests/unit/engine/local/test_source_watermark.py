@@ -87,7 +87,7 @@ def test_an_end_alone_gives_what_it_gives_beside_others(
         source = lw.from_iterable(rows, time="at", watermark=watermark, clock=clock)
         paths = [folder / f"{number}.jsonl" for number in range(len(names))]
         ends = [
-            counted(CHAINS[name](source)).write_jsonl(path)
+            counted(CHAINS[name](source)).write_jsonl(path, overwrite=True)
             for name, path in zip(names, paths, strict=True)
         ]
         lw.run(*ends, bundle_size=size, progress=False)

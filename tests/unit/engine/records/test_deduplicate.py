@@ -325,7 +325,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.booleans(), st.sampled_from(sorted(_KINDS)), st.sampled_from([0.01, 0.9]))
-@examples(10)
+@examples(5)
 def test_as_a_dictionary_would(steps: list[Any], stored: bool, kind: str, rate: float) -> None:
     """S-D1, at any watermark, cut into bundles and restored anyhow."""
     value = _KINDS[kind]

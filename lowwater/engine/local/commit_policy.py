@@ -1,0 +1,89 @@
+"""When the epochs of a run end: when it delivers and, with a state directory, commits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from lowwater.engine.local.runner import LocalRun
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import duration
+
+CommitEvery: TypeAlias = int | str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """When to commit: after so many elements, so much time, or every bundle.
+
+    Args:
+        elements: After this many elements, if not ``None``.
+        seconds: After this much time, if not ``None``.
+    """
+
+    elements: int | None
+    seconds: float | None
+
+    @classmethod
+    def of(cls, value: CommitEvery) -> CommitPolicy:
+        """Return the policy that ``commit_every=`` stands for.
+
+        Raises:
+            InvalidArgument: It is not ``"bundle"``, a duration, or an int of at least 1.
+        """
+        if value == "bundle":
+            return cls(1, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return cls(value, None)
+        if isinstance(value, str):
+            micros = duration(value, name="commit_every")
+            if micros >= 0:
+                return cls(None, micros / 1e6)
+        raise InvalidArgument(
+            f"{describe('commit_every', value)} is not known",
+            hint='Use "bundle", a number of elements, or a duration such as "1s"',
+        )
+
+
+@final
+class CommitTimer:
+    """Tells at the boundaries of bundles whether the epoch is to end.
+
+    There is no thread: time is looked at when the run passes a boundary, which a source that is
+    followed brings about even while it has nothing to read.
+
+    Args:
+        policy: When to commit.
+        run: The run.
+    """
+
+    def __init__(self, policy: CommitPolicy, run: LocalRun) -> None:
+        self._policy = policy
+        self._run = run
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from here on: an epoch begins."""
+        self._done = self._progress()
+        self._at = time.monotonic()
+
+    def is_due(self, *, pending: bool) -> bool:
+        """Whether to end the epoch; never where nothing has happened in it.
+
+        Args:
+            pending: Whether something came out in this epoch.
+        """
+        policy, done, last = self._policy, self._progress(), self._done
+        if not pending and done == last:
+            return False
+        if policy.elements is None:
+            return time.monotonic() - self._at >= (policy.seconds or 0)
+        if policy.elements == 1:
+            return pending or done[1] > last[1]
+        return done[0] - last[0] >= policy.elements
+
+    def _progress(self) -> tuple[int, int]:
+        """Return how many elements and bundles this run has dealt with."""
+        return self._run.taken, self._run.metrics.bundles

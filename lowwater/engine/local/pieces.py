@@ -1,0 +1,207 @@
+"""The outputs of a run, and how what comes out is cut into deliveries.
+
+Both kinds of runs cut alike, so that the same epochs give the same deliveries: an output's rows
+become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import pyarrow as pa
+
+from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.local.delivery import OUTPUTS, Delivery, Sink, Writer
+from lowwater.engine.local.outcomes import LateElements, Outcome
+from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.json_rows import errors_to_table, late_to_table
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.tagged import panes_to_table
+from lowwater.errors import InvalidArgument
+
+PIECE_ROWS = 131_072
+"""How many panes, late elements or dead letters a piece has at most."""
+
+PIECE_BYTES = 64 << 20
+"""How large a piece is at most, as Arrow counts, unless one row is larger."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RunOutput:
+    """An output of a run: what leaves it there, and for which sinks.
+
+    Args:
+        stage: Number of the stage whose panes it gets.
+        keys: The names of that stage's key columns.
+        sinks: Where the deliveries go.
+        empty: The table of panes of a delivery that has none.
+        late_of: Numbers of the stages whose late elements it gets.
+        tag: Which output of the stage is meant, if it is a process.
+    """
+
+    stage: int
+    keys: Sequence[str]
+    sinks: Sequence[Sink]
+    empty: pa.Table
+    late_of: frozenset[int]
+    tag: str = MAIN
+
+
+@final
+class Opened:
+    """The sinks of a run while they are open; set ``complete`` when all was delivered."""
+
+    def __init__(self) -> None:
+        self.complete = False
+
+
+@contextmanager
+def opened(outputs: Sequence[RunOutput], writer: str, *, resumes: bool) -> Iterator[Opened]:
+    """Open all sinks, and close those that were opened, whatever happens.
+
+    Args:
+        outputs: The outputs of the run.
+        writer: What the sinks know the run by.
+        resumes: Whether a later run may go on under the same name.
+    """
+    found = Opened()
+    with ExitStack() as stack:
+        for number, output in enumerate(outputs):
+            for sink in output.sinks:
+                sink.open(Writer(id=writer, output=number, resumes=resumes))
+                stack.callback(_close, sink, found)
+        yield found
+
+
+def _close(sink: Sink, opened: Opened) -> None:
+    sink.close(complete=opened.complete)
+
+
+@final
+class Pieces:
+    """Collects what comes out of a run, and cuts it into deliveries.
+
+    Dead letters go to the first output.
+
+    Args:
+        outputs: The outputs of the run.
+
+    Raises:
+        InvalidArgument: There are more outputs than a delivery's name has room for.
+    """
+
+    def __init__(self, outputs: Sequence[RunOutput]) -> None:
+        if len(outputs) > OUTPUTS:
+            raise InvalidArgument(
+                f"the run has {len(outputs)} outputs",
+                where="run",
+                hint=f"Use at most {OUTPUTS}: run the rest as a pipeline of its own",
+            )
+        self._pending = [_Pending(number, output) for number, output in enumerate(outputs)]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the epoch has had a full piece: it is large enough to end."""
+        return any(pending.piece for pending in self._pending)
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch: its pieces are numbered from 0."""
+        for pending in self._pending:
+            pending.epoch, pending.piece = epoch, 0
+
+    def add(self, outcome: Outcome) -> Iterator[Delivery]:
+        """Take what came out; yield the pieces that are full."""
+        for pending in self._pending:
+            pending.take(outcome)
+            if pending.rows >= PIECE_ROWS:
+                yield from pending.cut()
+
+    def rest(self) -> Iterator[Delivery]:
+        """Yield what is left at the end of the epoch."""
+        for pending in self._pending:
+            yield from pending.cut()
+
+
+@final
+class _Pending:
+    """What waits to be delivered to an output."""
+
+    def __init__(self, number: int, output: RunOutput) -> None:
+        self.epoch = 0
+        self.piece = 0
+        self._number = number
+        self._output = output
+        self._panes: list[PaneBatch] = []
+        self._emitted: list[Emitted] = []
+        self._late: list[LateElements] = []
+        self._errors: list[ErrorRecord] = []
+
+    @property
+    def rows(self) -> int:
+        """How many rows the longest of the tables would have."""
+        panes = sum(map(len, self._panes)) + sum(map(len, self._emitted))
+        return max(panes, sum(map(len, self._late)), len(self._errors))
+
+    def take(self, outcome: Outcome) -> None:
+        """Take of an outcome what is for this output."""
+        output = self._output
+        if outcome.stage == output.stage:
+            if outcome.panes is not None:
+                self._panes.append(outcome.panes)
+            if output.tag in outcome.emitted:
+                self._emitted.append(outcome.emitted[output.tag])
+        if outcome.late is not None and outcome.stage in output.late_of:
+            self._late.append(outcome.late.compact())
+        if outcome.errors and not self._number:
+            self._errors.extend(outcome.errors)
+
+    def cut(self) -> Iterator[Delivery]:
+        """Yield all that waits, in pieces of about the same size."""
+        output = self._output
+        late = [record for part in self._late for record in part.to_records()]
+        errors = self._errors
+        panes = output.empty
+        if self._panes:
+            panes = panes_to_table(PaneBatch.concat(self._panes), output.keys)
+        elif self._emitted:
+            panes = emitted_table(self._emitted, output.keys)
+        self._panes, self._emitted, self._late, self._errors = [], [], [], []
+        tables = (
+            panes,
+            late_to_table(late) if late else None,
+            errors_to_table(errors) if errors else None,
+        )
+        count = max(_pieces(table) for table in tables)
+        for at in range(count):
+            shown, dropped, failed = (_part(table, at, count) for table in tables)
+            yield Delivery(
+                self.epoch,
+                self._number,
+                self.piece,
+                panes.slice(0, 0) if shown is None else shown,
+                dropped,
+                failed,
+            )
+            self.piece += 1
+
+
+def _pieces(table: pa.Table | None) -> int:
+    """Return into how many pieces a table has to be cut."""
+    if table is None or not table.num_rows:
+        return 0
+    by_size = -(-table.nbytes // PIECE_BYTES)
+    return min(table.num_rows, max(-(-table.num_rows // PIECE_ROWS), by_size))
+
+
+def _part(table: pa.Table | None, at: int, count: int) -> pa.Table | None:
+    """Return one of so many parts of a table; ``None`` if it is empty."""
+    if table is None:
+        return None
+    start, stop = (table.num_rows * edge // count for edge in (at, at + 1))
+    return table.slice(start, stop - start) if stop > start else None
