@@ -59,7 +59,7 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
         part = Pipeline(stage)
         run = probe(part, whole)
         _require(run, _reasons(run), "an element was dropped for a reason that does not hold")
-        _require(run, _dead_letters(run), "dead letters are not exactly the invalid elements (S-B1)")
+        _require(run, _dead_letters(run), "dead letters are not the invalid elements (S-B1)")
         if run.windowing.mode == "discarding":
             parts = run
         else:
