@@ -25,11 +25,13 @@ from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline import Pipeline
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from lowwater.windows import WindowFunction
@@ -265,7 +267,7 @@ def _commits(open_windows: int, path: Path) -> dict[str, Any]:
 
 def _operator(windowing: Windowing) -> WindowOperator:
     operator = WindowOperator(windowing, {"total": lw.sum("value")})
-    operator.keep_in_store(1)
+    operator.keep_in_store(StoredPlace("stage 1", 0, KEY_GROUPS))
     return operator
 
 

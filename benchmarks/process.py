@@ -19,9 +19,11 @@ import lowwater as lw
 from benchmarks.events import DISORDER_US, events_file
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 
@@ -138,7 +140,7 @@ def _run(case: str, bundles: list[Bundle], stored: bool) -> tuple[float, int]:
     operator = _operator(case)
     store = MemoryStore()
     if stored:
-        operator.keep_in_store(0)
+        operator.keep_in_store(StoredPlace("stage 1", 0, KEY_GROUPS))
     emitted = 0
     began = time.perf_counter()
     for turn, bundle in enumerate(bundles):

@@ -158,7 +158,7 @@ def report_ranges(path: Path, count: int) -> None:
     """Print what deleting by range costs, and what reads cost afterwards."""
     with RocksStore(path) as store:
         batch = Batch()
-        batch.delete_range(*group_range(1, 5))
+        batch.delete_range(*group_range("stage 1", 5))
         start = perf_counter()
         store.commit(batch)
         line(
@@ -168,7 +168,7 @@ def report_ranges(path: Path, count: int) -> None:
         for rounds in (1, 10, 100):
             batch = Batch()
             for group, n in itertools.product(range(_GROUPS), range(rounds)):
-                batch.delete_range(*below(table_prefix(1, group, 2), n * 1_000))
+                batch.delete_range(*below(table_prefix("stage 1", group, 2), n * 1_000))
             start = perf_counter()
             store.commit(batch)
             took = (perf_counter() - start) * 1e3

@@ -14,7 +14,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of
-from lowwater.state.damage import damaged, decoding
+from lowwater.state.formats import damaged, decoding
 
 _NOTHING = Records({}, 0)
 

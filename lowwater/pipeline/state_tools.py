@@ -13,28 +13,30 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.run_record import LAYOUT, PIPELINE, read_outbox, read_run
+from lowwater.engine.local.run_record import FORMAT, OUTBOX, RUN, read_outbox, read_run
+from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
-from lowwater.engine.process.persistence import PROCESS_TABLES
+from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, StoredView
+from lowwater.engine.window.persistence import FACTS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.terminal import table
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.key_layout import END, table_prefix
+from lowwater.state.codec import decode
+from lowwater.state.formats import FORMATS, damaged, decoding
+from lowwater.state.id_set import SeenInStore
+from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
-from lowwater.state.rocks import FORMAT, RocksStore
+from lowwater.state.rocks import FORMAT as STORE_FORMAT
+from lowwater.state.rocks import RocksStore
 from lowwater.state.store import StateStore
 from lowwater.time import START_OF_TIME, Instant, format_duration
 
-_RUN_TABLES = {0: "the run", 1: "outbox"}
 _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
-    "deduplication": {0: "record ids", 1: "facts"},
     "process": PROCESS_TABLES,
 }
-_UNKNOWN = re.compile(r"(?:^operator| table) \d+")
-_HEAD = len(table_prefix(0, 0, 0))
+_IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}
 _DATABASE = re.compile(r"rocksdb-\d+")
 _FILES = re.compile(
     r"\d+\.(?:sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(?:\.old\.\d+)?|MANIFEST-\d+"
@@ -47,18 +49,16 @@ _OWN = ("SEQUENCER", "SEQUENCER.new", "OWNER")
 @final
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a table of an operator takes.
+    """What a table of a stage takes.
 
     Args:
-        operator: The operator, in words.
-        group: The key group.
+        stage: The stage; the pipeline's own rows come first, as ``"pipeline"``.
         table: The table, in words.
-        rows: Its rows.
+        rows: Its stored values; one may hold thousands of windows or keys.
         size_bytes: Bytes of their keys and values, before compression.
     """
 
-    operator: str
-    group: int
+    stage: str
     table: str
     rows: int
     size_bytes: int
@@ -110,7 +110,7 @@ class StateInfo:
     def to_text(self) -> str:
         """Return it all in lines that a person can read."""
         facts: list[tuple[str, str]] = [
-            ("layout", f"{self.layout}, in a store of format {FORMAT}"),
+            ("layout", f"{self.layout}, in a store of format {STORE_FORMAT}"),
             ("openings", f"{self.sequencer:,}"),
             ("commits", f"{self.last_commit:,} of the store, epoch {self.epoch:,} of the runs"),
             ("state id", self.state_id),
@@ -128,8 +128,8 @@ class StateInfo:
         width = max(len(name) for name, _ in facts)
         lines = [self.path, *(f"  {name.ljust(width)}  {text}" for name, text in facts)]
         lines += ["", "pipeline", *_described(self.description), "", "sizes"]
-        rows = [[s.operator, s.group, s.table, s.rows, s.size_bytes] for s in self.sizes]
-        lines.append(table(["of", "group", "table", "rows", "bytes"], rows, indent="  "))
+        rows = [[s.stage, s.table, s.rows, s.size_bytes] for s in self.sizes]
+        lines.append(table(["of", "table", "values", "bytes"], rows, indent="  "))
         return "\n".join(lines)
 
 
@@ -144,11 +144,15 @@ def state_info(path: PathLike) -> StateInfo:
     with _reading(place, owned=owned) as store:
         record = read_run(store, str(place)) or {}
         run = record.get("run") or {}
-        sizes, keys = _sizes(store, record)
+        sizes = _sizes(store, record)
+        keys = 0
         facts: Mapping[str, int] = {}
         open_windows = finished = 0
-        for operator, group, names in _groups(store, record, "windows"):
-            view = StoredView(store, operator, group)
+        for stage, of in _stages(record):
+            keys += _keys(store, stage)
+            if of["kind"] != "windows" or not _has_rows(store, stage):
+                continue
+            view, names = StoredView(store, stage), of["keys"]
             facts = view.facts
             everything = len(view.windows(names, open_only=False))
             now_open = len(view.windows(names))
@@ -157,7 +161,7 @@ def state_info(path: PathLike) -> StateInfo:
         sequencer = read_sequencer(place)
         return StateInfo(
             path=str(place),
-            layout=record.get("layout", LAYOUT),
+            layout=record.get("layout", FORMATS[FORMAT]),
             in_use=owned,
             sequencer=0 if sequencer is None else sequencer[0],
             last_commit=store.last_commit,
@@ -186,9 +190,9 @@ def verify_state(path: PathLike) -> int:
     with _reading(place) as store:
         rows = store.verify()
         record = read_run(store, str(place))
-        for size in _sizes(store, record or {})[0]:
-            if record is not None and _UNKNOWN.search(f"{size.operator} {size.table}"):
-                raise damaged("the stored state", f"{size.operator} has no {size.table}")
+        for size in _sizes(store, record or {}):
+            if record is not None and not size.table:
+                raise damaged("the stored state", f"{size.stage} has rows of an unknown table")
         if record is None and rows:
             raise StateError(
                 "there are rows, but no record of a run",
@@ -197,16 +201,16 @@ def verify_state(path: PathLike) -> int:
             )
         for _ in read_outbox(store):
             pass
-        for operator, group, _ in _groups(store, record or {}, "windows"):
-            StoredView(store, operator, group).verify()
-        for operator, group, _ in _groups(store, record or {}, "process"):
-            verify_process(store, operator, group)
-        for operator, group, _ in _groups(store, record or {}, "deduplication"):
-            from lowwater.state.id_set import SeenInStore
-
-            ids = SeenInStore(table_prefix(operator, group, 0), 1)
-            with decoding("stored record ids"):
-                ids.restore(store, START_OF_TIME)
+        for stage, of in _stages(record or {}):
+            if not _has_rows(store, stage):
+                continue
+            if of["kind"] == "windows":
+                StoredView(store, stage).verify()
+            else:
+                verify_process(store, stage)
+            if of["deduplicated"]:
+                with decoding("stored record ids"):
+                    SeenInStore(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
         return rows
 
 
@@ -223,8 +227,9 @@ def export_state(path: PathLike) -> pa.Table:
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
-            StoredView(store, operator, group).windows(names)
-            for operator, group, names in _groups(store, record, "windows")
+            StoredView(store, stage).windows(of["keys"])
+            for stage, of in _stages(record)
+            if of["kind"] == "windows" and _has_rows(store, stage)
         ]
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
@@ -323,60 +328,47 @@ def _reading(place: Path, *, owned: bool = False) -> Iterator[RocksStore]:
         ) from error
 
 
-def _groups(
-    store: StateStore, record: Mapping[str, Any], kind: str
-) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield (operator, group, key names) of what has rows, for all operators of a kind."""
-    for number, of in record.get("operators", {}).items():
-        if of["kind"] == kind:
-            for group in groups_of(store, int(number)):
-                yield int(number), group, of["keys"]
+def _stages(record: Mapping[str, Any]) -> Iterator[tuple[StoredPlace, Mapping[str, Any]]]:
+    """Yield where each stage is stored, and what it is."""
+    for name, of in record.get("stages", {}).items():
+        yield StoredPlace(name, 0, record["key_groups"]), of
 
 
-def groups_of(store: StateStore, operator: int) -> list[int]:
-    """Return the key groups of an operator that have rows, a seek for each."""
-    groups: list[int] = []
-    start = table_prefix(operator, 0, 0)
-    stop = table_prefix(operator + 1, 0, 0)
-    while True:
-        key = next((key for key, _ in store.scan(start, stop)), None)
-        if key is None:
-            return groups
-        groups.append(_head(key)[1])
-        if groups[-1] == 0xFFFF:
-            return groups
-        start = table_prefix(operator, groups[-1] + 1, 0)
+def _has_rows(store: StateStore, place: StoredPlace) -> bool:
+    return next(store.scan(*prefix_range(stage_prefix(place.stage))), None) is not None
 
 
-def _sizes(store: RocksStore, record: Mapping[str, Any]) -> tuple[list[Size], int]:
-    """Return what each table takes, and the number of keys."""
-    rows: Counter[bytes] = Counter()
-    sizes: Counter[bytes] = Counter()
+def _keys(store: StateStore, place: StoredPlace) -> int:
+    """Return how many keys of a stage have state."""
+    (data,) = store.get([place.prefix(FACTS)])
+    if data is None:
+        return 0
+    with decoding("the stored state"):
+        record = decode(data)["keys"]
+        return 0 if record is None else int(record["count"])
+
+
+def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:
+    """Return what each table takes; one that is not known has no name."""
+    rows: Counter[tuple[bytes, int]] = Counter()
+    sizes: Counter[tuple[bytes, int]] = Counter()
     for key, value in store.scan(b"", END):
-        head = key[:_HEAD]
-        rows[head] += 1
-        sizes[head] += len(key) + len(value)
-    operators = record.get("operators", {})
-    several = len({of["stage"] for of in operators.values()}) > 1
-    found, keys = [], 0
-    for head, count in sorted(rows.items()):
-        operator, group, number = _head(head)
-        of = operators.get(str(operator))
-        tables = _RUN_TABLES if operator == PIPELINE else _TABLES.get(of["kind"], {}) if of else {}
-        name = "pipeline" if operator == PIPELINE else f"operator {operator}"
-        if of is not None:
-            name = f"{of['kind']} of {of['stage']}" if several else of["kind"]
-        shown = tables.get(number, f"table {number}")
-        found.append(Size(name, group, shown, count, sizes[head]))
-        keys += count if of is not None and shown == "keys" else 0
-    return found, keys
-
-
-def _head(key: bytes) -> tuple[int, int, int]:
-    """Return the operator, the group and the table that a key is of."""
-    if len(key) < _HEAD:
-        raise damaged("the key of a stored row", f"it is {key!r}")
-    return int.from_bytes(key[:2]), int.from_bytes(key[2:4]), key[4]
+        if key == RUN or key.startswith(OUTBOX):
+            table = (b"", key[len(RUN) - 1])
+        else:
+            stage, _, tag = split_key(key)
+            table = (stage, tag)
+        rows[table] += 1
+        sizes[table] += len(key) + len(value)
+    names = {b"": ("pipeline", {0: "the run", 1: "outbox"})}
+    for place, of in _stages(record):
+        tables = {**_TABLES[of["kind"]], **(_IDS if of["deduplicated"] else {})}
+        names[stage_prefix(place.stage)] = (place.stage, tables)
+    found = []
+    for (stage, tag), count in sorted(rows.items()):
+        name, tables = names.get(stage, (f"an unknown stage {stage.hex()}", {}))
+        found.append(Size(name, tables.get(tag, ""), count, sizes[stage, tag]))
+    return found
 
 
 def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:

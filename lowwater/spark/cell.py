@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from lowwater.errors import StateError
+from lowwater.state.formats import FORMATS, check_format
 
-LAYOUT = 2
-"""In layout 1, keys were placed in groups by Spark's own hash."""
+FORMAT = "Spark cells"
+_HINT = "Start a new checkpoint, or finish with the lowwater that wrote this one"
 CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest long, content binary"
 
 
@@ -33,7 +34,8 @@ class Cell:
 
     def to_row(self) -> tuple[Any, ...]:
         """Return the cell as a row for Spark."""
-        return (LAYOUT, self.key_groups, self.backend, self.stamp, self.latest, self.content)
+        layout = FORMATS[FORMAT]
+        return (layout, self.key_groups, self.backend, self.stamp, self.latest, self.content)
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> Cell:
@@ -43,11 +45,7 @@ class Cell:
             StateError: It was written with another layout, number of key groups or backend.
         """
         layout, stored_groups, stored_backend, stamp, latest, content = row
-        if layout != LAYOUT:
-            raise StateError(
-                f"the checkpoint's state has layout {layout}, this lowwater writes {LAYOUT}",
-                hint="Start a new checkpoint, or finish with the lowwater that wrote this one",
-            )
+        check_format(FORMAT, layout, where="the checkpoint", hint=_HINT)
         if stored_groups != key_groups:
             raise StateError(
                 f"the checkpoint's state is in {stored_groups} key groups, not {key_groups}",

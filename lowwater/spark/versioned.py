@@ -26,6 +26,7 @@ from lowwater.spark.state_backends import (
     MakeOperator,
     StateBackend,
 )
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch
 from lowwater.state.versions.history import Versions
 from lowwater.state.versions.manifest import RESTART, number_of
@@ -34,7 +35,8 @@ CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _QUERY_ID = "sql.streaming.queryId"
 _BELOW = "lowwater-state"
-_OPERATOR = 0
+# A query has one stage so far; it is stored as an embedded run would name it.
+_STAGE = "stage 1"
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -86,7 +88,7 @@ class RocksBackend:
     def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
         versions = self.versions(_query_id())
         operator = make()
-        operator.keep_in_store(_OPERATOR, key_group)
+        operator.keep_in_store(StoredPlace(_STAGE, key_group))
         version = None if content is None else _named(content)
         if version is not None:
             with versions.open(key_group, version) as store:

@@ -19,6 +19,7 @@ from lowwater.errors import StateError
 from lowwater.time import Instant
 
 _PLAIN = (type(None), bool, float, str, bytes)
+_PLAIN_KINDS = frozenset(_PLAIN)
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _DEEPEST = 100
 """What is nested deeper than this could be written, but not read again: Python's stack ends."""
@@ -80,6 +81,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
             hint="Keep what is needed of it in a flatter form, or as text",
         )
     if kind is list:
+        if _PLAIN_KINDS.issuperset(map(type, value)):  # most columns of values: nothing to convert
+            return value
         return [_plain(item, depth + 1) for item in value]
     if kind is dict:
         # Pairs, as msgpack's maps take no tuples for keys.

@@ -1,35 +1,76 @@
-"""Keeps a table in a store: only the rows that changed and still exist are written.
+"""Keeps a table in a store: only the rows that changed and still exist are written, in blocks.
 
-A row is stored under (expiry, row number), so that what has expired is one range. Its fixed-width
-columns are one packed record, written from columns; what is not fixed-width (bags, objects) is a
-second record beside it. Row numbers survive, so whatever refers to a row by number does too.
+::
+
+    blocks      (stage, group, table)       number  ->  rows u32 each | expiry i64 each | chunk
+    deletions   (stage, group, table + 1)   number  ->  rows u32 each
+
+A commit writes the rows that changed as a block for each key group. Thousands of rows are one
+value, because reading a value costs far more than reading a row. A later block overrides an earlier
+one, row by row. Rows that are gone are listed in a deletion, which overrides all earlier blocks of
+its group. Rows that have expired need no deletion: their expiry is stored beside them.
+
+Row numbers are unique within a key group, and nothing stored in one group refers to another one, so
+a group can be moved as two ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import StateError
-from lowwater.state.arrays import NONE
-from lowwater.state.bag import Bag
-from lowwater.state.codec import decode, encode
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
-from lowwater.state.side_columns import Loose, check_parts
+from lowwater.state.arrays import NONE, run_starts
+from lowwater.state.blocks import FULL, Blocks
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.key_layout import StoredPlace, prefix_range
+from lowwater.state.row_codec import PackedRows
 from lowwater.state.store import Batch, StateStore
-from lowwater.state.table import Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
+Groups: TypeAlias = Callable[[Int64Array], NDArray[np.integer[Any]]]
 Due: TypeAlias = Callable[[Int64Array], Int64Array]
-Derived: TypeAlias = Mapping[str, Callable[[Int64Array], Int64Array]]
 
-_ABSENT = START_OF_TIME
-_KEY_BYTES = 16
-_WIDEST = 16
+_SEQUENCE = Struct(">Q")
+_COUNT = Struct("<I")
+_ROW = np.dtype("<u4")
+_EXPIRY = np.dtype("<i8")
+_WHAT = "a block of stored rows"
+_SPARE = 256
+# A commit merges so many rows at most: enough to keep up with any number of small commits.
+_MERGED_PER_ROW = 3
+_MERGED = 2048
+
+
+class Rows(Protocol):
+    """What a journal keeps: rows by number, and their stored form."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    def alive(self, rows: Int64Array) -> NDArray[np.bool_]: ...
+
+    def pack(self, rows: Int64Array) -> PackedRows: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Live rows of one block.
+
+    Args:
+        rows: Their numbers, rising.
+        chunk: The chunk they are in.
+        at: The place of each in it.
+    """
+
+    rows: Int64Array
+    chunk: bytes
+    at: Int64Array
 
 
 @final
@@ -37,35 +78,35 @@ class Journal:
     """The stored form of one table.
 
     Args:
-        table: The table.
-        prefixes: What the keys of its fixed-width and of its other records begin with in the
-            store; no other keys may.
-        due: Returns when rows expire, int64; at or before the watermark they are gone.
-        bags: Bags whose rows are the table's.
-        volatile: Columns that are made anew when the table is loaded.
-        derived: Further int64 columns to store, computed from rows; :meth:`load` returns them.
+        rows: The rows.
+        place: Where they are stored.
+        table: Tag of the blocks in the store; the next one is that of deletions.
+        groups: Returns the key group of rows.
+        due: Returns when rows expire, int64: they are gone once the watermark is there. ``None``:
+            never.
     """
 
     def __init__(
-        self,
-        table: Table,
-        prefixes: tuple[bytes, bytes],
-        *,
-        due: Due,
-        bags: Callable[[], Mapping[str, Bag]] = dict,
-        volatile: Sequence[str] = (),
-        derived: Derived | None = None,
+        self, rows: Rows, place: StoredPlace, table: int, *, groups: Groups, due: Due | None = None
     ) -> None:
+        self._rows = rows
+        self._place = place
         self._table = table
-        self._fixed, self._loose = prefixes
+        self._groups = groups
         self._due = due
-        self.loose = Loose(table, bags)
-        self._volatile = frozenset(volatile)
-        self._derived = derived or {}
+        self._blocks = Blocks()
         self._touched: list[Int64Array] = []
         self._dirty = np.zeros(0, dtype=np.bool_)
-        self._stored_due: Int64Array = np.empty(0, dtype=np.int64)
-        self._layout: list[tuple[str, str]] | None = None
+        # The latest expiry of all copies of a row that are stored: until then it takes a deletion.
+        self._latest: Int64Array = np.zeros(0, dtype=np.int64)
+        self._deletions: dict[int, list[int]] = {}
+        self._deleted: dict[int, int] = {}
+        self._loaded: list[tuple[Int64Array, Int64Array]] = []
+
+    @property
+    def limit(self) -> int:
+        """Above every row number that is stored, those of dead copies too."""
+        return len(self._dirty)
 
     def touch(self, rows: Int64Array) -> None:
         """Note that rows (distinct ones) changed, or were allocated or released."""
@@ -77,226 +118,329 @@ class Journal:
             self._dirty[fresh] = True
             self._touched.append(fresh)
 
-    def layout(self) -> list[tuple[str, str]]:
-        """Return the (name, dtype) of the fixed-width columns, as :meth:`load` wants it back."""
-        fields = [
-            (field.name, np.dtype(field.dtype).str)
-            for field in self._table.fields
-            if np.dtype(field.dtype).kind != "O"
-            and field.name not in self._volatile
-            and not field.name.startswith("slot:")
-        ]
-        return fields + [(f"derived:{name}", "<i8") for name in self._derived]
+    def is_stored(self, rows: Int64Array) -> NDArray[np.bool_]:
+        """Return which rows are stored, as they are or as they were."""
+        self._cover()
+        return self._blocks.is_stored(rows)
 
-    def write(self, batch: Batch, watermark: int) -> Int64Array:
-        """Add what changed since the last time to a batch. O(changed rows).
+    def write(self, batch: Batch, expired: int = START_OF_TIME) -> Int64Array:
+        """Add what changed since the last time to a batch. Amortised O(changed rows).
 
         Args:
             batch: The batch.
-            watermark: All rows that expired at it are gone.
+            expired: All rows that expire then or before are gone.
 
         Returns:
-            The rows written.
+            The rows that changed and are live.
         """
-        layout = self.layout()
-        if layout != self._layout:
-            self.touch(self._table.live())
-            self._layout = layout
-        touched, self._touched = self._touched, []
-        for prefix in (self._fixed, self._loose):
-            batch.delete_range(*below(prefix, min(watermark + 1, END_OF_TIME)))
-        if not touched:
-            return NONE
-        rows = np.concatenate(touched)
-        rows.sort()
+        self._cover()
+        rows = np.sort(np.concatenate(self._touched)) if self._touched else NONE
+        self._touched = []
         self._dirty[rows] = False
-        alive = self._table.alive(rows)
-        self._forget(batch, rows[~alive], watermark)
-        rows = rows[alive]
-        if not rows.size:
-            return NONE
-        due = self._due(rows)
-        moved = rows[self._stored_due[rows] != due]
-        self._forget(batch, moved, watermark)
-        self._stored_due[rows] = due
-        keys = np.hstack((encode_int64(due), encode_int64(rows)))
-        batch.put_columns(self._fixed, keys, self._packed(rows, layout))
-        self._write_loose(batch, rows, keys)
-        return rows
+        alive = self._rows.alive(rows)
+        live = rows[alive]
+        groups = np.zeros(len(rows), dtype=np.int64)
+        groups[alive] = self._groups(live)
+        self._leave(batch, rows, groups, alive, expired)
+        merged = self._blocks.to_merge(max(_MERGED, _MERGED_PER_ROW * len(rows)))
+        if merged.size:
+            groups = np.concatenate((groups[alive], self._blocks.groups(merged)))
+            self._blocks.release(merged)
+            self._put(batch, np.concatenate((live, merged)), groups)
+        else:
+            self._put(batch, live, groups[alive])
+        self._delete_dead(batch)
+        return live
 
-    def load(
-        self, store: StateStore, layout: Sequence[tuple[str, str]], limit: int
-    ) -> dict[str, Int64Array]:
-        """Fill an empty table from a store.
-
-        Rows that expire at another time than the one they are stored under are written again by
-        the next :meth:`write`, so that they do not go with the range of the expired.
+    def load(self, store: StateStore, limit: int, expired: int) -> Iterator[list[Piece]]:
+        """Yield what is stored, group by group, to be put into the rows before the next is asked.
 
         Args:
             store: The store.
-            layout: What :meth:`layout` was when it was written.
             limit: Above every row number.
-
-        Returns:
-            The live rows as ``"rows"``, and the derived columns.
+            expired: All rows that expire then or before are gone.
 
         Raises:
-            StateError: The stored rows do not have that layout, or are damaged.
+            StateError: It is damaged.
         """
-        with decoding("stored rows"):
-            rows, due, packed = read_rows(store, self._fixed, layout, limit)
-            table = self._table
-            table.restore(rows)
-            derived = {}
-            for name in packed.dtype.names or ():
-                if name.startswith("derived:"):
-                    derived[name.removeprefix("derived:")] = packed[name].astype(np.int64)
-                elif name in table.columns:
-                    table[name][rows] = packed[name]
-                else:
-                    raise StateError(
-                        f"the stored rows have a column {name!r} that the pipeline does not",
-                        hint="Run the pipeline that wrote them, or reset the state",
-                    )
-            self._cover()
-            self._stored_due[rows] = due
-            self._layout = [(name, kind) for name, kind in layout]
-            self._load_loose(store)
-            self.touch(rows[self._due(rows) != due])
-            return {"rows": rows, **derived}
+        reader = GroupReader(
+            store, self._place, self._table, limit, None if self._due is None else expired
+        )
+        for group, stored in reader:
+            if stored.deletions:
+                self._deletions[group] = stored.deletions
+                self._deleted[group] = stored.deleted
+                self._blocks.next = max(self._blocks.next, stored.deletions[-1] + 1)
+            self._cover(stored.top)
+            if not stored.blocks:
+                continue
+            for block, piece in zip(stored.blocks, stored.pieces, strict=True):
+                if self._blocks.is_stored(piece.rows).any():
+                    raise damaged(_WHAT, "a row is stored in two key groups")
+                if block.expiry is not None:
+                    latest = np.maximum(self._latest[block.rows], block.expiry)
+                    self._latest[block.rows] = latest
+                    self._loaded.append((piece.rows, block.expiry[piece.at]))
+                self._blocks.load(group, block.sequence, block.rows, piece.rows)
+            yield [piece for piece in stored.pieces if len(piece.rows)]
 
-    def _packed(self, rows: Int64Array, layout: list[tuple[str, str]]) -> NDArray[np.uint8]:
-        packed = np.empty(len(rows), dtype=np.dtype(layout))
-        for name, _ in layout:
-            if name.startswith("derived:"):
-                packed[name] = self._derived[name.removeprefix("derived:")](rows)
-            else:
-                packed[name] = self._table[name][rows]
-        return packed.view(np.uint8).reshape(len(rows), -1)
+    def reschedule(self) -> None:
+        """After loading: have rows written again that expire at another time than was stored.
 
-    def _forget(self, batch: Batch, rows: Int64Array, watermark: int) -> None:
-        """Delete what is stored of rows; what has expired goes with its range."""
-        due = self._stored_due[rows]
-        self._stored_due[rows] = _ABSENT
-        left = (due > watermark) | (due == END_OF_TIME)
-        if not left.any():
+        They would go with what has expired otherwise.
+        """
+        loaded, self._loaded = self._loaded, []
+        for rows, expiry in loaded:
+            if self._due is not None and rows.size:
+                self.touch(rows[self._due(rows) != expiry])
+
+    def _leave(
+        self,
+        batch: Batch,
+        rows: Int64Array,
+        groups: Int64Array,
+        alive: NDArray[np.bool_],
+        expired: int,
+    ) -> None:
+        """Have the stored copies of changed rows be dead."""
+        stored = self._blocks.is_stored(rows)
+        rows, groups, alive = rows[stored], groups[stored], alive[stored]
+        if not rows.size:
             return
-        keys = np.hstack((encode_int64(due[left]), encode_int64(rows[left])))
-        batch.delete_columns(self._fixed, keys)
-        if self.loose.is_any():
-            batch.delete_columns(self._loose, keys)
+        before = self._blocks.groups(rows)
+        gone = ~alive | (before != groups)
+        if self._due is not None:
+            latest = self._latest[rows]
+            deleted = gone & ((latest > expired) | (latest == END_OF_TIME))
+            self._latest[rows[gone]] = START_OF_TIME
+        else:
+            deleted = gone
+        if deleted.any():
+            self._delete(batch, rows[deleted], before[deleted])
+        self._blocks.release(rows)
 
-    def _write_loose(self, batch: Batch, rows: Int64Array, keys: NDArray[np.uint8]) -> None:
-        if self.loose.is_any():
-            batch.put(
-                [self._loose + key.tobytes() for key in keys],
-                [encode(parts) for parts in self.loose.of(rows)],
-            )
+    def _delete(self, batch: Batch, rows: Int64Array, groups: Int64Array) -> None:
+        order = np.argsort(groups, kind="stable")
+        rows, groups = rows[order], groups[order]
+        begin = np.flatnonzero(run_starts(groups))
+        sequence = self._blocks.next
+        keys, values = [], []
+        for low, high in zip(begin.tolist(), [*begin[1:].tolist(), len(rows)], strict=True):
+            group = int(groups[low])
+            keys.append(self._key(group, sequence, deletion=True))
+            values.append(rows[low:high].astype(_ROW).tobytes())
+            self._deletions.setdefault(group, []).append(sequence)
+            self._deleted[group] = self._deleted.get(group, 0) + high - low
+        batch.put(keys, values)
+        # Before the blocks of this commit, whose rows may be in use again.
+        self._blocks.next = sequence + 1
 
-    def _load_loose(self, store: StateStore) -> None:
-        if not self.loose.is_any():
+    def _put(self, batch: Batch, rows: Int64Array, groups: Int64Array) -> None:
+        """Write rows without live copies as blocks."""
+        if not rows.size:
             return
-        rows, each = [], []
-        for row, due, parts in read_loose(store, self._loose):
-            at = np.array([row])
-            if not 0 <= row < self._table.capacity or not self._table.alive(at).all():
-                raise damaged("a stored row", f"there are values for row {row}, but no such row")
-            if due != self._stored_due[row]:
-                raise damaged("a stored row", f"row {row} is stored twice")
-            rows.append(row)
-            each.append(parts)
-        self.loose.put(rows, each)
+        order = np.lexsort((rows, groups)) if self._place.count > 1 else np.argsort(rows)
+        rows, groups = rows[order], groups[order]
+        packed = self._rows.pack(rows)
+        numbers = rows.astype(_ROW)
+        expiry: NDArray[Any] | None = None
+        if self._due is not None:
+            expiry = self._due(rows).astype(_EXPIRY, copy=False)
+            self._latest[rows] = np.maximum(self._latest[rows], expiry)
+        begin = np.flatnonzero(run_starts(groups)).tolist()
+        keys, values = [], []
+        for start, stop in zip(begin, [*begin[1:], len(rows)], strict=True):
+            group = int(groups[start])
+            for low in range(start, stop, FULL):
+                high = min(stop, low + FULL)
+                parts = [_COUNT.pack(high - low), numbers[low:high].tobytes()]
+                if expiry is not None:
+                    parts.append(expiry[low:high].tobytes())
+                values.append(b"".join((*parts, packed.chunk(low, high))))
+                sequence = self._blocks.add(group, rows[low:high])
+                keys.append(self._key(group, sequence))
+        batch.put(keys, values)
 
-    def _cover(self) -> None:
-        room = self._table.capacity
-        if room > len(self._stored_due):
-            wider = np.full(room, _ABSENT, dtype=np.int64)
-            wider[: len(self._stored_due)] = self._stored_due
-            self._stored_due = wider
+    def _delete_dead(self, batch: Batch) -> None:
+        """Delete blocks without live copies, and deletions of which no copies are left."""
+        dead = self._blocks.take_dead()
+        batch.delete([self._key(group, sequence) for group, sequence in dead])
+        if not self._deleted:
+            return
+        stored = self._blocks.stored()
+        for group, count in list(self._deleted.items()):
+            _, copies = stored.get(group, (0, 0))
+            if count > 2 * copies + _SPARE or not copies:
+                self._shorten(batch, group)
+
+    def _shorten(self, batch: Batch, group: int) -> None:
+        """List only the deleted rows of which a group still has copies. O(copies)."""
+        sequences = self._deletions.pop(group)
+        batch.delete([self._key(group, sequence, deletion=True) for sequence in sequences])
+        del self._deleted[group]
+        rows = self._blocks.dead_rows(group)
+        if rows.size:
+            self._delete(batch, rows, np.full(len(rows), group, dtype=np.int64))
+
+    def _key(self, group: int, sequence: int, *, deletion: bool = False) -> bytes:
+        return self._place.prefix(self._table + deletion, group) + _SEQUENCE.pack(sequence)
+
+    def _cover(self, need: int = 0) -> None:
+        room = max(need, self._rows.capacity)
+        self._blocks.cover(room)
+        if room > len(self._dirty):
             dirty = np.zeros(room, dtype=np.bool_)
             dirty[: len(self._dirty)] = self._dirty
             self._dirty = dirty
+            if self._due is not None:
+                latest = np.full(room, START_OF_TIME, dtype=np.int64)
+                latest[: len(self._latest)] = self._latest
+                self._latest = latest
+
+    def _check(self) -> None:
+        """Assert what must hold between rows, blocks and deletions. O(rows and copies)."""
+        self._cover()
+        self._blocks._check()
+        assert self._deletions.keys() == self._deleted.keys()
+        for touched in self._touched:
+            assert self._dirty[touched].all()
+        every = np.arange(self._rows.capacity)
+        stored = every[self._blocks.is_stored(every)]
+        settled = stored[~self._dirty[stored]]
+        assert self._rows.alive(settled).all()
+        assert np.array_equal(self._blocks.groups(settled), self._groups(settled))
 
 
-def read_rows(
-    store: StateStore, prefix: bytes, layout: Sequence[tuple[str, str]], limit: int
-) -> tuple[Int64Array, Int64Array, NDArray[np.void]]:
-    """Return the fixed-width part of stored rows.
+@final
+@dataclass(frozen=True, slots=True)
+class _Block:
+    sequence: int
+    rows: Int64Array
+    expiry: Int64Array | None
+    chunk: bytes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """What is stored of a table of a key group.
+
+    Args:
+        blocks: Its blocks, in order.
+        pieces: The live rows of each.
+        deletions: The sequence numbers of deletions, rising.
+        deleted: How many rows they list.
+        top: One more than the largest row number.
+    """
+
+    blocks: list[_Block]
+    pieces: list[Piece]
+    deletions: list[int]
+    deleted: int
+    top: int
+
+
+@final
+class GroupReader:
+    """Reads what is stored of a table, one key group after the other.
 
     Args:
         store: The store.
-        prefix: What their keys begin with.
-        layout: Name and dtype of each column.
+        place: Where the table is.
+        table: Its tag.
         limit: Above every row number.
-
-    Returns:
-        (row numbers, rising; when each expires, int64; the columns, a structured array).
-
-    Raises:
-        StateError: They are damaged.
+        expired: All rows that expire then or before are gone; ``None`` for rows that never expire.
     """
-    with decoding("stored rows"):
-        dtype = row_type(layout)
-        tails, values = scanned(store, prefix)
-        keys = joined(tails, _KEY_BYTES)
-        due, rows = decode_int64(keys[:, :8]), decode_int64(keys[:, 8:])
-        packed = joined(values, dtype.itemsize).reshape(-1).view(dtype)
-        order = np.argsort(rows)
-        rows, due, packed = rows[order], due[order], packed[order]
-        if len(rows) and not 0 <= rows[0] <= rows[-1] < limit:
-            raise damaged("a stored row", f"numbers go from 0 to {limit - 1}, not {rows[-1]}")
-        if (rows[1:] == rows[:-1]).any():
-            raise damaged("a stored row", "it is stored twice")
-        check_packed(packed)
-        return rows, due, packed
 
+    def __init__(
+        self, store: StateStore, place: StoredPlace, table: int, limit: int, expired: int | None
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._table = table
+        self._limit = limit
+        self._expired = expired
+        # Of each row the block that has its last copy. Kept from group to group, not filled anew:
+        # only what the group itself has written there is read.
+        self._last: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 
-def read_loose(store: StateStore, prefix: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield what is stored of rows beside their fixed-width part: (row, expiry, parts by name).
+    def __iter__(self) -> Iterator[tuple[int, StoredGroup]]:
+        """Yield (key group, what is stored of it).
 
-    Raises:
-        StateError: It is damaged.
-    """
-    for key, value in store.scan(*prefix_range(prefix)):
-        with decoding("a stored row"):
-            due, row = decode_int64(joined([key[len(prefix) :]], _KEY_BYTES).reshape(2, 8))
-            parts = check_parts(decode(value))
-        yield int(row), int(due), parts
+        Raises:
+            StateError: It is damaged.
+        """
+        for group in self._place.groups:
+            with decoding(_WHAT):
+                stored = self._read(group)
+            yield group, stored
 
-
-def row_type(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
-    """Return the dtype of packed rows; raise ``StateError`` if a column cannot be of its type."""
-    fields = [(str(name), np.dtype(kind)) for name, kind in layout]
-    for name, kind in fields:
-        if kind.kind not in "biufmM" or kind.itemsize > _WIDEST:
-            raise damaged("stored rows", f"the column {name!r} cannot be of type {kind}")
-    return np.dtype(fields)
-
-
-def check_packed(packed: NDArray[np.void]) -> None:
-    """Raise ``StateError`` if packed rows hold what no row can."""
-    for name in packed.dtype.names or ():
-        if packed.dtype[name].kind == "b" and (packed[name].view(np.uint8) > 1).any():
-            raise damaged("a stored row", f"{name!r} is neither true nor false")
-
-
-def scanned(store: StateStore, prefix: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return all rows under a prefix: (what follows it in their keys, their values)."""
-    tails: list[bytes] = []
-    values: list[bytes] = []
-    skip = len(prefix)
-    for key, value in store.scan(*prefix_range(prefix)):
-        tails.append(key[skip:])
-        values.append(value)
-    return tails, values  # not pairs: the garbage collector would look at each, again and again
-
-
-def joined(parts: list[bytes], width: int) -> NDArray[np.uint8]:
-    """Return stored bytes, each of some width, as rows; raise ``StateError`` if one is not."""
-    data = np.frombuffer(b"".join(parts), dtype=np.uint8)
-    if not set(map(len, parts)) <= {width}:
-        raise StateError(
-            f"stored rows are not {width} bytes wide",
-            hint="The state is damaged or of another version: restore a copy, or reset it",
+    def _read(self, group: int) -> StoredGroup:
+        expires = self._expired is not None
+        blocks = [
+            _read_block(sequence, value, self._limit, expires=expires)
+            for sequence, value in self._scan(self._table, group)
+        ]
+        deletions = [
+            (sequence, _rising(np.frombuffer(value, _ROW).astype(np.int64), self._limit))
+            for sequence, value in self._scan(self._table + 1, group)
+        ]
+        every = [*(block.rows for block in blocks), *(rows for _, rows in deletions)]
+        top = max((int(rows[-1]) for rows in every), default=-1) + 1
+        if top > len(self._last):
+            self._last = np.empty(max(top, 2 * len(self._last)), dtype=np.int32)
+        return StoredGroup(
+            blocks=blocks,
+            pieces=self._live(blocks, deletions),
+            deletions=[sequence for sequence, _ in deletions],
+            deleted=sum(len(rows) for _, rows in deletions),
+            top=top,
         )
-    return data.reshape(len(parts), width)
+
+    def _live(self, blocks: list[_Block], deletions: list[tuple[int, Int64Array]]) -> list[Piece]:
+        """Return of each block the rows that no later block has, and that are not gone."""
+        copies = [(block.sequence, at, block.rows) for at, block in enumerate(blocks)]
+        copies += [(sequence, -1, rows) for sequence, rows in deletions]
+        copies.sort(key=lambda copy: copy[0])
+        last = self._last
+        for _, at, rows in copies:
+            last[rows] = at
+        pieces = []
+        for at, block in enumerate(blocks):
+            kept = last[block.rows] == at
+            if block.expiry is not None and self._expired is not None:
+                kept &= (block.expiry > self._expired) | (block.expiry == END_OF_TIME)
+            places = np.flatnonzero(kept)
+            pieces.append(Piece(block.rows[places], block.chunk, places))
+        return pieces
+
+    def _scan(self, table: int, group: int) -> Iterator[tuple[int, bytes]]:
+        prefix = self._place.prefix(table, group)
+        for key, value in self._store.scan(*prefix_range(prefix)):
+            tail = key[len(prefix) :]
+            if len(tail) != _SEQUENCE.size:
+                raise damaged(_WHAT, "its number is not of the right width")
+            (sequence,) = _SEQUENCE.unpack(tail)
+            if sequence >= 1 << 62:
+                raise damaged(_WHAT, f"it has the number {sequence}")
+            yield sequence, value
+
+
+def _read_block(sequence: int, value: bytes, limit: int, *, expires: bool) -> _Block:
+    (count,) = _COUNT.unpack_from(value)
+    at = _COUNT.size
+    rows = _rising(np.frombuffer(value, _ROW, count, at).astype(np.int64), limit)
+    at += count * _ROW.itemsize
+    expiry = None
+    if expires:
+        expiry = np.frombuffer(value, _EXPIRY, count, at).astype(np.int64)
+        at += count * _EXPIRY.itemsize
+    return _Block(sequence, rows, expiry, value[at:])
+
+
+def _rising(rows: Int64Array, limit: int) -> Int64Array:
+    if not rows.size or (np.diff(rows) <= 0).any():
+        raise damaged(_WHAT, "its rows are in no order")
+    if rows[-1] >= limit:
+        raise damaged(_WHAT, f"numbers go from 0 to {limit - 1}, not {rows[-1]}")
+    return rows

@@ -2,70 +2,123 @@
 
 ::
 
-    operator   key group   table    rest
-    u16, BE    u16, BE     1 byte   fixed-width fields, each in an encoding that keeps its order
+    stage                          key group   table    rest
+    8 bytes: a hash of its name    u16, BE     1 byte   fields, each in an encoding with its order
 
-Everything of an operator, of one of its key groups, or of a table of a group is one contiguous
-range of keys: it can be read, moved or dropped alone. Where ``rest`` begins with an instant, what
-has expired is a range too.
+Everything of a stage, of one of its key groups, or of a table of a group is one contiguous range of
+keys: it can be read, moved or dropped alone. Where ``rest`` begins with an instant, what has
+expired is a range too.
 
-Operator 65 535 is the store's own: see :data:`END`.
+A stage is known by its name, so that a pipeline may gain or lose other stages. The hash is part of
+the format; that no two stages of a pipeline have the same one is checked when a run begins.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from hashlib import blake2b
 from struct import Struct
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InvalidArgument, describe
+from lowwater.state.formats import damaged
 from lowwater.time import Int64Array
 
 END = b"\xff\xff"
 """Above every key that a user of a store may write; where a scan of everything stops."""
 
-_OPERATOR = Struct(">H")
-_GROUP = Struct(">HH")
-_TABLE = Struct(">HHB")
+_GROUP = Struct(">H")
+_TABLE = Struct(">HB")
+_STAGE = b"\x01"
+_HASH_BYTES = 7
 _SIGN = np.uint64(1 << 63)
 
 KeyRange = tuple[bytes, bytes]
 """First key of a range, and the first one behind it."""
 
+HEAD_BYTES = len(_STAGE) + _HASH_BYTES + _TABLE.size
+"""Length of what comes before ``rest``."""
 
-def table_prefix(operator: int, group: int, table: int) -> bytes:
+
+def stage_prefix(stage: str) -> bytes:
+    """Return what the keys of a stage begin with, for the stage's name.
+
+    >>> stage_prefix("stage 1").hex()
+    '0161b528f57bd91a'
+    """
+    return _STAGE + blake2b(stage.encode(), digest_size=_HASH_BYTES).digest()
+
+
+def table_prefix(stage: str, group: int, table: int) -> bytes:
     """Return what the keys of a table of a key group begin with.
 
     Args:
-        operator: Number of the operator in its pipeline, 0 to 65 534.
+        stage: The stage's name.
         group: Number of the key group, 0 to 65 535.
         table: Tag of the table, 0 to 255.
 
-    >>> table_prefix(1, 2, 3).hex()
-    '0001000203'
+    >>> table_prefix("stage 1", 2, 3).hex()
+    '0161b528f57bd91a000203'
     """
-    _check("operator", operator, 0xFFFE)
     _check("group", group, 0xFFFF)
     _check("table", table, 0xFF)
-    return _TABLE.pack(operator, group, table)
+    return stage_prefix(stage) + _TABLE.pack(group, table)
 
 
-def operator_range(operator: int) -> KeyRange:
-    """Return the range of all an operator holds."""
-    _check("operator", operator, 0xFFFE)
-    return prefix_range(_OPERATOR.pack(operator))
+def split_key(key: bytes) -> tuple[bytes, int, int]:
+    """Return (prefix of the stage, group, table) of a key.
 
-
-def group_range(operator: int, group: int) -> KeyRange:
-    """Return the range of all an operator holds of a key group.
-
-    >>> [key.hex() for key in group_range(1, 0xFFFF)]
-    ['0001ffff', '0002']
+    Raises:
+        StateError: It is no key of a stage.
     """
-    _check("operator", operator, 0xFFFE)
+    if len(key) < HEAD_BYTES or key[:1] != _STAGE:
+        raise damaged("the key of a stored row", f"it is {key!r}")
+    at = len(_STAGE) + _HASH_BYTES
+    group, table = _TABLE.unpack_from(key, at)
+    return key[:at], group, table
+
+
+def stage_range(stage: str) -> KeyRange:
+    """Return the range of all a stage holds."""
+    return prefix_range(stage_prefix(stage))
+
+
+def group_range(stage: str, group: int) -> KeyRange:
+    """Return the range of all a stage holds of a key group.
+
+    >>> [key.hex() for key in group_range("stage 1", 0x1FF)]
+    ['0161b528f57bd91a01ff', '0161b528f57bd91a02']
+    """
     _check("group", group, 0xFFFF)
-    return prefix_range(_GROUP.pack(operator, group))
+    return prefix_range(stage_prefix(stage) + _GROUP.pack(group))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredPlace:
+    """Where rows are in a store.
+
+    Args:
+        stage: The stage's name.
+        first: The first of its key groups.
+        count: How many there are.
+    """
+
+    stage: str
+    first: int = 0
+    count: int = 1
+
+    def prefix(self, table: int, group: int | None = None) -> bytes:
+        """Return what the keys of a table begin with; by default those of the first group."""
+        return table_prefix(self.stage, self.first if group is None else group, table)
+
+    @property
+    def groups(self) -> range:
+        """The key groups."""
+        return range(self.first, self.first + self.count)
 
 
 def prefix_range(prefix: bytes) -> KeyRange:

@@ -90,14 +90,25 @@ class Table:
 
     def restore(self, rows: Int64Array) -> None:
         """Make an empty table have just these live rows, filled; distinct and rising."""
-        top = int(rows[-1]) + 1 if len(rows) else 0
+        self.prepare(rows)
+        self.restore_prepared()
+
+    def prepare(self, rows: Int64Array) -> None:
+        """Make rows, distinct ones, live and filled; :meth:`restore_prepared` comes last."""
+        top = int(rows.max(initial=-1)) + 1
         if top > self._capacity:
-            self._grow(top)
-        self._top = top
+            self._grow(max(top, 2 * self._capacity))
+        if top > self._top:
+            for field in self._fields:  # whole stretches: scattered rows would take longer
+                self.columns[field.name][self._top : top] = field.fill
+            self._top = top
         self._alive[rows] = True
-        self._free = np.flatnonzero(~self._alive[:top])[::-1].copy()
+
+    def restore_prepared(self) -> Int64Array:
+        """Have all rows that are not live be free; return the live ones, rising."""
+        self._free = np.flatnonzero(~self._alive[: self._top])[::-1].copy()
         self._free_count = len(self._free)
-        self.reset(rows)
+        return self.live()
 
     def alive(self, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which of some rows are live."""

@@ -40,13 +40,10 @@ def stored_progress(state: Path) -> Progress:
         if record["run"] is not None:
             counts = record["run"]["metrics"]
             found |= {name: counts[name] for name in ("events", "bundles", "duplicates")}
-        for number, of in record["operators"].items():
-            table = _FACTS.get(of["kind"])
-            if table is None:
-                continue
-            (data,) = store.get([table_prefix(int(number), 0, table)])
+        for stage, of in record["stages"].items():
+            (data,) = store.get([table_prefix(stage, 0, _FACTS[of["kind"]])])
             if data is not None:
                 facts = decode(data)["facts"]
-                found |= {f"{of['stage']}: {name}": facts[name] for name in _RISING}
+                found |= {f"{stage}: {name}": facts[name] for name in _RISING}
     verify_state(state)
     return found

@@ -32,15 +32,18 @@ from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
+from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
+from lowwater.engine.records.key_hash import KEY_GROUPS
+from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.run import Outcomes
-from lowwater.pipeline.state_tools import groups_of
 from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import END
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
@@ -263,10 +266,9 @@ def _take_up(store: MemoryStore, which: int) -> None:
 def _look_into(store: MemoryStore, which: int) -> None:
     """Look at everything, as the command line does."""
     list(read_outbox(store))
-    for group in groups_of(store, 1):
-        view = StoredView(store, 1, group)
-        view.verify()
-        view.windows(["key", "value"][: 2 - which % 2])
+    view = StoredView(store, StoredPlace("stage 1", 0, KEY_GROUPS))
+    view.verify()
+    view.windows(["key", "value"][: 2 - which % 2])
 
 
 def _processed(vectorised: bool, windowed: bool) -> Decoder:
@@ -280,7 +282,7 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         return ProcessOperator(process, windowing=windowing, watermark=0, clock=0)
 
     operator = made()
-    operator.keep_in_store(0)
+    operator.keep_in_store(StoredPlace("stage 0", 0, 4))
     if vectorised:
         process: Any = operator.definition.process
         process.windowed = windowed
@@ -307,13 +309,40 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
         batch.put(list(changed), list(changed.values()))
         other.commit(batch)
         again = made()
-        again.keep_in_store(0)
+        again.keep_in_store(StoredPlace("stage 0", 0, 4))
         if again.restore(other):
             again.hold()
             again.save(Batch())
 
     name = f"process{', columns' * vectorised}{', windows' * windowed}"
     return Decoder(name, samples, check, one_store=True)
+
+
+def _snapshots() -> Decoder:
+    """Return what reads the whole state of an operator."""
+
+    def made() -> WindowOperator:
+        windowing = Windowing(
+            windows=lw.Sessions("5s"),
+            trigger=lw.AfterWatermark(early=lw.AfterCount(1)),
+            accumulation="retracting",
+        )
+        aggregates = {"n": lw.count(), "all": lw.collect("value"), "last": lw.last("value")}
+        return WindowOperator(windowing, aggregates)
+
+    operator = made()
+    samples = [operator.snapshot()]
+    keys = (Column.of_objects(["a", "b", "a"]), Column(np.array([1, 2, 3])))
+    times = np.array([1, 2, 30], dtype=np.int64) * 1_000_000
+    operator.step(Bundle(times, keys, {"value": Column.of_objects(["x", None, "y"])}))
+    samples.append(operator.snapshot())
+
+    def check(_: int, data: bytes) -> None:
+        again = made()
+        again.restore_snapshot(data)
+        again.snapshot()
+
+    return Decoder("snapshots", samples, check)
 
 
 def decoders() -> list[Decoder]:
@@ -326,6 +355,7 @@ def decoders() -> list[Decoder]:
         ),
         Decoder("frames", _frame_samples(), _check_frame),
         Decoder("sequencers", _sequencer_samples(), _check_sequencer),
+        _snapshots(),
         _state(0),
         _state(1),
         _state(2),

@@ -23,6 +23,7 @@ from lowwater.engine.window import spilling as _cold
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
@@ -97,7 +98,7 @@ class Cold:
             clock=clock,
             signed=self._signed,
         )
-        operator.keep_in_store(7, memory=limit)
+        operator.keep_in_store(StoredPlace("stage 7", 0, 4), memory=limit)
         return operator
 
     @property

@@ -41,6 +41,7 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.schedule import RowQueue
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.bag import Bag
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.segments import Segments
 from lowwater.state.store import Batch
@@ -84,7 +85,9 @@ class OperatorMachine(RuleBasedStateMachine):
     def made(self) -> WindowOperator:
         operator = WindowOperator(self.windowing, AGGREGATES, watermark=START, clock=START)
         if self.stores != "snapshots":
-            operator.keep_in_store(7, memory=0 if self.stores == "small memory" else None)
+            operator.keep_in_store(
+                StoredPlace("stage 1", 0, 4), memory=0 if self.stores == "small memory" else None
+            )
         return operator
 
     # -- inputs --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.key_layout import END
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
@@ -46,7 +46,7 @@ def test_as_the_model_says(
     wanted = model.Model(windowed)
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
-    operator.keep_in_store(3)
+    operator.keep_in_store(StoredPlace("stage 3", 0, 4))
     late = 0
     before = operator.output_watermark
     for turn, act in enumerate(model.all_cut(acts, sizes)):
@@ -102,6 +102,6 @@ def reborn(operator: ProcessOperator, store: MemoryStore, windowed: bool) -> Pro
     operator.save(batch)
     store.commit(batch)
     again = made(windowed)
-    again.keep_in_store(3)
+    again.keep_in_store(StoredPlace("stage 3", 0, 4))
     assert again.restore(store)
     return again

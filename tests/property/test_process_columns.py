@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.process import ProcessOperator
-from lowwater.state.key_layout import END
+from lowwater.state.key_layout import END, StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
@@ -25,7 +25,7 @@ def test_as_the_model_says(windowed: bool, acts: list[model.Act], survives: list
     wanted = model.Model(windowed)
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
-    operator.keep_in_store(3)
+    operator.keep_in_store(StoredPlace("stage 3", 0, 4))
     found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     late = 0
     every: list[model.Act | str] = [*acts, "end"]
@@ -60,7 +60,7 @@ def reborn(operator: ProcessOperator, store: MemoryStore, windowed: bool) -> Pro
     operator.save(batch)
     store.commit(batch)
     again = made(windowed)
-    again.keep_in_store(3)
+    again.keep_in_store(StoredPlace("stage 3", 0, 4))
     assert again.restore(store)
     return again
 

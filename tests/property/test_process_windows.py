@@ -15,6 +15,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from tests.examples import examples
@@ -69,7 +70,7 @@ def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) ->
     )  # fmt: skip
     store = MemoryStore()
     operator = ProcessOperator(Adds(), windowing=windowing)
-    operator.keep_in_store(1)
+    operator.keep_in_store(StoredPlace("stage 1", 0, 4))
     value = 0
     for turn, act in enumerate([*acts, None]):
         step: StepInput = EndOfInput()
@@ -111,7 +112,7 @@ def test_as_windows_show(windows: Any, acts: list[Any], survives: list[bool]) ->
             operator.save(batch)
             store.commit(batch)
             operator = ProcessOperator(Adds(), windowing=windowing)
-            operator.keep_in_store(1)
+            operator.keep_in_store(StoredPlace("stage 1", 0, 4))
             assert operator.restore(store)
     assert operator.state_rows == 0
 

@@ -14,6 +14,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.steps import StepInput, StepOutput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
@@ -63,7 +64,7 @@ class Reborn:
             clock=clock,
             signed=self._signed,
         )
-        operator.keep_in_store(7)
+        operator.keep_in_store(StoredPlace("stage 7", 0, 4))
         return operator
 
     @property

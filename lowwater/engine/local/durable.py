@@ -23,7 +23,7 @@ from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.pieces import Pieces, RunOutput, opened
 from lowwater.engine.local.run_record import (
-    LAYOUT,
+    FORMAT,
     OUTBOX,
     RUN,
     check_compatible,
@@ -31,14 +31,15 @@ from lowwater.engine.local.run_record import (
     outbox_key,
     read_outbox,
     read_run,
-    stored_operators,
+    stored_stages,
 )
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.codec import encode
-from lowwater.state.damage import decoding
+from lowwater.state.formats import FORMATS, decoding
 from lowwater.state.key_layout import prefix_range
 from lowwater.state.store import Batch, StateStore
 
@@ -157,11 +158,12 @@ class DurableRun:
 
     def _record(self, run: Mapping[str, Any] | None) -> dict[str, Any]:
         return {
-            "layout": LAYOUT,
+            "layout": FORMATS[FORMAT],
             "state_id": self._state_id,
             "epoch": self._epoch,
             "description": self._description,
-            "operators": stored_operators(self._run.graph),
+            "stages": stored_stages(self._run.graph),
+            "key_groups": KEY_GROUPS,
             "run": run,
         }
 

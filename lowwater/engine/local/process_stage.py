@@ -8,7 +8,6 @@ from typing import final
 
 from lowwater.engine.graph.graph import Computed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.stored_numbers import operator_number
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.source_reader import StageBundle
@@ -20,6 +19,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Instant
 
@@ -57,9 +57,9 @@ class ProcessRun:
         """The stage's output watermark, int microseconds (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, memory: int | None) -> None:
+    def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
-        self.operator.keep_in_store(operator_number(self.number))
+        self.operator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Record the stage's input in a trace; the outputs of a process are not traced."""

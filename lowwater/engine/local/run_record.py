@@ -12,24 +12,22 @@ import numpy as np
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
 from lowwater.engine.local.delivery import EPOCHS, Delivery
 from lowwater.engine.local.outbox import decode_delivery
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.stateless import Step
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.key_layout import encode_int64, prefix_range, table_prefix
+from lowwater.state.formats import check_format, damaged, decoding
+from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range, stage_prefix
 from lowwater.state.store import StateStore
 from lowwater.time import format_duration
 
-LAYOUT = 4
-PIPELINE = 0
-"""The number under which a pipeline's own rows are stored, beside those of its operators."""
-
-RUN = table_prefix(PIPELINE, 0, 0)
-OUTBOX = table_prefix(PIPELINE, 0, 1)
+FORMAT = "the run record"
+# Where each layout has had the record, so that a former one is recognised. No stage begins so.
+RUN = bytes(5)
+OUTBOX = bytes(4) + b"\x01"
 
 # How a source is waited for, and where a run without a state begins, may change between runs.
 _FREE = frozenset({"follow", "start", "wait"})
@@ -38,7 +36,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
     "description": (dict,),
-    "operators": (dict,),
+    "stages": (dict,),
+    "key_groups": (int,),
     "run": (dict, type(None)),
 }
 _RUN_FIELDS: dict[str, tuple[type, ...]] = {
@@ -66,13 +65,10 @@ def read_run(store: StateStore, path: str) -> dict[str, Any] | None:
         return None
     with decoding(_WHAT):
         record: dict[str, Any] = decode(data)
-        if record["layout"] != LAYOUT:
-            raise StateError(
-                f"the state was written with layout {record['layout']}; this lowwater has {LAYOUT}",
-                where=path,
-                hint="Use the lowwater that wrote it, or reset the state",
-            )
+        check_format(FORMAT, record["layout"], where=path)
         _check(record, _FIELDS)
+        if record["key_groups"] != KEY_GROUPS:
+            raise damaged(_WHAT, f"it has {record['key_groups']} key groups")
         if not 0 <= record["epoch"] < EPOCHS:
             raise damaged(_WHAT, f"its epoch is {record['epoch']}")
         if record["run"] is not None:
@@ -122,15 +118,32 @@ def describe_graph(
     }
 
 
-def stored_operators(graph: Graph) -> dict[str, Any]:
-    """Return what is stored under which number: for each, its kind, stage and key names."""
+def stored_stages(graph: Graph) -> dict[str, Any]:
+    """Return what is stored of each stage: its kind, and the names of its keys.
+
+    Raises:
+        StateError: Two stages cannot be told apart in the store.
+    """
     found: dict[str, Any] = {}
-    for number, stage in enumerate(graph.stages):
-        of = {"stage": graph.name_of(stage), "keys": list(stage.key_names)}
-        kind = "windows" if isinstance(stage.work, Windowed) else "process"
-        found[str(operator_number(number))] = {"kind": kind, **of}
-        found[str(deduplicator_number(number))] = {"kind": "deduplication", **of}
+    names: dict[bytes, str] = {}
+    for stage in graph.stages:
+        name = graph.name_of(stage)
+        if (other := names.setdefault(stage_prefix(name), name)) != name:
+            raise StateError(
+                f"the stages {other!r} and {name!r} have the same hash, and cannot both be stored",
+                hint="Call one of them otherwise: .named(...)",
+            )
+        found[name] = {
+            "kind": "windows" if isinstance(stage.work, Windowed) else "process",
+            "keys": list(stage.key_names),
+            "deduplicated": stage.deduplication is not None,
+        }
     return found
+
+
+def place_of(graph: Graph, stage: Stage) -> StoredPlace:
+    """Return where a stage's state is stored."""
+    return StoredPlace(graph.name_of(stage), 0, KEY_GROUPS)
 
 
 def _describe_read(read: Read) -> dict[str, Any]:

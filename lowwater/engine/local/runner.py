@@ -22,6 +22,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
+from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
@@ -116,7 +117,7 @@ class LocalRun:
         if durable:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
-                run.keep_in_store(share)
+                run.keep_in_store(place_of(graph, run.stage), share)
         self._now: int | None = None
         self._recorder = recorder
         if recorder is not None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.graph.stored_numbers import deduplicator_number, operator_number
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
 from lowwater.engine.local.source_reader import StageBundle
@@ -26,6 +25,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Instant, Int64Array
 
@@ -78,11 +78,11 @@ class WindowRun:
         """The stage's output watermark, int microseconds (S-H3)."""
         return self.operator.output_watermark
 
-    def keep_in_store(self, memory: int | None) -> None:
-        """Track changes for :meth:`save`; each operator stores its rows under its own number."""
-        self.operator.keep_in_store(operator_number(self.number), memory=memory)
+    def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
+        """Track changes for :meth:`save`; the stage's rows are stored under its name."""
+        self.operator.keep_in_store(place, memory=memory)
         if self._deduplicator is not None:
-            self._deduplicator.keep_in_store(deduplicator_number(self.number))
+            self._deduplicator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Record the stage's input and output in a trace."""

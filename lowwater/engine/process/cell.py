@@ -12,7 +12,7 @@ from uuid import UUID
 from lowwater.engine.process.declarations import Cell, CellKind
 from lowwater.errors import InvalidArgument, StateError, describe, user_code
 from lowwater.state.codec import encode
-from lowwater.state.damage import damaged
+from lowwater.state.formats import damaged
 from lowwater.time import Instant
 
 FIXED = frozenset(

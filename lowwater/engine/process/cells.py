@@ -16,7 +16,7 @@ from sortedcontainers import SortedKeyList
 from lowwater.engine.process.cell import FIXED, HeldCell, ScopeCursor, no_truth, own
 from lowwater.engine.process.declarations import Cell, CellKind, checked
 from lowwater.errors import InvalidArgument, describe
-from lowwater.state.damage import damaged
+from lowwater.state.formats import damaged
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
 
 _time_of = itemgetter(0)

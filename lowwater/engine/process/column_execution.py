@@ -21,6 +21,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError
 from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
 from lowwater.watermark import Hold
@@ -332,11 +333,9 @@ class ColumnProcess:
         if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
             self._holds.retain(self._is_held)
 
-    def keep_in_store(self, operator: int, group: int) -> None:
+    def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that they can be saved; call it before the first step."""
-        self._stored = StoredColumns(
-            self._definition, self._state, self._placement, operator, group
-        )
+        self._stored = StoredColumns(self._definition, self._state, self._placement, place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch. O(changed)."""

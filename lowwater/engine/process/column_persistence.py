@@ -8,16 +8,25 @@ import numpy as np
 
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.key_persistence import StoredKeys, declared, kinds_of
-from lowwater.engine.process.persistence import FACTS, KEYS, LAYOUT, LOOSE, SCOPES, check_record
+from lowwater.engine.process.persistence import (
+    FACTS,
+    FORMAT,
+    KEYS,
+    ROWS,
+    check_record,
+    declared,
+)
 from lowwater.engine.records.columns import Mask
+from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.placement import Placement
+from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
-from lowwater.state.damage import damaged, decoding
+from lowwater.state.formats import FORMATS, damaged, decoding
 from lowwater.state.journal import Journal
-from lowwater.state.key_layout import table_prefix
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.time import START_OF_TIME, Int64Array
 
 _WHAT = "the stored state of a process"
 
@@ -30,8 +39,7 @@ class StoredColumns:
         definition: What the process declares.
         state: Its state, with nothing in it yet.
         placing: Its windows; ``None`` for none.
-        operator: Number of the operator in its pipeline.
-        group: Number of the key group.
+        place: Where it is stored.
     """
 
     def __init__(
@@ -39,16 +47,21 @@ class StoredColumns:
         definition: Definition,
         state: ColumnState,
         placing: Placement | None,
-        operator: int,
-        group: int,
+        place: StoredPlace,
     ) -> None:
         self._definition = definition
         self._state = state
         self._placing = placing
-        self._facts = table_prefix(operator, group, FACTS)
-        self._keys = StoredKeys(table_prefix(operator, group, KEYS))
-        rows, loose = table_prefix(operator, group, SCOPES), table_prefix(operator, group, LOOSE)
-        self._journal = state.journal = Journal(state.table, (rows, loose), due=self._due)
+        self._place = place
+        self._facts = place.prefix(FACTS)
+        self._keys = StoredKeys(place, KEYS)
+        self._codec = RowCodec(state.table)
+        self._journal = state.journal = Journal(
+            self._codec,
+            place,
+            ROWS,
+            groups=lambda rows: self._keys.groups(state.table["key"][rows]),
+        )
 
     def forget(self, kept: Mask) -> None:
         """Note that the dictionary is about to take back the ids that are not kept."""
@@ -57,24 +70,26 @@ class StoredColumns:
     def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts."""
         state, placing = self._state, self._placing
-        rows = self._journal.write(batch, START_OF_TIME)
-        live = state.table["key"][rows].tolist()
-        self._keys.write(batch, state.keys, live, state.gone_keys().tolist())
+        self._keys.use(state.keys)
+        rows = self._journal.write(batch)
+        self._keys.drop(state.gone_keys())
+        self._keys.want(state.table["key"][rows])
+        self._keys.write(batch)
         record = {
-            "layout": LAYOUT,
+            "layout": FORMATS[FORMAT],
             "facts": {
                 **facts,
                 "births": state.births,
                 "lateness": 0 if placing is None else placing.windowing.lateness_us,
                 "gone until": START_OF_TIME if placing is None else placing.gone_until,
-                "keys": 0 if state.keys is None else state.keys.capacity,
-                "rows": state.table.top,
+                "rows": self._journal.limit,
                 "live": len(state.table),
             },
             "declared": declared(self._definition.cells, self._definition.timers),
             "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": kinds_of(state.keys),
-            "table": self._journal.layout(),
+            "keys": self._keys.record(),
+            "groups": self._place.count,
+            "table": self._codec.layouts.known,
         }
         batch.put([self._facts], [encode(record)])
 
@@ -109,8 +124,17 @@ class StoredColumns:
         """
         state, facts = self._state, record["facts"]
         state.births = facts["births"]
-        state.keys, ids, _ = self._keys.load(store, record["keys"], facts["keys"])
-        rows = self._journal.load(store, record["table"], facts["rows"])["rows"]
+        if record["groups"] != self._place.count:
+            groups = f"{record['groups']} key groups, not {self._place.count}"
+            raise damaged(_WHAT, f"it is in {groups}")
+        ids = self._keys.load(store, record["keys"])
+        state.keys = self._keys.keys
+        self._codec.layouts.expect(record["table"])
+        for pieces in self._journal.load(store, facts["rows"], START_OF_TIME):
+            state.table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
+            for piece in pieces:
+                self._codec.fill(piece.rows, self._codec.layouts.read(piece.chunk), piece.at)
+        rows = state.table.restore_prepared()
         self._check(rows, ids, facts)
         return rows
 
@@ -131,6 +155,3 @@ class StoredColumns:
             free = table[f"time:{name}"][rows] == UNSET
             if (table[f"hold:{name}"][rows][free] != NO_HOLD).any():
                 raise damaged(_WHAT, f"the timer {name!r} is not set, and holds")
-
-    def _due(self, rows: Int64Array) -> Int64Array:
-        return np.full(len(rows), END_OF_TIME, dtype=np.int64)

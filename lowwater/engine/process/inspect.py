@@ -15,32 +15,43 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.folds import Fold
 from lowwater.engine.process.output import MAIN
-from lowwater.engine.process.persistence import FACTS, LOOSE, StoredProcess, check_facts
+from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.key_layout import StoredPlace, prefix_range
 from lowwater.state.store import StateStore
 
 _WHAT = "the stored state of a process"
 
 
-def verify_process(store: StateStore, operator: int, group: int = 0) -> None:
+TABLES = {
+    stored.FACTS: "facts",
+    stored.ROWS: "keys in windows",
+    stored.ROWS_GONE: "keys in windows that are gone",
+    stored.KEYS: "keys",
+    stored.KEYS_GONE: "keys that are gone",
+    stored.SCOPES: "keys in windows, one by one",
+    stored.CELLS: "cells",
+    stored.TIMERS: "timers",
+}
+
+
+def verify_process(store: StateStore, place: StoredPlace) -> None:
     """Read and decode all that a process has saved, and see that it fits together. O(rows).
 
     Args:
         store: The store.
-        operator: Number of the operator.
-        group: Number of the key group.
+        place: Where it is stored.
 
     Raises:
         StateError: There is nothing of it, or what there is is damaged.
     """
-    (data,) = store.get([table_prefix(operator, group, FACTS)])
+    (data,) = store.get([place.prefix(FACTS)])
     if data is None:
-        raise StateError(f"there is nothing of operator {operator}, group {group}")
+        raise StateError(f"there is nothing of the stage {place.stage!r}")
     with decoding(_WHAT):
         record = decode(data)
         check_facts(record)
@@ -49,7 +60,7 @@ def verify_process(store: StateStore, operator: int, group: int = 0) -> None:
             state = ColumnState(
                 definition.name, definition.cells, definition.timers, windowed=_windowed(record)
             )
-            StoredColumns(definition, state, None, operator, group).fill(store, record)
+            StoredColumns(definition, state, None, place).fill(store, record)
             held = {stored.CELLS: 0, stored.TIMERS: 0}
         else:
             cells = [
@@ -57,13 +68,17 @@ def verify_process(store: StateStore, operator: int, group: int = 0) -> None:
             ]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
             scopes = StateKeys(windowed=_windowed(record))
-            StoredProcess(definition, scopes, cells, timers, operator, group).fill(store, record)
+            StoredProcess(definition, scopes, cells, timers, place).fill(store, record)
             held = {
                 stored.CELLS: sum(len(cell.held) for cell in cells),
                 stored.TIMERS: timers.count,
             }
-        for table, number in {**held, LOOSE: 0}.items():
-            found = sum(1 for _ in store.scan(*prefix_range(table_prefix(operator, group, table))))
+        for table, number in held.items():
+            found = sum(
+                1
+                for group in place.groups
+                for _ in store.scan(*prefix_range(place.prefix(table, group)))
+            )
             if found != number:
                 raise damaged(_WHAT, f"{found - number} rows are of nothing that it declares")
 

@@ -17,6 +17,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
 from lowwater.watermark import Hold
@@ -124,14 +125,13 @@ class ProcessOperator:
             case _:
                 assert_never(step)
 
-    def keep_in_store(self, operator: int, group: int = 0) -> None:
+    def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
-            operator: Number of the operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of its stage, and the key groups.
         """
-        self._engine.keep_in_store(operator, group)
+        self._engine.keep_in_store(place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from lowwater.engine.process.cell import HeldCell, refused
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.key_persistence import StoredKeys, declared, kinds_of, number
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
 from lowwater.engine.records.steps import key_values
+from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.placement import Placement
 from lowwater.errors import StateError
 from lowwater.state.codec import decode, encode
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.key_layout import decode_int64, prefix_range, table_prefix
+from lowwater.state.formats import FORMATS, check_format, damaged, decoding
+from lowwater.state.key_layout import StoredPlace, decode_int64, prefix_range
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
-LAYOUT = 1
-FACTS, KEYS, SCOPES, CELLS, TIMERS, LOOSE = range(6)
-PROCESS_TABLES = {
-    FACTS: "facts",
-    KEYS: "keys",
-    SCOPES: "keys in windows",
-    CELLS: "cells",
-    TIMERS: "timers",
-    LOOSE: "lists and objects of cells",
-}
+FORMAT = "process state"
+FACTS, ROWS, ROWS_GONE, KEYS, KEYS_GONE, SCOPES, CELLS, TIMERS = range(8)
+"""Tags of the tables of a process: a vectorised one has rows, another one the last three."""
 _WHAT = "the stored state of a process"
 _WIDTH = 8
-_EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until", "keys")
+_BIAS = 1 << 63
+_EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone until")
 
 
 @final
@@ -43,8 +37,7 @@ class StoredProcess:
     Args:
         definition: What the process declares.
         scopes, cells, timers: Its state, with nothing in it yet.
-        operator: Number of the operator in its pipeline.
-        group: Number of the key group.
+        place: Where it is stored.
     """
 
     def __init__(
@@ -53,20 +46,18 @@ class StoredProcess:
         scopes: StateKeys,
         cells: Sequence[HeldCell],
         timers: Timers,
-        operator: int,
-        group: int,
+        place: StoredPlace,
     ) -> None:
         self._definition = definition
         self._scopes = scopes
         self._cells = cells
         self._timers = timers
         self._names = list(definition.timers)
-        self._facts, key_rows, self._places, cell_rows, self._settings = (
-            table_prefix(operator, group, table) for table in range(5)
-        )
-        # By name, so that others may be declared before and after it.
-        self._cell_rows = [cell_rows + cell.name.encode() + b"\0" for cell in cells]
-        self._keys = StoredKeys(key_rows)
+        self._place = place
+        self._facts = place.prefix(FACTS)
+        self._keys = StoredKeys(place, KEYS)
+        # The key groups of stored scopes: when one is deleted, its key may be forgotten already.
+        self._group: dict[int, int] = {}
         scopes.on_forgetting = self._keys.forget
 
     def write(self, batch: Batch, facts: dict[str, int], placing: Placement | None) -> None:
@@ -75,24 +66,23 @@ class StoredProcess:
         Raises:
             StateError: A cell holds what cannot be stored.
         """
-        self._write_keys(batch)
-        self._write_cells(batch)
-        self._write_timers(batch)
-        keys = self._scopes.keys
+        before = self._write_scopes(batch)
+        self._write_cells(batch, before)
+        self._write_timers(batch, before)
         record = {
-            "layout": LAYOUT,
+            "layout": FORMATS[FORMAT],
             "facts": {
                 **facts,
                 "turn": self._timers.turn,
                 "births": self._scopes.births,
                 "lateness": 0 if placing is None else placing.windowing.lateness_us,
                 "gone until": START_OF_TIME if placing is None else placing.gone_until,
-                "keys": 0 if keys is None else keys.capacity,
                 "top": self._scopes.top,
             },
             "declared": declared(self._definition.cells, self._definition.timers),
             "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": kinds_of(keys),
+            "keys": self._keys.record(),
+            "groups": self._place.count,
             "counts": [len(self._scopes), *(len(cell.held) for cell in self._cells)],
             "timers": self._timers.count,
         }
@@ -132,7 +122,7 @@ class StoredProcess:
         facts = record["facts"]
         self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
         self._load_scopes(store, record)
-        self._load_cells(store, record)
+        self._load_cells(store)
         self._load_timers(store, facts["turn"])
         found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
         known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
@@ -140,21 +130,30 @@ class StoredProcess:
         if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
             raise damaged(_WHAT, "parts of it are missing")
 
-    def _write_keys(self, batch: Batch) -> None:
-        scopes = self._scopes
+    def _write_scopes(self, batch: Batch) -> dict[int, int]:
+        """Write scopes and keys that changed; return where those were that left their key group."""
+        scopes, group_of = self._scopes, self._group
         changed = sorted(scopes.changed)
         live = [scope for scope in changed if scope in scopes.born]
-        gone = [key for key in scopes.left if not scopes.has_key(key)]
-        self._keys.write(batch, scopes.keys, map(scopes.key_id, live), gone)
-        batch.delete([self._places + number(s) for s in changed if s not in scopes.born])
+        self._keys.use(scopes.keys)
+        self._keys.drop(_ids([key for key in scopes.left if not scopes.has_key(key)]))
+        ids = _ids(map(scopes.key_id, live))
+        self._keys.want(ids)
+        self._keys.write(batch)
+        groups = dict(zip(live, self._keys.groups(ids).tolist() if live else (), strict=True))
+        left = [s for s in changed if s in group_of and groups.get(s) != group_of[s]]
+        batch.delete([self._row(SCOPES, group_of[scope], scope) for scope in left])
         batch.put(
-            [self._places + number(scope) for scope in live],
+            [self._row(SCOPES, group, scope) for scope, group in groups.items()],
             [encode([*scopes.place(scope), scopes.born[scope]]) for scope in live],
         )
+        before = {scope: group_of.pop(scope) for scope in left}
+        group_of.update(groups)
         scopes.changed, scopes.left = set(), set()
+        return before
 
-    def _write_cells(self, batch: Batch) -> None:
-        for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
+    def _write_cells(self, batch: Batch, before: dict[int, int]) -> None:
+        for cell in self._cells:
             keys: list[bytes] = []
             values: list[bytes] = []
             gone: list[bytes] = []
@@ -164,83 +163,123 @@ class StoredProcess:
                 except StateError as error:
                     key = self._scopes.key(scope)
                     raise refused(error, cell.name, key, self._definition.name) from error
-                if value is None:
-                    gone.append(prefix + number(scope))
-                else:
-                    keys.append(prefix + number(scope))
+                if scope in before:
+                    gone.append(self._row(CELLS, before[scope], scope, cell.name))
+                if value is not None:
+                    keys.append(self._row(CELLS, self._group[scope], scope, cell.name))
                     values.append(value)
+                elif scope in self._group:
+                    gone.append(self._row(CELLS, self._group[scope], scope, cell.name))
             batch.delete(gone)
             batch.put(keys, values)
             cell.changed.clear()
 
-    def _write_timers(self, batch: Batch) -> None:
+    def _write_timers(self, batch: Batch, before: dict[int, int]) -> None:
         rows: dict[bytes, bytes] = {}
         gone: list[bytes] = []
         for scope, slot in self._timers.changed:
             setting = self._timers.held.get(scope, {}).get(slot)
             name = self._names[slot[0]]
             try:
-                row = self._settings + name.encode() + b"\0" + number(scope) + encode(slot[1])
+                tag = encode(slot[1])
             except StateError as error:
                 raise StateError(
                     f"a tag of the timer {name!r} cannot be stored: {error.what}",
                     where=self._definition.name,
                     hint=error.hint,
                 ) from error
-            if setting is None:
-                gone.append(row)
-            else:
+            if scope in before:
+                gone.append(self._row(TIMERS, before[scope], scope, name) + tag)
+            if setting is not None:
+                row = self._row(TIMERS, self._group[scope], scope, name) + tag
                 rows[row] = encode([setting.time, setting.turn, setting.output_time])
+            elif scope in self._group:
+                gone.append(self._row(TIMERS, self._group[scope], scope, name) + tag)
         batch.delete(sorted(gone))
         batch.put(sorted(rows), [rows[row] for row in sorted(rows)])
         self._timers.changed = set()
 
+    def _row(self, table: int, group: int, scope: int, name: str | None = None) -> bytes:
+        """Return the key that something of a scope is stored under.
+
+        Cells and timers are stored by name, so that others may be declared before and after them.
+        """
+        return self._prefix(table, group, name) + (scope + _BIAS).to_bytes(_WIDTH)
+
+    def _prefix(self, table: int, group: int, name: str | None = None) -> bytes:
+        named = b"" if name is None else name.encode() + b"\0"
+        return self._place.prefix(table, group) + named
+
     def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
         scopes, facts = self._scopes, record["facts"]
-        scopes.keys, ids, columns = self._keys.load(store, record["keys"], facts["keys"])
-        values = dict(zip(ids.tolist(), key_values(columns), strict=True)) if len(ids) else {}
+        if record["groups"] != self._place.count:
+            groups = f"{record['groups']} key groups, not {self._place.count}"
+            raise damaged(_WHAT, f"it is in {groups}")
+        ids = self._keys.load(store, record["keys"])
+        scopes.keys = self._keys.keys
+        values: dict[int, Any] = {}
+        groups_of: dict[int, int] = {}
+        if scopes.keys is not None:
+            numbers = ids.tolist()
+            values = dict(zip(numbers, key_values(scopes.keys.decode(ids)), strict=True))
+            groups_of = dict(zip(numbers, self._keys.groups(ids).tolist(), strict=True))
         seen: set[int] = set()
-        for tail, data in _rows(store, self._places):
-            scope, place = _scope(tail), decode(data)
-            if not (isinstance(place, list) and [type(each) for each in place] == [int] * 4):
-                raise damaged(_WHAT, f"a key has the place {place!r}")
-            key, start, end, born = place
-            if key not in values or not 0 <= born < facts["births"] or born in seen:
-                raise damaged(_WHAT, f"there is a place of no key: {place!r}")
-            sound = (
-                0 <= scope < facts["top"]
-                and START_OF_TIME <= start < end <= END_OF_TIME
-                and scopes.find(key, start, end) is None
-                if scopes.windowed
-                else (key, start, end) == (scope, 0, 0)
-            )
-            if not sound:
-                raise damaged(_WHAT, f"there is no such window: {place!r}")
-            seen.add(born)
-            scopes.restore(scope, (key, start, end), born, values[key])
+        for group in self._place.groups:
+            for tail, data in _rows(store, self._prefix(SCOPES, group)):
+                scope, place = _scope(tail), decode(data)
+                if not (isinstance(place, list) and [type(each) for each in place] == [int] * 4):
+                    raise damaged(_WHAT, f"a key has the place {place!r}")
+                key, start, end, born = place
+                if key not in values or not 0 <= born < facts["births"] or born in seen:
+                    raise damaged(_WHAT, f"there is a place of no key: {place!r}")
+                sound = (
+                    groups_of[key] == group
+                    and scope not in scopes.born
+                    and (
+                        0 <= scope < facts["top"]
+                        and START_OF_TIME <= start < end <= END_OF_TIME
+                        and scopes.find(key, start, end) is None
+                        if scopes.windowed
+                        else (key, start, end) == (scope, 0, 0)
+                    )
+                )
+                if not sound:
+                    raise damaged(_WHAT, f"there is no such window: {place!r}")
+                seen.add(born)
+                scopes.restore(scope, (key, start, end), born, values[key])
+                self._group[scope] = group
         if any(not scopes.has_key(key) for key in values):
             raise damaged(_WHAT, "there is a key without state")
         scopes.top = max(scopes.top, facts["top"])
 
-    def _load_cells(self, store: StateStore, record: dict[str, Any]) -> None:
-        for cell, prefix in zip(self._cells, self._cell_rows, strict=True):
-            for tail, data in _rows(store, prefix):
-                scope = _scope(tail)
-                if scope not in self._scopes.born:
-                    raise damaged(_WHAT, f"the cell {cell.name!r} has a value of no key")
-                cell.load(scope, decode(data))
+    def _load_cells(self, store: StateStore) -> None:
+        for cell in self._cells:
+            for group in self._place.groups:
+                for tail, data in _rows(store, self._prefix(CELLS, group, cell.name)):
+                    scope = _scope(tail)
+                    if self._group.get(scope) != group:
+                        raise damaged(_WHAT, f"the cell {cell.name!r} has a value of no key")
+                    cell.load(scope, decode(data))
 
     def _load_timers(self, store: StateStore, turns: int) -> None:
         seen: set[int] = set()
         for at, name in enumerate(self._names):
-            for tail, data in _rows(store, self._settings + name.encode() + b"\0"):
-                scope, tag = _scope(tail[:_WIDTH]), decode(tail[_WIDTH:])
-                setting = _setting(decode(data), turns)
-                if scope not in self._scopes.born or setting.turn in seen:
-                    raise damaged(_WHAT, f"the timer {name!r} is set for no key")
-                seen.add(setting.turn)
-                slot: Slot = (at, tag)
-                self._timers.put(scope, slot, setting)
+            for group in self._place.groups:
+                for tail, data in _rows(store, self._prefix(TIMERS, group, name)):
+                    scope, tag = _scope(tail[:_WIDTH]), decode(tail[_WIDTH:])
+                    setting = _setting(decode(data), turns)
+                    if self._group.get(scope) != group or setting.turn in seen:
+                        raise damaged(_WHAT, f"the timer {name!r} is set for no key")
+                    seen.add(setting.turn)
+                    slot: Slot = (at, tag)
+                    self._timers.put(scope, slot, setting)
+
+
+def declared(cells: Any, timers: Any) -> list[list[Any]]:
+    """Return what a process declares, as it is stored beside its state."""
+    return [["cell", name, cell.kind, cell.dtype] for name, cell in cells.items()] + [
+        ["timer", name, each.domain] for name, each in timers.items()
+    ]
 
 
 def check_facts(record: Any) -> None:
@@ -249,11 +288,7 @@ def check_facts(record: Any) -> None:
     Raises:
         StateError: They are damaged, or of another layout.
     """
-    if record["layout"] != LAYOUT:
-        raise StateError(
-            f"{_WHAT} has layout {record['layout']}, this lowwater writes {LAYOUT}",
-            hint="Use the lowwater that wrote it, or reset the state",
-        )
+    check_format(FORMAT, record["layout"])
     facts = record["facts"]
     for name, fact in {**{name: facts.get(name) for name in _EVERY}, **facts}.items():
         if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
@@ -284,6 +319,10 @@ def check_record(record: Any, definition: Definition, placing: Placement | None)
             where=definition.name,
             hint="Use the windows as they were, or reset the state",
         )
+
+
+def _ids(keys: Iterable[int]) -> Int64Array:
+    return np.fromiter(keys, dtype=np.int64)
 
 
 def _rows(store: StateStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -18,6 +18,7 @@ from lowwater.engine.records.steps import Bundle, key_values
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, format_instant
 from lowwater.watermark import Hold
@@ -336,10 +337,10 @@ class RecordProcess:
         self._state_keys.tidy()
         return ProcessOutput(outputs, None if late is None else late.batch())
 
-    def keep_in_store(self, operator: int, group: int) -> None:
+    def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that they can be saved; call it before the first step."""
         self._stored = StoredProcess(
-            self._definition, self._state_keys, self._cells, self._timers, operator, group
+            self._definition, self._state_keys, self._cells, self._timers, place
         )
 
     def save(self, batch: Batch) -> None:

@@ -32,11 +32,12 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.errors import InternalError, InvalidArgument, StateError, describe
+from lowwater.errors import InternalError, InvalidArgument, describe
 from lowwater.state.arrays import NONE
 from lowwater.state.codec import decode, encode
+from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.id_set import SeenInStore
-from lowwater.state.key_layout import encode_int64, table_prefix
+from lowwater.state.key_layout import StoredPlace, encode_int64
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import (
     END_OF_TIME,
@@ -129,8 +130,9 @@ def _number(value: float | Decimal | Fraction) -> bytes:
 
 Mask = NDArray[np.bool_]
 
-LAYOUT = 1
-_IDS, _FACTS = range(2)
+FORMAT = "record ids"
+IDS, IDS_FACTS = 32, 33
+"""Tags of the tables of record ids, beside those of the stage they are read for."""
 
 
 @final
@@ -239,20 +241,23 @@ class Deduplicator:
         else:
             self._stored.forget(watermark)
 
-    def keep_in_store(self, operator: int, group: int = 0) -> None:
+    def keep_in_store(self, place: StoredPlace) -> None:
         """Keep ids in a store. Call it before the first step, and :meth:`restore` after it.
 
+        They are in the first key group: a duplicate may come with another key.
+
         Args:
-            operator: Number of this operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of the stage, and the key groups.
         """
-        self._stored = SeenInStore(table_prefix(operator, group, _IDS), self._within)
-        self._facts = table_prefix(operator, group, _FACTS)
+        self._stored = SeenInStore(place.prefix(IDS), self._within)
+        self._facts = place.prefix(IDS_FACTS)
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch, to be committed before the next step."""
         self._kept().save(batch, self._watermark)
-        batch.put([self._facts], [encode({"layout": LAYOUT, "watermark": self._watermark})])
+        batch.put(
+            [self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self._watermark})]
+        )
 
     def restore(self, store: StateStore) -> bool:
         """Restore what was saved in a store, if anything, and use the store from now on.
@@ -265,13 +270,12 @@ class Deduplicator:
         """
         (data,) = store.get([self._facts])
         if data is not None:
-            facts = decode(data)
-            if facts["layout"] != LAYOUT:
-                raise StateError(
-                    f"stored record ids have layout {facts['layout']}, this lowwater has {LAYOUT}",
-                    hint="Use the lowwater that wrote it, or reset the state",
-                )
-            self._watermark = facts["watermark"]
+            with decoding("stored record ids"):
+                facts = decode(data)
+                check_format(FORMAT, facts["layout"])
+                self._watermark = facts["watermark"]
+                if type(self._watermark) is not int:
+                    raise damaged("stored record ids", f"the watermark is {self._watermark!r}")
         self._kept().restore(store, self._watermark)
         return data is not None
 

@@ -52,8 +52,12 @@ from lowwater.time import Int64Array
 
 GroupArray: TypeAlias = NDArray[np.uint16]
 
-KEY_GROUPS = 128
-"""How many key groups an embedded run has."""
+KEY_GROUPS = 32
+"""How many key groups an embedded run has.
+
+A commit writes a block for each group with changes: with 128 of them, 1,000 changed rows cost 2.4
+times the CPU that they cost with 32, which are no dearer than one row a value was.
+"""
 
 _MOST_GROUPS = 1 << 16
 _MODULUS = np.uint64(2**61 - 1)  # a Mersenne prime: sys.hash_info.modulus of 64-bit builds

@@ -2,71 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from lowwater.engine.records.columns import type_from_bytes
 from lowwater.engine.records.pane_table import instants_to_arrow
+from lowwater.engine.records.stored_keys import read_keys, type_of
 from lowwater.engine.window.persistence import (
-    COLD,
-    COLD_BY_KEY,
-    COLD_LOOSE,
     FACTS,
     KEYS,
-    SHOWN,
-    SHOWN_LOOSE,
+    KEYS_GONE,
+    SPILLED,
+    SPILLED_BY_KEY,
     WINDOWS,
-    WINDOWS_LOOSE,
+    WINDOWS_GONE,
     read_facts,
-    read_keys,
 )
-from lowwater.engine.window.spilled_rows import unpacked
-from lowwater.engine.window.spilling import read_tails
+from lowwater.engine.window.spilling import read_tails, swapped
+from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
-from lowwater.state.codec import decode
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.journal import read_loose, read_rows
-from lowwater.state.key_layout import prefix_range, table_prefix
-from lowwater.state.side_columns import bag_values, check_parts
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.journal import GroupReader
+from lowwater.state.key_layout import StoredPlace, prefix_range
+from lowwater.state.row_codec import Layouts
+from lowwater.state.side_columns import read_side
 from lowwater.state.store import StateStore
 from lowwater.time import Int64Array, saturating_add_array
 
 TABLES = {
-    WINDOWS: "windows",
-    WINDOWS_LOOSE: "lists and objects of windows",
-    SHOWN: "panes to take back",
-    SHOWN_LOOSE: "objects of panes to take back",
-    KEYS: "keys",
     FACTS: "facts",
-    COLD: "windows not in memory",
-    COLD_LOOSE: "lists and objects of windows not in memory",
-    COLD_BY_KEY: "where the windows of a key are",
+    WINDOWS: "windows",
+    WINDOWS_GONE: "windows that are gone",
+    KEYS: "keys",
+    KEYS_GONE: "keys that are gone",
+    SPILLED: "windows not in memory",
+    SPILLED_BY_KEY: "where the windows of a key are",
 }
 
-_PLACES = {"key", "start", "end", "finished", "derived:place", "layout", "shown"}
+_Windows: TypeAlias = tuple[NDArray[np.void], dict[str, list[Any]]]
+"""Packed columns of windows, and the lists and objects they hold, by column."""
+
+_TIMES = {"key", "start", "end", "finished", PLACE}
 
 
 @final
 class StoredView:
-    """Reads what an operator (of one key group) has saved.
+    """Reads what an operator has saved.
 
     Args:
         store: The store.
-        operator: Number of the operator.
-        group: Number of the key group.
+        place: Where it is stored.
 
     Raises:
         StateError: There is nothing of it, or what there is is damaged.
     """
 
-    def __init__(self, store: StateStore, operator: int, group: int = 0) -> None:
+    def __init__(self, store: StateStore, place: StoredPlace) -> None:
         self._store = store
-        self._place = (operator, group)
-        record = read_facts(store, self._prefix(FACTS))
+        self._place = place
+        record = read_facts(store, place.prefix(FACTS))
         if record is None:
-            raise StateError(f"there is nothing of operator {operator}, group {group}")
+            raise StateError(f"there is nothing of the stage {place.stage!r}")
         self._record = record
         self.facts: dict[str, int] = record["facts"]
 
@@ -77,21 +75,12 @@ class StoredView:
             StateError: Something is damaged.
         """
         with decoding("the stored state"):
-            names = [f"key {at}" for at in range(len(self._record["keys"] or ()))]
-            self.windows(names, open_only=False)
-            rows, _, packed = self._rows(WINDOWS, "windows")
-            self._loose(WINDOWS_LOOSE, rows)
-            if self._record["shown"] is None:
-                return
-            for kind in self._record["shown types"].values():
-                _type_of(kind)
-            shown, _, panes = self._rows(SHOWN, "shown")
-            self._loose(SHOWN_LOOSE, shown)
-            heads = packed["shown"] if "shown" in (packed.dtype.names or ()) else []
-            follows = np.concatenate((heads, panes["next"])).astype(np.int64)
-            follows = follows[follows >= 0]
-            if not np.array_equal(np.sort(follows), shown):
-                raise damaged("the stored state", "panes that were shown belong to no window")
+            keys = self._record["keys"]
+            parts = 0 if keys is None else len(keys["kinds"])
+            self.windows([f"key {at}" for at in range(parts)], open_only=False)
+            if self._record["panes"] is not None:
+                for kind in self._record["panes"]["types"].values():
+                    type_of(kind)
 
     def windows(self, names: list[str], *, open_only: bool = True) -> pa.Table:
         """Return a row per window: its key, its times, and what it has taken in.
@@ -102,114 +91,126 @@ class StoredView:
             names: What to call the key columns.
             open_only: Whether to leave out windows that have closed and not expired yet.
         """
-        rows, due, packed = self._rows(WINDOWS, "windows")
         with decoding("the stored state"):
-            loose = self._loose(WINDOWS_LOOSE, rows)
-            ids = packed["key"].astype(np.int64)
-            times = packed["start"].astype(np.int64), packed["end"].astype(np.int64), due
-            parts = [loose.get(row, {}) for row in rows.tolist()]
-            tables = [self._table(names, ids, times, packed, parts, open_only)]
-            tables += self._cold(names, open_only)
+            layouts, panes = Layouts(), Layouts()
+            layouts.expect(self._record["windows"]["layouts"])
+            if self._record["panes"] is not None:
+                panes.expect(self._record["panes"]["layouts"])
+            known = self._keys()
+            tables = [
+                self._table(names, known, records, held, open_only)
+                for records, held in (
+                    *self._in_memory(layouts, panes),
+                    *self._spilled(layouts, panes),
+                )
+            ]
             if len(tables) == 1:  # names may repeat in it
                 return tables[0]
             return pa.concat_tables(tables, promote_options="permissive")
 
-    def _cold(self, names: list[str], open_only: bool) -> list[pa.Table]:
-        """Return the windows that were not in memory, in a table for each layout."""
-        found = list(self._store.scan(*prefix_range(self._prefix(COLD))))
-        at = len(self._prefix(COLD))
-        tails = [key[at:] for key, _ in found]
-        if len(tails) != self._record["cold"]["windows"]:
-            raise damaged("the stored state", f"it has {len(tails)} windows outside of memory")
-        loose = {
-            key[at:]: check_parts(decode(value))
-            for key, value in self._store.scan(*prefix_range(self._prefix(COLD_LOOSE)))
-        }
-        if not loose.keys() <= set(tails):
-            raise damaged("a stored window", "there are values for it, but no such window")
-        if len(loose) != self._record["cold"]["loose"]:
-            raise damaged("a stored window", "its values are missing")
-        by_key = self._prefix(COLD_BY_KEY)
-        indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
-        wanted = {tail[8:16] + tail[:8] + tail[16:] for tail in tails}
-        if indexed != (wanted if self._record["cold"]["by key"] else set()):
-            raise damaged("a stored window", "the index of its key says something else")
-        for each in loose.values():
-            for packed, objects in each.get("shown", ()):
-                unpacked([packed], self._record["cold"]["shown"])
-                check_parts(objects)
-        end, ids, start = read_tails(tails)
-        expires = saturating_add_array(end, self.facts["lateness"])
-        layouts = self._record["cold"]["layouts"]
-        tables = []
-        for places, packed, _ in unpacked([value for _, value in found], layouts):
-            times = start[places], end[places], expires[places]
-            parts = [loose.get(tails[place], {}) for place in places.tolist()]
-            tables.append(self._table(names, ids[places], times, packed, parts, open_only))
-        return tables
+    def _in_memory(self, layouts: Layouts, panes: Layouts) -> list[_Windows]:
+        """Return the windows that were in memory, in a table for each block."""
+        stored = self._record["windows"]
+        found: list[_Windows] = []
+        reader = GroupReader(
+            self._store, self._place, WINDOWS, stored["limit"], self._record["expired"]
+        )
+        for _, blocks in reader:
+            for piece in blocks.pieces:
+                chunk = layouts.read(piece.chunk)
+                held = _held(chunk.side, len(chunk), panes)
+                live = piece.at.tolist()
+                found.append(
+                    (
+                        chunk.records[piece.at],
+                        {name: [values[at] for at in live] for name, values in held.items()},
+                    )
+                )
+        count = sum(len(records) for records, _ in found)
+        if count != stored["count"]:
+            raise damaged("the stored state", f"{count} of {stored['count']} windows are there")
+        if not found and layouts.known:
+            found.append((np.empty(0, layouts.dtype(0)), {}))
+        return found
+
+    def _spilled(self, layouts: Layouts, panes: Layouts) -> list[_Windows]:
+        """Return the windows that were not in memory, in a table for each layout of a key group."""
+        count = 0
+        found: list[_Windows] = []
+        for group in self._place.groups:
+            prefix = self._place.prefix(SPILLED, group)
+            rows = list(self._store.scan(*prefix_range(prefix)))
+            tails = [key[len(prefix) :] for key, _ in rows]
+            by_key = self._place.prefix(SPILLED_BY_KEY, group)
+            indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
+            if indexed != (set(map(swapped, tails)) if self._record["merging"] else set()):
+                raise damaged("a stored window", "the index of its key says something else")
+            end, keys, start = read_tails(tails)
+            for at, chunk, sides in layouts.read_single([value for _, value in rows]):
+                records = chunk.records
+                for name, column in (("end", end), ("key", keys), ("start", start)):
+                    if (records[name] != column[at]).any():
+                        raise damaged("a stored window", f"it is stored under another {name}")
+                held: dict[str, list[Any]] = {}
+                for place, side in enumerate(sides):
+                    for name, values in _held(side, 1, panes).items():
+                        held.setdefault(name, [None] * len(at))[place] = values[0]
+                found.append((records, held))
+            count += len(rows)
+        if count != self._record["spilled"]:
+            raise damaged("the stored state", f"it has {count} windows outside of memory")
+        return found
+
+    def _keys(self) -> tuple[Int64Array, list[pa.Array]]:
+        """Return the ids of the keys, rising, and a column for each part."""
+        record = self._record["keys"]
+        if record is None:
+            return np.empty(0, dtype=np.int64), []
+        ids, columns = read_keys(self._store, self._place, KEYS, record)
+        return ids, [_to_arrow(column.to_list()) for column in columns]
 
     def _table(
         self,
         names: list[str],
-        ids: Int64Array,
-        times: tuple[Int64Array, Int64Array, Int64Array],
-        packed: Any,
-        loose: list[dict[str, Any]],
+        known: tuple[Int64Array, list[pa.Array]],
+        records: NDArray[np.void],
+        held: dict[str, list[Any]],
         open_only: bool,
     ) -> pa.Table:
-        columns = self._keys(names, ids)
-        for name, column in zip(("window_start", "window_end", "expires"), times, strict=True):
-            columns.append((name, instants_to_arrow(column)))
-        for name in packed.dtype.names or ():
-            if name not in _PLACES:
-                columns.append((f"state.{name}", pa.array(np.ascontiguousarray(packed[name]))))
-        for name in sorted({name for parts in loose for name in parts if name != "shown"}):
-            shown, values = self._shown(name, [parts.get(name) for parts in loose])
-            columns.append((f"state.{shown}", values))
+        ids = records["key"].astype(np.int64)
+        places = np.searchsorted(known[0], ids)
+        if len(ids) and (places.max() >= len(known[0]) or (known[0][places] != ids).any()):
+            raise damaged("the stored state", "there is a window of an unknown key")
+        taken = [part.take(pa.array(places)) for part in known[1]]
+        columns = list(zip(names, taken or [pa.array([], pa.null())] * len(names), strict=True))
+        end = records["end"].astype(np.int64)
+        expires = saturating_add_array(end, self.facts["lateness"])
+        times = (("window_start", records["start"]), ("window_end", end), ("expires", expires))
+        columns += [(name, instants_to_arrow(np.ascontiguousarray(t))) for name, t in times]
+        for name in records.dtype.names or ():
+            if name not in _TIMES:
+                columns.append((f"state.{name}", pa.array(np.ascontiguousarray(records[name]))))
+        columns += [(f"state.{name}", _to_arrow(held[name])) for name in sorted(held)]
         table = pa.Table.from_arrays(
             [column for _, column in columns], names=[name for name, _ in columns]
         )
-        return table.filter(pa.array(~packed["finished"])) if open_only else table
+        return table.filter(pa.array(~records["finished"])) if open_only else table
 
-    def _keys(self, names: list[str], ids: Int64Array) -> list[tuple[str, pa.Array]]:
-        kinds = self._record["keys"]
-        if kinds is None:
-            if len(ids):
-                raise damaged("the stored state", "there are windows, but no keys")
-            return [(name, pa.array([], pa.null())) for name in names]
-        limit = self._record["limits"]["keys"]
-        known, columns = read_keys(self._store, self._prefix(KEYS), kinds, limit)
-        at = np.searchsorted(known, ids)
-        if len(ids) and (at.max() >= len(known) or (known[at] != ids).any()):
-            raise damaged("the stored state", "there is a window of an unknown key")
-        return [
-            (name, _to_arrow(column.take(at).to_list()))
-            for name, column in zip(names, columns, strict=True)
-        ]
 
-    def _rows(self, table: int, name: str) -> tuple[Int64Array, Int64Array, Any]:
-        with decoding("stored rows"):
-            limit = self._record["limits"][name]
-            return read_rows(self._store, self._prefix(table), self._record[name], limit)
-
-    def _loose(self, table: int, rows: Int64Array) -> dict[int, dict[str, Any]]:
-        known = set(rows.tolist())
-        found = {}
-        for row, _, parts in read_loose(self._store, self._prefix(table)):
-            if row not in known:
-                raise damaged("a stored row", f"there are values for row {row}, but no such row")
-            found[row] = parts
-        return found
-
-    def _shown(self, name: str, held: list[Any]) -> tuple[str, pa.Array]:
-        """Return what to call a column of lists or objects, and its values."""
-        if not name.startswith("bag:"):
-            return name, _to_arrow(held)
-        values = [[] if each is None else bag_values(each)[0].tolist() for each in held]
-        return name.removeprefix("bag:"), _to_arrow(values)
-
-    def _prefix(self, table: int) -> bytes:
-        return table_prefix(*self._place, table)
+def _held(side: bytes, count: int, panes: Layouts) -> dict[str, list[Any]]:
+    """Return the lists and objects of windows, by column; see that their panes can be read."""
+    parts = read_side(side, count)
+    held: dict[str, list[Any]] = dict(parts["objects"])
+    for name, (values, _, counts) in parts["bags"].items():
+        bounds = np.concatenate(([0], np.cumsum(counts))).tolist()
+        held[name] = [values[bounds[at] : bounds[at + 1]].tolist() for at in range(count)]
+    if parts["nested"] is not None:
+        counts, data = parts["nested"]
+        chunk = panes.read(data)
+        if len(chunk) != int(counts.sum()):
+            raise damaged("the stored state", "panes that were emitted belong to no window")
+        read_side(chunk.side, len(chunk))
+    return held
 
 
 def _to_arrow(values: list[Any]) -> pa.Array:
@@ -217,7 +218,3 @@ def _to_arrow(values: list[Any]) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         return pa.array([None if value is None else repr(value) for value in values])
-
-
-def _type_of(data: bytes | None) -> pa.DataType | None:
-    return None if data is None else type_from_bytes(data)

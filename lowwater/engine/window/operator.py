@@ -33,11 +33,12 @@ from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
 from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
-from lowwater.engine.window.spilling import ColdWindows
+from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
-from lowwater.state.damage import decoding
+from lowwater.state.formats import decoding
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 from lowwater.triggers._machine import FedElements, Moments
@@ -137,8 +138,8 @@ class WindowOperator:
         return self._stored is not None and self._stored.is_over
 
     @property
-    def _cold(self) -> ColdWindows | None:
-        return None if self._stored is None else self._stored.cold
+    def _cold(self) -> SpilledWindows | None:
+        return None if self._stored is None else self._stored.spilled
 
     @property
     def output_watermark(self) -> int:
@@ -151,12 +152,11 @@ class WindowOperator:
         """Return what holds the output watermark below the input's, if anything. O(windows)."""
         return None if self.output_watermark >= self._from else self._schedule.holds.holder()
 
-    def keep_in_store(self, operator: int, group: int = 0, memory: int | None = None) -> None:
+    def keep_in_store(self, place: StoredPlace, memory: int | None = None) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step.
 
         Args:
-            operator: Number of the operator in its pipeline: its place in the store.
-            group: Number of the key group.
+            place: Where: the name of its stage, and the key groups.
             memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
                 touched longest ago to the store, and they have to be thawed before a step that
                 needs them. ``None``: any number.
@@ -166,7 +166,7 @@ class WindowOperator:
         """
         if memory is not None:
             self._windowing.require_bounded_memory()
-        self._stored = StoredState(self._state, operator, group, memory)
+        self._stored = StoredState(self._state, place, memory)
 
     def report_merges(self) -> None:
         """Have steps report which windows merged into which, for traces."""
@@ -242,7 +242,7 @@ class WindowOperator:
             bundle, self._watermark, DroppedElements(self._watermark)
         )
         keys = self._state.encode_keys(bundle.keys)
-        rows = cold.thaw_touched(store, keys if element is None else keys[element], start, end)
+        rows = cold.load_touched(store, keys if element is None else keys[element], start, end)
         self._wait_for(rows)
 
     def thaw_due(self, store: StateStore, to: int) -> int | None:
@@ -260,7 +260,7 @@ class WindowOperator:
         if cold is None or not len(cold) or to <= before or not cold.is_due(to, lateness):
             return None
         after = None if self._advancing is None else self._advancing[1]
-        rows, bound = cold.thaw_due(store, before, to, after, lateness)
+        rows, bound = cold.load_due(store, before, to, after, lateness)
         self._wait_for(rows)
         return bound
 
@@ -289,6 +289,8 @@ class WindowOperator:
             rows = self._state.table.live()
             complete = self._state.table["end"][rows] <= self._from
             self._schedule._check(self._due(rows), self._clock, complete | self._holds_at_once)
+            if self._stored is not None:
+                self._stored._check()
         except AssertionError:
             print(f"{self._windowing}: {self._facts()}, spilled={self.cold_rows}")
             raise

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
-from lowwater.state.arrays import NONE
-from lowwater.state.damage import damaged
-from lowwater.state.journal import Journal
+from lowwater.state.arrays import NONE, expand_ranges
+from lowwater.state.formats import damaged
+from lowwater.state.row_codec import Chunk, PackedRows, RowCodec
 from lowwater.state.table import Field, Table
 from lowwater.time import Int64Array
 
@@ -34,7 +34,7 @@ class ShownPanes:
             [Field("next", np.int64, -1), *(Field(name, np.int64) for name in LABELS)]
         )
         self.types: dict[str, pa.DataType | None] = {}
-        self.journal: Journal | None = None
+        self.codec = RowCodec(self._panes, left_out=frozenset({"next"}))
 
     def __len__(self) -> int:
         """Return how many panes are kept."""
@@ -56,16 +56,19 @@ class ShownPanes:
         heads = self._windows[_HEAD]
         self._panes["next"][panes] = heads[rows]
         heads[rows] = panes
-        self._touch(panes)
 
     def take(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Take the panes of windows off their chains: (panes, index into ``rows``).
 
         The caller reads them (:meth:`labels`, :meth:`values`) and then releases them.
         """
-        heads = self._windows[_HEAD]
-        pane = heads[rows]
-        heads[rows] = -1
+        panes, windows = self._chains(rows)
+        self._windows[_HEAD][rows] = -1
+        return panes, windows
+
+    def _chains(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the panes of windows, the latest of each first: (panes, index into ``rows``)."""
+        pane = self._windows[_HEAD][rows]
         which = np.flatnonzero(pane >= 0)
         pane = pane[which]
         panes, windows = [NONE], [NONE]
@@ -92,13 +95,11 @@ class ShownPanes:
 
     def release(self, panes: Int64Array) -> None:
         """Forget panes that were taken."""
-        self._touch(panes)
         self._panes.release(panes)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Move the panes of ``rows[i]`` to ``into[i]``; ``into`` may repeat."""
         panes, which = self.take(rows)
-        self._touch(panes)
         target = into[which]
         heads = self._windows[_HEAD]
         while panes.size:  # each turn moves one pane to each target
@@ -107,7 +108,7 @@ class ShownPanes:
             heads[target[first]] = panes[first]
             panes, target = np.delete(panes, first), np.delete(target, first)
 
-    def link(self, rows: Int64Array, panes: Int64Array) -> None:
+    def _link(self, rows: Int64Array, panes: Int64Array) -> None:
         """Put allocated panes on the chains of windows that have none; those of one in order."""
         heads = self._windows[_HEAD]
         while panes.size:  # each turn puts one pane, the last that is left, before the others
@@ -115,41 +116,57 @@ class ShownPanes:
             last = len(rows) - 1 - last
             self._panes["next"][panes[last]] = heads[rows[last]]
             heads[rows[last]] = panes[last]
-            self._touch(panes[last])
             panes, rows = np.delete(panes, last), np.delete(rows, last)
 
     def drop(self, rows: Int64Array) -> None:
         """Forget the panes of windows."""
         self.release(self.take(rows)[0])
 
-    def expect(
-        self, types: Mapping[str, pa.DataType | None], layout: Sequence[tuple[str, str]]
-    ) -> None:
-        """Get ready to load panes with such values.
+    def gather(self, rows: Int64Array) -> tuple[PackedRows, Int64Array] | None:
+        """Return the panes of windows in their stored form, and how many each window has."""
+        panes, which = self._chains(rows)
+        if not panes.size:
+            return None
+        order = np.argsort(which, kind="stable")  # of one window they stay in their order
+        counts = np.bincount(which, minlength=len(rows)).astype(np.int64)
+        return self.codec.pack(panes[order]), counts
 
-        Args:
-            types: Arrow type of each aggregate's results.
-            layout: The stored fixed-width columns.
-        """
-        self.types = dict(types)
-        dtypes = {name: np.dtype(kind) for name, kind in layout}
-        for name in types:
+    def attach(self, rows: Int64Array, data: bytes, counts: Int64Array, at: Int64Array) -> None:
+        """Give windows without panes those that were stored with them; see ``Nested``."""
+        chunk = self._read(data, int(counts.sum()))
+        begins = np.cumsum(counts) - counts
+        places, which = expand_ranges(begins[at], counts[at])
+        panes = self._panes.allocate(len(places))
+        self.codec.fill(panes, chunk, places)
+        self.codec.side.put([(panes, chunk.side, places)], [len(chunk)])
+        self._link(rows[which], panes)
+
+    def check(self, data: bytes, count: int) -> None:
+        """Raise ``StateError`` unless a chunk holds so many panes."""
+        chunk = self._read(data, count)
+        self.codec.side.check(chunk.side, len(chunk))
+
+    def record(self, written: Callable[[pa.DataType | None], Any]) -> dict[str, Any]:
+        """Return what :meth:`expect` needs to know."""
+        return {
+            "types": {name: written(kind) for name, kind in self.types.items()},
+            "columns": [(name, kind) for name, kind, _ in self.codec.layout()],
+            "layouts": self.codec.layouts.known,
+        }
+
+    def expect(self, record: Mapping[str, Any], read: Callable[[Any], pa.DataType | None]) -> None:
+        """Get ready for panes that were stored with such values."""
+        self.types = {name: read(kind) for name, kind in record["types"].items()}
+        dtypes = {name: np.dtype(kind) for name, kind in record["columns"]}
+        for name in self.types:
             self._make_room(name, dtypes.get(f"value:{name}", np.dtype(object)))
+        self.codec.layouts.expect(record["layouts"])
 
-    def check(self, rows: Int64Array) -> None:
-        """Raise ``StateError`` unless each pane loaded is on the chain of just one of the rows."""
-        live = np.zeros(self._panes.capacity + 1, dtype=np.bool_)  # one more, for -1
-        live[self._panes.live()] = True
-        follows = np.concatenate((self._windows[_HEAD][rows], self._panes["next"][live[:-1]]))
-        follows = follows[follows != -1]
-        inside = (follows >= 0) & (follows < self._panes.capacity)
-        once = len(np.unique(follows)) == len(follows) == len(self._panes)
-        if not inside.all() or not live[follows].all() or not once:
-            raise damaged("the stored state", "panes that were shown belong to no window")
-
-    def _touch(self, panes: Int64Array) -> None:
-        if self.journal is not None:
-            self.journal.touch(panes)
+    def _read(self, data: bytes, count: int) -> Chunk:
+        chunk = self.codec.layouts.read(data)
+        if len(chunk) != count:
+            raise damaged("a stored row", f"it has {len(chunk)} of {count} panes")
+        return chunk
 
     def _check(self, rows: Int64Array) -> None:
         """Assert that each pane kept is on the chain of just one of the windows, all live ones."""

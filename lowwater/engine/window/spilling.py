@@ -1,32 +1,34 @@
-"""Windows that have left memory for the store, and come back when touched or due.
+"""Windows that have left memory for the store, and are loaded when touched or due.
 
 ::
 
-    (end | key id | start)   ->  packed columns         one table; with the loose part in another
-    (key id | end | start)   ->  nothing                only for windows that merge
+    (key group | end | key id | start)   ->  a chunk of one row
+    (key group | key id | end | start)   ->  nothing                only for windows that merge
 
-A window that merges is looked for among those of its key that it may touch; any other by its exact
-place, and mostly not at all, as a filter in memory knows what is not there. What is due at a
-watermark is a range. A record that came back is deleted by the next commit; until then it counts
-as gone.
+They are stored one by one, unlike those in memory, because single ones are loaded back. A window
+that merges is looked for among those of its key that it may touch; any other by its exact place,
+and mostly not at all, as a filter in memory knows what is not there. What is due at a watermark is
+a range of each key group. A window that was loaded is deleted by the next commit; until then it
+counts as gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.window.spilled_rows import Freezer, Records
-from lowwater.engine.window.window_state import WindowState
+from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, distinct, run_starts, sort_by_key_and_time
-from lowwater.state.damage import damaged, decoding
-from lowwater.state.journal import joined
-from lowwater.state.key_layout import below, decode_int64, encode_int64, prefix_range
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.key_layout import StoredPlace, below, decode_int64, encode_int64, prefix_range
+from lowwater.state.row_codec import joined
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.window_filter import WindowFilter
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -36,28 +38,36 @@ AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
 
 _TAIL = 24
+_FIRST = np.zeros(1, dtype=np.int64)
 _GONE_BYTES = 250  # in a set, and to delete it
 _CHUNK = 1 << 16
+_RANGE = 64
+"""So many keys of a range are deleted as a range: few ranges keep reads fast."""
+_WHAT = "a stored window"
 
 
 @final
-class ColdWindows:
+class SpilledWindows:
     """The windows of an operator that are in the store alone.
 
     Args:
         state: The windows in memory.
-        prefixes: What the keys of the packed parts, the loose parts and the index by key begin
-            with in the store.
+        keys: Their keys.
+        place: Where windows are stored.
+        tables: Tags of the windows and of the index by key.
     """
 
-    def __init__(self, state: WindowState, prefixes: tuple[bytes, bytes, bytes]) -> None:
+    def __init__(
+        self, state: WindowState, keys: StoredKeys, place: StoredPlace, tables: tuple[int, int]
+    ) -> None:
         self._state = state
-        self._packed, self._loose, self._by_key = prefixes
-        self.freezer = Freezer(state)
+        self._keys = keys
+        self._groups = place.groups
+        self._of_group = {group: place.prefix(tables[0], group) for group in place.groups}
+        self._by_key = {group: place.prefix(tables[1], group) for group in place.groups}
         self._filter = WindowFilter()
         self._count = 0
         self._finished = 0
-        self._loose_parts = 0
         # Of each key, for windows that merge: how many there are, and the latest end.
         self._of_key: Int64Array = np.zeros(0, dtype=np.int64)
         self._latest: Int64Array = np.zeros(0, dtype=np.int64)
@@ -77,57 +87,62 @@ class ColdWindows:
         return self._count - self._finished
 
     @property
-    def loose_parts(self) -> int:
-        """How many of them have a loose part."""
-        return self._loose_parts
-
-    @property
     def nbytes(self) -> int:
         """Bytes of memory that knowing about them takes."""
         known = self._filter.nbytes + self._of_key.nbytes + self._latest.nbytes
         return known + _GONE_BYTES * len(self._gone)
 
-    def freeze(self, batch: Batch, rows: Int64Array, watermark: int) -> None:
+    def spill(self, batch: Batch, rows: Int64Array, watermark: int) -> None:
         """Move rows from memory to the store, with the batch's commit."""
-        table = self._state.table
+        state, table = self._state, self._state.table
         keys, start, end = (table[name][rows] for name in ("key", "start", "end"))
         finished = table["finished"][rows]
-        records = self.freezer.pack(rows)
-        self._state.evict(rows)
-        tails = np.hstack([encode_int64(part) for part in (end, keys, start)])
-        batch.put_columns(self._packed, tails, records.packed)
-        self._put_loose(batch, tails, records)
-        if self._state.merging is not None:
-            by_key = np.hstack([encode_int64(part) for part in (keys, end, start)])
-            batch.put_columns(self._by_key, by_key, np.empty((len(rows), 0), dtype=np.uint8))
+        values = state.codec.pack(rows).chunks()
+        tails = _tails(keys, start, end)
+        groups = self._keys.groups(keys).tolist()
+        if state.shown is not None:
+            state.shown.drop(rows)
+        state.evict(rows)
+        batch.put(
+            [self._of_group[group] + tail for group, tail in zip(groups, tails, strict=True)],
+            values,
+        )
+        if state.merging is not None:
+            pairs = zip(groups, tails, strict=True)
+            by_key = [self._by_key[group] + swapped(tail) for group, tail in pairs]
+            batch.put(by_key, [b""] * len(by_key))
         self._know(keys, start, end, finished, watermark)
 
     def write(self, batch: Batch, expired: int) -> None:
-        """Delete what has come back since the last commit, with the batch's.
+        """Delete what was loaded since the last commit, with the batch's.
 
         Args:
             batch: The batch.
             expired: All windows that end here or before have expired.
         """
-        gone, self._gone = self._gone, set()
-        if not gone:
+        if not self._gone:
             return
+        tails, self._gone = sorted(self._gone), set()
         stop = min(expired + 1, END_OF_TIME)
-        for prefix in (self._packed, self._loose):
-            batch.delete_range(*below(prefix, stop))
         bound = below(b"", stop)[1]
-        left = [tail for tail in gone if tail >= bound]
-        batch.delete([self._packed + tail for tail in left])
-        if self.freezer.may_be_loose():
-            batch.delete([self._loose + tail for tail in left])
-        if self._state.merging is not None:
-            batch.delete([self._by_key + tail[8:16] + tail[:8] + tail[16:] for tail in gone])
+        _, keys, _ = read_tails(tails)
+        groups = self._keys.groups(keys)
+        for group in np.unique(groups).tolist():
+            gone = [tails[at] for at in np.flatnonzero(groups == group).tolist()]
+            left = [tail for tail in gone if tail >= bound]
+            if len(gone) - len(left) >= _RANGE:
+                batch.delete_range(*below(self._of_group[group], stop))
+            else:
+                left = gone
+            batch.delete([self._of_group[group] + tail for tail in left])
+            if self._state.merging is not None:
+                batch.delete([self._by_key[group] + swapped(tail) for tail in gone])
         self._filter.forget(stop)
 
-    def thaw_touched(
+    def load_touched(
         self, store: StateStore, keys: Int64Array, start: Int64Array, end: Int64Array
     ) -> Int64Array:
-        """Bring back the windows that elements may fall in or merge with; return their rows.
+        """Load the windows that elements may fall in or merge with; return their rows.
 
         Args:
             store: The store.
@@ -142,30 +157,35 @@ class ColdWindows:
         else:
             tails = self._touching(store, self._state.merging, keys, start, end)
         tails = [tail for tail in tails if tail not in self._gone]
-        values = store.get([self._packed + tail for tail in tails])
+        if not tails:
+            return NONE
+        groups = self._keys.groups(read_tails(tails)[1]).tolist()
+        values = store.get(
+            [self._of_group[group] + tail for group, tail in zip(groups, tails, strict=True)]
+        )
         found = [at for at, value in enumerate(values) if value is not None]
         if self._state.merging is not None and len(found) < len(tails):
-            raise damaged("a stored window", "it is missing, but the index of its key has it")
-        return self._thaw(store, [tails[at] for at in found], [values[at] or b"" for at in found])
+            raise damaged(_WHAT, "it is missing, but the index of its key has it")
+        return self._load(store, [tails[at] for at in found], [values[at] or b"" for at in found])
 
     def is_due(self, to: int, lateness_us: int) -> bool:
         """Whether a window may become complete or expire as the watermark moves to ``to``."""
         return self._next <= to or self._first <= _expired_end(to, lateness_us)
 
-    def thaw_due(
+    def load_due(
         self, store: StateStore, before: int, to: int, after: int | None, lateness_us: int
     ) -> tuple[Int64Array, int | None]:
-        """Bring back a portion of the windows that an advance of the watermark completes or ends.
+        """Load a portion of the windows that an advance of the watermark completes or ends.
 
         Args:
             store: The store.
             before: The watermark before.
             to: The watermark to be.
-            after: Up to where the portions before brought back what is due; ``None``: the first.
+            after: Up to where the portions before loaded what is due; ``None``: the first.
             lateness_us: The allowed lateness.
 
         Returns:
-            (their rows; up to where all that is due has come back, ``None`` if that is all).
+            (their rows; up to where all that is due is loaded, ``None`` if that is all).
         """
         ended = _expired_end(to, lateness_us)
         low, high = self._first - 1, min(before, ended)
@@ -188,39 +208,45 @@ class ColdWindows:
             completing = [row for row in completing if _end(row[0]) <= bound]
             expiring = [row for row in expiring if _end(row[0]) + lateness_us <= bound]
         due = completing + expiring
-        rows = self._thaw(store, [tail for tail, _ in due], [value for _, value in due])
+        rows = self._load(store, [tail for tail, _ in due], [value for _, value in due])
         if bound is None:
             self._first = self._peek(store, ended)
-            self._next = self._peek(store, to)
+            self._next = self._first if ended == to else self._peek(store, to)
         return rows, bound
 
-    def thaw_all(self, store: StateStore) -> Iterator[Int64Array]:
-        """Bring back all, portion by portion; yield the rows of each."""
-        found = store.scan(*prefix_range(self._packed))
-        while chunk := list(islice(found, _CHUNK)):
-            tails = [key[len(self._packed) :] for key, _ in chunk]
-            yield self._thaw(store, tails, [value for _, value in chunk])
+    def load_all(self, store: StateStore) -> Iterator[Int64Array]:
+        """Load all, portion by portion; yield the rows of each."""
+        for group in self._groups:
+            found = self._scan(store, group)
+            while chunk := list(islice(found, _CHUNK)):
+                yield self._load(store, [tail for tail, _ in chunk], [value for _, value in chunk])
 
-    def load(self, store: StateStore, watermark: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+    def resume(self, store: StateStore, watermark: int) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Learn what is in the store; yield it portion by portion.
 
         Yields:
             (key ids, places of the keys): to be checked before going on.
 
         Raises:
-            StateError: A record is damaged.
+            StateError: A window is damaged.
         """
-        found = store.scan(*prefix_range(self._packed))
-        while chunk := list(islice(found, _CHUNK)):
-            end, keys, start = read_tails([key[len(self._packed) :] for key, _ in chunk])
-            places, finished = self.freezer.peek([value for _, value in chunk])
-            yield keys, places
-            self._know(keys, start, end, finished, watermark)
-        self._loose_parts = sum(1 for _ in store.scan(*prefix_range(self._loose)))
-        if self._state.merging is not None:
-            indexed = sum(1 for _ in store.scan(*prefix_range(self._by_key)))
-            if indexed != len(self):
-                raise damaged("a stored window", f"keys have {indexed} windows of {len(self)}")
+        indexed = 0
+        for group in self._groups:
+            found = self._scan(store, group)
+            while chunk := list(islice(found, _CHUNK)):
+                end, keys, start = read_tails([tail for tail, _ in chunk])
+                places = np.zeros(len(chunk), dtype=np.int64)
+                finished = np.zeros(len(chunk), dtype=np.bool_)
+                values = [value for _, value in chunk]
+                for at, part, _ in self._state.codec.layouts.read_single(values):
+                    places[at], finished[at] = part.records[PLACE], part.records["finished"]
+                yield keys, places
+                if (self._keys.groups(keys) != group).any():
+                    raise damaged(_WHAT, "it is in the wrong key group")
+                self._know(keys, start, end, finished, watermark)
+            indexed += sum(1 for _ in store.scan(*prefix_range(self._by_key[group])))
+        if indexed != (0 if self._state.merging is None else len(self)):
+            raise damaged(_WHAT, f"keys have {indexed} windows of {len(self)}")
 
     def _know(
         self,
@@ -252,7 +278,7 @@ class ColdWindows:
             return []
         keys, start, end = keys[maybe], start[maybe], end[maybe]
         absent = self._state.index.find(keys, start, end) < 0
-        return _tails(keys[absent], start[absent], end[absent])
+        return _distinct_tails(keys[absent], start[absent], end[absent])
 
     def _touching(
         self,
@@ -265,9 +291,11 @@ class ColdWindows:
         self._cover(int(keys.max(initial=-1)) + 1)
         found: list[bytes] = []
         if function.merge_scope == "key":
-            for key in distinct(keys[self._of_key[keys] > 0]).tolist():
-                of_key = self._by_key + _bytes(key)
-                found.extend(self._indexed(store, *prefix_range(of_key)))
+            some = distinct(keys[self._of_key[keys] > 0])
+            if some.size:
+                for key, group in zip(some.tolist(), self._keys.groups(some).tolist(), strict=True):
+                    of_key = self._by_key[group] + _bytes(key)
+                    found.extend(self._indexed(store, *prefix_range(of_key)))
             return found
         may = (self._of_key[keys] > 0) & (start <= self._latest[keys])
         keys, start, end = keys[may], start[may], end[may]
@@ -276,10 +304,11 @@ class ColdWindows:
         order = sort_by_key_and_time(keys, start)
         keys = keys[order]
         local = function.merge(keys, start[order], end[order])
-        spans = zip(keys[run_starts(local.group)].tolist(), local.start.tolist(),
+        keys = keys[run_starts(local.group)]
+        spans = zip(keys.tolist(), self._keys.groups(keys).tolist(), local.start.tolist(),
                     local.end.tolist(), strict=True)  # fmt: skip
-        for key, first, last in spans:
-            of_key = self._by_key + _bytes(key)
+        for key, group, first, last in spans:
+            of_key = self._by_key[group] + _bytes(key)
             upto = last + self._longest
             stop = prefix_range(of_key)[1]
             if upto < END_OF_TIME:
@@ -289,9 +318,7 @@ class ColdWindows:
         return list(dict.fromkeys(found))
 
     def _indexed(self, store: StateStore, low: bytes, high: bytes) -> list[bytes]:
-        at = len(self._by_key)
-        tails = [key[at:] for key, _ in store.scan(low, high)]
-        return [tail[8:16] + tail[:8] + tail[16:] for tail in tails]
+        return [swapped(key[-_TAIL:]) for key, _ in store.scan(low, high)]
 
     def _ending(
         self, store: StateStore, low: int, high: int, most: int
@@ -303,12 +330,10 @@ class ColdWindows:
         if high <= low:
             return [], None
         found: list[tuple[bytes, bytes]] = []
-        at, last = len(self._packed), b""
-        stop = prefix_range(self._packed)[1]
-        if high < END_OF_TIME:
-            stop = self._packed + _bytes(high + 1)
-        for key, value in store.scan(self._packed + _bytes(low + 1), stop):
-            tail = key[at:]
+        last = b""
+        stop = None if high >= END_OF_TIME else high + 1
+        groups = [self._scan(store, group, low + 1, stop) for group in self._groups]
+        for tail, value in groups[0] if len(groups) == 1 else merge(*groups):
             if tail in self._gone:
                 continue
             if len(found) >= most and tail[:8] != last:
@@ -321,44 +346,48 @@ class ColdWindows:
         """Return an end after ``after`` that none of those there are is before."""
         if after >= END_OF_TIME:
             return END_OF_TIME
-        stop = prefix_range(self._packed)[1]
-        first = next(store.scan(self._packed + _bytes(after + 1), stop), None)
-        return END_OF_TIME if first is None else _end(first[0][len(self._packed) :])
+        firsts = (next(self._scan(store, group, after + 1), None) for group in self._groups)
+        return min((_end(first[0]) for first in firsts if first is not None), default=END_OF_TIME)
 
-    def _thaw(
+    def _scan(
+        self, store: StateStore, group: int, low: int | None = None, high: int | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (end, key id and start; value) of the windows of a group with such ends."""
+        prefix = self._of_group[group]
+        start, stop = prefix_range(prefix)
+        if low is not None:
+            start = prefix + _bytes(low)
+        if high is not None:
+            stop = prefix + _bytes(high)
+        at = len(prefix)
+        return ((key[at:], value) for key, value in store.scan(start, stop))
+
+    def _load(
         self, store: StateStore, tails: Sequence[bytes], values: Sequence[bytes]
     ) -> Int64Array:
         if not tails:
             return NONE
         state = self._state
         end, keys, start = read_tails(tails)
-        loose: Sequence[bytes | None] = []
-        if self.freezer.may_be_loose():
-            loose = store.get([self._loose + tail for tail in tails])
-            self._loose_parts -= sum(part is not None for part in loose)
         rows = state.table.allocate(len(tails))
-        self.freezer.unpack(rows, values, loose)
-        for name, column in (("key", keys), ("start", start), ("end", end)):
-            state.table[name][rows] = column
+        with decoding(_WHAT):
+            for at, part, sides in state.codec.layouts.read_single(values):
+                state.codec.fill(rows[at], part, np.arange(len(at)))
+                some = [(place, side) for place, side in zip(at, sides, strict=True) if side]
+                taken = [(rows[place : place + 1], side, _FIRST) for place, side in some]
+                state.codec.side.put(taken, [1] * len(taken))
+            for name, column in (("key", keys), ("start", start), ("end", end)):
+                if (state.table[name][rows] != column).any():
+                    raise damaged(_WHAT, f"it is stored under another {name}")
         state.readmit(rows)
         self._gone.update(tails)
         self._count -= len(rows)
         self._finished -= int(state.table["finished"][rows].sum())
         if self._count < 0:
-            raise InternalError("more windows came back than had left")
+            raise InternalError("more windows were loaded than had left")
         if state.merging is not None:
             np.subtract.at(self._of_key, keys, 1)
         return rows
-
-    def _put_loose(self, batch: Batch, tails: NDArray[np.uint8], records: Records) -> None:
-        if records.loose is None:
-            return
-        some = [at for at, data in enumerate(records.loose) if data]
-        self._loose_parts += len(some)
-        batch.put(
-            [self._loose + tails[at].tobytes() for at in some],
-            [records.loose[at] for at in some],
-        )
 
     def _cover(self, need: int) -> None:
         if need > len(self._of_key):
@@ -375,13 +404,18 @@ def _expired_end(to: int, lateness_us: int) -> int:
     return to if to == END_OF_TIME else max(START_OF_TIME, to - lateness_us)
 
 
-def _tails(keys: Int64Array, start: Int64Array, end: Int64Array) -> list[bytes]:
-    """Return the keys that distinct windows are stored under."""
+def _distinct_tails(keys: Int64Array, start: Int64Array, end: Int64Array) -> list[bytes]:
     order = np.lexsort((start, keys, end))
     keys, start, end = keys[order], start[order], end[order]
     first = run_starts(keys, start, end) if len(keys) else np.zeros(0, dtype=np.bool_)
-    tails = np.hstack([encode_int64(part[first]) for part in (end, keys, start)])
-    return [tail.tobytes() for tail in tails]
+    return _tails(keys[first], start[first], end[first])
+
+
+def _tails(keys: Int64Array, start: Int64Array, end: Int64Array) -> list[bytes]:
+    """Return what follows the prefix in the keys that windows are stored under."""
+    tails = np.hstack([encode_int64(part) for part in (end, keys, start)])
+    whole: list[bytes] = tails.view(f"V{_TAIL}").reshape(-1).tolist()
+    return whole
 
 
 def read_tails(tails: Sequence[bytes]) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -390,12 +424,17 @@ def read_tails(tails: Sequence[bytes]) -> tuple[Int64Array, Int64Array, Int64Arr
     Raises:
         StateError: One of them is damaged.
     """
-    with decoding("a stored window"):
+    with decoding(_WHAT):
         parts = joined(list(tails), _TAIL).reshape(-1, 3, 8)
         end, keys, start = (decode_int64(parts[:, at]) for at in range(3))
         if (start >= end).any():
-            raise damaged("a stored window", "it ends before it starts")
+            raise damaged(_WHAT, "it ends before it starts")
         return end, keys, start
+
+
+def swapped(tail: bytes) -> bytes:
+    """Return (end, key id, start) as (key id, end, start), and the other way round."""
+    return tail[8:16] + tail[:8] + tail[16:]
 
 
 def _bytes(value: int) -> bytes:

@@ -16,6 +16,7 @@ from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
 from lowwater.state.journal import Journal
+from lowwater.state.row_codec import RowCodec
 from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -24,6 +25,10 @@ from lowwater.triggers._machine import Machine
 _GARBAGE = 1 << 16
 _FINDING = 64  # index, queues, journal
 _WINDOW = ("key", "start", "end")
+PLACE = "derived:place"
+"""A stored column: the place of a window's key in the order of first-seen keys."""
+# Made again from the rest; "shown" are panes, which are stored with their window.
+_NOT_STORED = frozenset({"due", "clock_due", "hold", "turn", "shown"})
 
 
 @final
@@ -72,6 +77,13 @@ class WindowState:
         )
         self.aggregation = Aggregation(aggregates, self.table)
         self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
+        self.codec = RowCodec(
+            self.table,
+            left_out=_NOT_STORED,
+            derived={PLACE: self.places},
+            bags=self.aggregation.bags,
+            nested=self.shown,
+        )
         self.keys: KeyDictionary | None = None
         self._journal: Journal | None = None
         self._on_forgetting: Callable[[Mask], None] | None = None
@@ -88,13 +100,9 @@ class WindowState:
         """How many windows are open."""
         return len(self.table) - self.finished_rows
 
-    def note_changes(
-        self, windows: Journal, shown: Journal | None, on_forgetting: Callable[[Mask], None]
-    ) -> None:
+    def note_changes(self, windows: Journal, on_forgetting: Callable[[Mask], None]) -> None:
         """Record changed rows, and report keys that are about to be forgotten."""
         self._journal = windows
-        if self.shown is not None:
-            self.shown.journal = shown
         self._on_forgetting = on_forgetting
 
     def touch(self, rows: Int64Array) -> None:

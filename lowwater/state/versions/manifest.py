@@ -18,9 +18,11 @@ from zlib import crc32
 import msgspec
 
 from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.state.formats import FORMATS, check_format
 
-LAYOUT = 1
-"""Layout of manifests and files; a version of a newer one is refused."""
+FORMAT = "state versions"
+
+_OTHER = "Run it with the lowwater that wrote it, or begin with a new checkpoint"
 
 MANIFEST = ".version"
 """What the name of a manifest ends with, after the name of its version."""
@@ -73,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a key group.
 
     Args:
-        layout: See :data:`LAYOUT`.
+        layout: The version of the format.
         group: The key group.
         version: The name of this version.
         ancestors: Versions that this one was made from, oldest first, as far as they are kept.
@@ -124,7 +126,7 @@ def successor(
         gone = [Dropped(each.name, number) for each in base.tables if each.name not in here]
         dropped = [each for each in (*base.dropped, *gone) if each.number > number - retain]
     return Manifest(
-        layout=LAYOUT,
+        layout=FORMATS[FORMAT],
         group=group,
         version=version,
         ancestors=ancestors,
@@ -192,12 +194,7 @@ def decode(data: bytes, *, group: int, version: str, where: str) -> Manifest:
         raise StateError("the manifest is damaged or cut short", where=where, hint=RESTART)
     try:
         layout = msgspec.json.decode(line, type=dict[str, Any])["layout"]
-        if layout != LAYOUT:
-            raise StateError(
-                f"the state has layout {layout}, but this version of lowwater knows {LAYOUT}",
-                where=where,
-                hint="Use the version that wrote it, or a later one",
-            )
+        check_format(FORMAT, layout, where=where, hint=_OTHER)
         manifest = msgspec.json.decode(line, type=Manifest)
     except (msgspec.MsgspecError, KeyError) as error:
         raise StateError(f"this is not a manifest ({error})", where=where, hint=RESTART) from error

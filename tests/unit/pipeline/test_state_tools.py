@@ -12,10 +12,11 @@ import pytest
 import lowwater as lw
 from lowwater.cli.main import main
 from lowwater.engine.local.run_record import OUTBOX, RUN
+from lowwater.engine.window import persistence as windows_stored
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.pipeline.state_tools import export_state, reset_state, state_info, verify_state
 from lowwater.state.codec import decode, encode
-from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.key_layout import END, prefix_range, split_key
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
 from tests.unit.engine.local.durable_runs import KEYS, output, pipeline, run, stopped, write_files
@@ -28,9 +29,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def change(state: Path, prefix: bytes, make: Callable[[bytes], bytes]) -> None:
-    """Rewrite the first row under a prefix, as if by a store that is sound."""
+def first_key(store: RocksStore, table: int) -> bytes:
+    """Return the first key of a table of the only stage."""
+    keys = (key for key, _ in store.scan(b"\x01", END))
+    return next(key for key in keys if split_key(key)[2] == table)
+
+
+def change(state: Path, table: bytes | int, make: Callable[[bytes], bytes]) -> None:
+    """Rewrite the first row under a prefix or of a table, as if by a store that is sound."""
     with RocksStore(state) as store:
+        prefix = first_key(store, table) if isinstance(table, int) else table
         key, value = next(store.scan(*prefix_range(prefix)))
         batch = Batch()
         batch.put([key], [make(value)])
@@ -51,11 +59,11 @@ def test_info(folder: Path) -> None:
     assert info.keys == KEYS
     assert info.watermark == (119 - 1 - 5) * 1_000_000
     assert [delivery.epoch for delivery in info.outbox] in ([12], [])
-    assert {(size.operator, size.table) for size in info.sizes} >= {
+    assert {(size.stage, size.table) for size in info.sizes} >= {
         ("pipeline", "the run"),
-        ("windows", "windows"),
-        ("windows", "keys"),
-        ("windows", "lists and objects of windows"),
+        ("stage 1", "facts"),
+        ("stage 1", "windows"),
+        ("stage 1", "keys"),
     }
 
 
@@ -104,14 +112,14 @@ def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    [RUN, OUTBOX, *(table_prefix(1, 0, table) for table in (0, 1, 4, 5))],
-    ids=["run", "outbox", "windows", "lists", "keys", "facts"],
+    "table",
+    [RUN, OUTBOX, windows_stored.WINDOWS, windows_stored.KEYS, windows_stored.FACTS],
+    ids=["run", "outbox", "windows", "keys", "facts"],
 )
 def test_verify_reports_a_row_that_is_damaged(
-    folder: Path, prefix: bytes, capsys: pytest.CaptureFixture[str]
+    folder: Path, table: bytes | int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(folder / "state", prefix, lambda value: value[:-3] + b"\xc1")
+    change(folder / "state", table, lambda value: value[:-3] + b"\xc1")
     assert main(["state", "verify", str(folder / "state")]) == 1
     err = capsys.readouterr().err
     assert "Restore" in err or "restore" in err
@@ -119,15 +127,36 @@ def test_verify_reports_a_row_that_is_damaged(
         run(pipeline(folder / "in"), folder)
 
 
-def test_verify_reports_windows_of_unknown_keys(folder: Path) -> None:
+def test_verify_reports_keys_that_are_missing(folder: Path) -> None:
     with RocksStore(folder / "state") as store:
-        key, _ = next(store.scan(*prefix_range(table_prefix(1, 0, 4))))
         batch = Batch()
-        batch.delete([key])
+        batch.delete([first_key(store, windows_stored.KEYS)])
         store.commit(batch)
-    with pytest.raises(StateError, match="unknown key"):
+    with pytest.raises(StateError, match=r"stored key cannot be read: \d of \d are there"):
         verify_state(folder / "state")
-    with pytest.raises(StateError, match="unknown key"):
+    with pytest.raises(StateError, match=r"stored key cannot be read: \d of \d are there"):
+        run(pipeline(folder / "in"), folder)
+
+
+def test_state_of_a_former_layout_is_refused(folder: Path) -> None:
+    state = folder / "state"
+    change(state, RUN, lambda value: encode({**decode(value), "layout": 3}))
+    refused = (
+        r"written in layout 3 of the run record; this lowwater reads layout 5 .*"
+        r"python -m lowwater state reset --yes .*state"
+    )
+    for look in (state_info, verify_state, export_state):
+        with pytest.raises(StateError, match=refused):
+            look(state)
+    with pytest.raises(StateError, match=refused):
+        run(pipeline(folder / "in"), folder)
+    assert reset_state(state, yes=True) == []
+
+
+def test_state_of_a_stage_of_a_former_layout_is_refused(folder: Path) -> None:
+    facts = windows_stored.FACTS
+    change(folder / "state", facts, lambda value: encode({**decode(value), "layout": 2}))
+    with pytest.raises(StateError, match="layout 2 of window state; this lowwater reads layout 3"):
         run(pipeline(folder / "in"), folder)
 
 
@@ -284,9 +313,8 @@ def test_a_graph_of_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     stopped(windows, tmp_path)
     info = state_info(tmp_path / "state")
     assert list(info.positions) == ["events"]
-    tables = {(size.operator, size.table) for size in info.sizes}
-    quiet_has, hour_has = "process of quiet", "windows of per hour"
-    assert {(quiet_has, "cells"), (quiet_has, "timers"), (hour_has, "facts")} <= tables
+    tables = {(size.stage, size.table) for size in info.sizes}
+    assert {("quiet", "cells"), ("quiet", "timers"), ("per hour", "facts")} <= tables
     assert verify_state(tmp_path / "state") > 0
     assert main(["state", "info", str(tmp_path / "state")]) == 0
     shown = capsys.readouterr().out

@@ -7,6 +7,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 
@@ -15,7 +16,7 @@ def made() -> WindowOperator:
     operator = WindowOperator(
         Windowing(windows=lw.FixedWindows("10s")), {"seen": lw.collect("value")}
     )
-    operator.keep_in_store(1)
+    operator.keep_in_store(StoredPlace("stage 1", 0, 4))
     return operator
 
 

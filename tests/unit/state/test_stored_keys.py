@@ -15,14 +15,14 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import KEYS
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
-from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.key_layout import StoredPlace, split_key, stage_range
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 
 
 def made() -> WindowOperator:
     operator = WindowOperator(Windowing(windows=lw.FixedWindows("10s")), {"n": lw.count()})
-    operator.keep_in_store(1)
+    operator.keep_in_store(StoredPlace("stage 1", 0, 4))
     return operator
 
 
@@ -81,7 +81,8 @@ def test_keys_of_other_types_than_the_first() -> None:
 )
 def test_a_key_that_is_damaged(value: bytes) -> None:
     store = stored((pa.array([7, 8]),))
-    key, _ = next(store.scan(*prefix_range(table_prefix(1, 0, KEYS))))
+    rows = store.scan(*stage_range("stage 1"))
+    key = next(key for key, _ in rows if split_key(key)[2] == KEYS)
     batch = Batch()
     batch.put([key], [value])
     store.commit(batch)

@@ -326,7 +326,7 @@ def test_manifests_of_others_and_of_later_layouts(local: Versions) -> None:
         manifest(local, two).write_bytes(b"%b\n%08x\n" % (line, crc32(line)))
 
     for old, new, said in (
-        (b'"layout":1', b'"layout":2', "has layout 2, but this version of lowwater knows 1"),
+        (b'"layout":1', b'"layout":2', "in layout 2 of state versions"),
         (b'"group":3', b'"group":4', "of key group 4"),
         (two.encode() + b'"', one.encode() + b'"', f"of version {one}"),
         (b'"CURRENT"', b'"../CURRENT"', "no version has: ../CURRENT"),

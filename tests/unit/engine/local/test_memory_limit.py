@@ -20,12 +20,12 @@ from lowwater.engine.records.steps import Bundle, WatermarkAdvance
 from lowwater.engine.window import spilling as _cold
 from lowwater.engine.window.inspect import StoredView
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.engine.window.persistence import COLD, COLD_BY_KEY, COLD_LOOSE, FACTS, KEYS
+from lowwater.engine.window.persistence import FACTS, KEYS, SPILLED, SPILLED_BY_KEY
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
 from lowwater.io.sinks import ParquetFolder
 from lowwater.pipeline.state_tools import state_info, verify_state
-from lowwater.state.key_layout import prefix_range, table_prefix
+from lowwater.state.key_layout import StoredPlace, prefix_range, split_key, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
@@ -57,7 +57,7 @@ class CountingStore:
 class Driven:
     def __init__(self, windowing: Windowing, memory: int | None) -> None:
         self.operator = WindowOperator(windowing, {"total": lw.sum("value")})
-        self.operator.keep_in_store(1, memory=memory)
+        self.operator.keep_in_store(StoredPlace("stage 1", 0, 4), memory=memory)
         self.store: Any = CountingStore()
 
     def take(self, keys: list[int], seconds: list[int]) -> None:
@@ -127,7 +127,7 @@ def test_rows_are_released_from_memory_and_store() -> None:
     driven.advance(10_000)
     driven.save()
     assert driven.operator.state_rows == 0
-    left = {key[4] for key, _ in driven.store.scan(b"", b"\xff")}
+    left = {split_key(key)[2] for key, _ in driven.store.scan(b"", b"\xff")}
     assert left == {FACTS, KEYS}  # keys are forgotten once they are many
 
 
@@ -275,13 +275,13 @@ def test_sessions_that_end_with_time_are_found_again() -> None:
     assert driven.operator.open_windows == 1
 
 
-@pytest.mark.parametrize("table", [COLD, COLD_LOOSE, COLD_BY_KEY])
+@pytest.mark.parametrize("table", [SPILLED, SPILLED_BY_KEY])
 def test_parts_that_are_missing_are_told(table: int) -> None:
     def made() -> WindowOperator:
         operator = WindowOperator(
             Windowing(windows=lw.Sessions("5s")), {"seen": lw.collect("value")}
         )
-        operator.keep_in_store(1, memory=0)
+        operator.keep_in_store(StoredPlace("stage 1", 0, 4), memory=0)
         return operator
 
     driven = Driven(FIXED, memory=0)
@@ -290,12 +290,13 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
     driven.save()
     assert made().restore(driven.store)
     batch = Batch()
-    batch.delete_range(*prefix_range(table_prefix(1, 0, table)))
+    for group in range(4):
+        batch.delete_range(*prefix_range(table_prefix("stage 1", group, table)))
     driven.store.commit(batch)
     with pytest.raises(StateError, match="damaged"):
         made().restore(driven.store)
     with pytest.raises(StateError, match="damaged"):
-        StoredView(driven.store, 1).verify()
+        StoredView(driven.store, StoredPlace("stage 1", 0, 4)).verify()
 
 
 def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 
@@ -29,7 +30,7 @@ class Driven:
         self._process, self._windowing = process, windowing
         self.store = MemoryStore(MemoryContents())
         self.operator = ProcessOperator(process, windowing=windowing)
-        self.operator.keep_in_store(1)
+        self.operator.keep_in_store(StoredPlace("stage 1", 0, 4))
         self.last = ProcessOutput({})
 
     def take(self, *records: dict[str, Any]) -> Given:
@@ -57,7 +58,7 @@ class Driven:
         """Save, and go on with another operator that is restored."""
         self.save()
         self.operator = ProcessOperator(self._process, windowing=self._windowing)
-        self.operator.keep_in_store(1)
+        self.operator.keep_in_store(StoredPlace("stage 1", 0, 4))
         assert self.operator.restore(self.store)
 
     def tagged(self, tag: str) -> Given:

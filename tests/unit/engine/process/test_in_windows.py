@@ -8,6 +8,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator
+from lowwater.state.key_layout import StoredPlace
 from tests.unit.engine.process.process_steps import FIXED, SESSIONS, Driven, records
 
 
@@ -122,7 +123,7 @@ def test_a_longer_lateness_does_not_bring_back_what_is_gone() -> None:
     again = ProcessOperator(
         Counts(), windowing=FIXED.with_(allowed_lateness=50, accumulation="discarding")
     )
-    again.keep_in_store(1)
+    again.keep_in_store(StoredPlace("stage 1", 0, 4))
     assert again.restore(driven.store)
     driven.operator = again
     driven.take(*records(("k", 2), ("k", 12)))

@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.deduplicate import IDS as ID_ROWS
 from lowwater.engine.records.deduplicate import Deduplication, Deduplicator, id_bytes
 from lowwater.io.sinks import JsonLinesFolder
 from lowwater.state import id_set as seen
-from lowwater.state.key_layout import END, prefix_range, table_prefix
+from lowwater.state.key_layout import END, StoredPlace, prefix_range, table_prefix
 from lowwater.state.memory import MemoryStore
 from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.examples import examples
 
 WITHIN = 10
-IDS = table_prefix(2, 0, 0)
+IDS = table_prefix("stage 2", 0, ID_ROWS)
 
 
 class Driven:
@@ -44,7 +45,7 @@ class Driven:
 
     def _take_up(self) -> None:
         self.own = Deduplicator(self._of)
-        self.own.keep_in_store(2)
+        self.own.keep_in_store(StoredPlace("stage 2", 0, 4))
         self.own.restore(self.store)
 
     def take(self, *elements: tuple[Any, int]) -> list[bool]:

@@ -24,6 +24,7 @@ from lowwater.engine.records.steps import Bundle, EndOfInput, StepOutput, Waterm
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, InvalidArgument, StateError
+from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from tests.property.retracted_elements import Tally
@@ -329,7 +330,7 @@ def test_unsigned_operators_keep_what_they_kept() -> None:
 def test_a_snapshot_and_a_store_hold_what_may_be_taken_back() -> None:
     stage = operator(**ALL)
     stage.step(bundle([3, 1, 2, 5], [1, 1, 1, -1], [3, 1, 2, 5]))
-    stage.keep_in_store(7)
+    stage.keep_in_store(StoredPlace("stage 7", 0, 4))
     stage._state.touch(stage._state.table.live())
     store, batch = MemoryStore(MemoryContents()), Batch()
     stage.save(batch)
@@ -340,7 +341,7 @@ def test_a_snapshot_and_a_store_hold_what_may_be_taken_back() -> None:
     assert wanted.values["collect"] == [1, 2, 1]
     for_snapshot, for_store = operator(**ALL), operator(**ALL)
     for_snapshot.restore_snapshot(data)
-    for_store.keep_in_store(7)
+    for_store.keep_in_store(StoredPlace("stage 7", 0, 4))
     assert for_store.restore(store)
     assert panes(for_snapshot.step(after)) == panes(for_store.step(after)) == [wanted]
 

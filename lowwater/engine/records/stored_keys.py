@@ -1,0 +1,308 @@
+"""The stored form of a key dictionary: blocks of keys, and the key group of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
+from lowwater.engine.records.key_hash import key_groups
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.errors import InternalError
+from lowwater.state.arrays import NONE, object_array
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.journal import GroupReader, Journal, Piece
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.row_codec import Layouts, PackedRows
+from lowwater.state.side_columns import Side, read_side
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import START_OF_TIME, Int64Array
+
+Kinds: TypeAlias = list[tuple[bytes | None, str]]
+"""Arrow type and numpy dtype of each part of a key."""
+
+_WHAT = "a stored key"
+_UNKNOWN = -1
+
+
+@final
+class StoredKeys:
+    """Writes keys that have come to have state, and deletes those that no longer do.
+
+    Args:
+        place: Where they are stored.
+        table: Tag of their blocks.
+    """
+
+    def __init__(self, place: StoredPlace, table: int) -> None:
+        self._place = place
+        self._table = table
+        self._rows = _KeyRows()
+        self._group: NDArray[np.int32] = np.full(0, _UNKNOWN, dtype=np.int32)
+        self._journal = Journal(self._rows, place, table, groups=self.groups)
+
+    @property
+    def keys(self) -> KeyDictionary | None:
+        """The dictionary."""
+        return self._rows.keys
+
+    def groups(self, ids: Int64Array) -> NDArray[np.int32]:
+        """Return the key group of each id: computed once, as its key is first stored."""
+        keys = self._rows.keys
+        if self._place.count == 1 or not len(ids):
+            return np.full(len(ids), self._place.first, dtype=np.int32)
+        if keys is None:
+            raise InternalError("a key group was asked for before any key was seen")
+        self._cover(keys.capacity)
+        found = self._group[ids]
+        unknown = found == _UNKNOWN
+        if unknown.any():
+            new = ids[unknown]
+            made = key_groups(keys.decode(new), self._place.count)
+            self._group[new] = made.astype(np.int32) + self._place.first
+            found = self._group[ids]
+        return found
+
+    def use(self, keys: KeyDictionary | None) -> None:
+        """Take keys from this dictionary."""
+        self._rows.keys = keys
+
+    def want(self, ids: Int64Array) -> None:
+        """Have keys stored; ids may repeat."""
+        rows = self._rows
+        if rows.keys is None or not ids.size:
+            return
+        rows.cover(rows.keys.capacity)
+        ids = ids[~rows.wanted[ids]]
+        if ids.size:
+            ids = np.unique(ids)
+            rows.wanted[ids] = True
+            self._journal.touch(ids)
+
+    def drop(self, ids: Int64Array) -> None:
+        """Have keys deleted, those of them that are stored; ids may repeat."""
+        rows = self._rows
+        ids = np.unique(ids[ids < len(rows.wanted)])
+        ids = ids[rows.wanted[ids]]
+        if ids.size:
+            rows.wanted[ids] = False
+            self._journal.touch(ids)
+
+    def forget(self, kept: NDArray[np.bool_]) -> None:
+        """Note that the dictionary is about to take back the ids that are not kept."""
+        stays = np.zeros(max(len(kept), len(self._rows.wanted), len(self._group)), dtype=np.bool_)
+        stays[: len(kept)] = kept
+        self.drop(np.flatnonzero(~stays))
+        self._group[~stays[: len(self._group)]] = _UNKNOWN
+
+    def write(self, batch: Batch) -> None:
+        """Add what changed since the last time to a batch."""
+        self._journal.write(batch)
+
+    def record(self) -> dict[str, Any] | None:
+        """Return what :meth:`load` needs to know; ``None`` before any key."""
+        keys = self._rows.keys
+        if keys is None:
+            return None
+        return {
+            "kinds": kinds_of(keys),
+            "limit": self._journal.limit,
+            "count": int(self._rows.wanted.sum()),
+            "layouts": self._rows.layouts.known,
+        }
+
+    def load(self, store: StateStore, record: dict[str, Any] | None) -> Int64Array:
+        """Fill a dictionary, which is then :attr:`keys`; return its ids, rising.
+
+        Raises:
+            StateError: The stored keys are damaged.
+        """
+        if record is None:
+            return NONE
+        self._rows.layouts.expect(record["layouts"])
+        reader = KeyReader(record)
+        for pieces in self._journal.load(store, record["limit"], START_OF_TIME):
+            for piece in pieces:
+                reader.add(piece)
+        ids, columns = reader.columns()
+        keys = KeyDictionary(len(columns))
+        self._rows.keys = keys
+        if len(ids):
+            keys.restore(ids, columns)
+        if len(keys) != len(ids):
+            raise damaged(_WHAT, "it is stored twice")
+        self._rows.cover(max(keys.capacity, record["limit"]))
+        self._rows.wanted[ids] = True
+        if not len(ids):
+            self._rows.keys = None  # the next bundle begins a dictionary
+        return ids
+
+    def _check(self) -> None:
+        """Assert what must hold between keys and their blocks. O(keys)."""
+        self._journal._check()
+
+    def _cover(self, need: int) -> None:
+        if need > len(self._group):
+            wider = np.full(max(need, 2 * len(self._group)), _UNKNOWN, dtype=np.int32)
+            wider[: len(self._group)] = self._group
+            self._group = wider
+
+
+@final
+class _KeyRows:
+    """The keys of a dictionary as a journal takes them: ids are rows."""
+
+    def __init__(self) -> None:
+        self.keys: KeyDictionary | None = None
+        self.wanted = np.zeros(0, dtype=np.bool_)
+        self.layouts = Layouts()
+
+    @property
+    def capacity(self) -> int:
+        return len(self.wanted)
+
+    def alive(self, rows: Int64Array) -> NDArray[np.bool_]:
+        return self.wanted[rows]
+
+    def pack(self, rows: Int64Array) -> PackedRows:
+        if self.keys is None:
+            raise InternalError("keys were stored before any was seen")
+        return pack_keys(self.keys, rows, self.layouts)
+
+    def cover(self, need: int) -> None:
+        if need > len(self.wanted):
+            wider = np.zeros(max(need, 2 * len(self.wanted)), dtype=np.bool_)
+            wider[: len(self.wanted)] = self.wanted
+            self.wanted = wider
+
+
+@final
+class KeyReader:
+    """Collects stored keys, and makes columns of them.
+
+    Args:
+        record: What :meth:`StoredKeys.record` returned when they were written.
+    """
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self._kinds: Kinds = record["kinds"]
+        self._count = record["count"]
+        self._layouts = Layouts()
+        self._layouts.expect(record["layouts"])
+        self._ids: list[Int64Array] = []
+        self._parts: list[list[tuple[NDArray[Any], pa.DataType | None]]] = [[] for _ in self._kinds]
+
+    def add(self, piece: Piece) -> None:
+        """Add the keys of a block."""
+        chunk = self._layouts.read(piece.chunk)
+        objects = read_side(chunk.side, len(chunk))["objects"]
+        types = {name: kind for name, _, kind in self._layouts.known[chunk.layout]}
+        self._ids.append(piece.rows)
+        for at, part in enumerate(self._parts):
+            name = _name(at)
+            if name in types:
+                part.append((chunk.records[name][piece.at], type_of(types[name])))
+            elif name in objects:
+                part.append((object_array(objects[name])[piece.at], None))
+            else:
+                raise damaged(_WHAT, "it has fewer parts than keys have")
+
+    def columns(self) -> tuple[Int64Array, tuple[Column, ...]]:
+        """Return (ids, rising; a column for each part).
+
+        Raises:
+            StateError: The keys are damaged.
+        """
+        with decoding(_WHAT):
+            ids = np.concatenate(self._ids) if self._ids else NONE
+            if len(ids) != self._count:
+                raise damaged(_WHAT, f"{len(ids)} of {self._count} are there")
+            order = np.argsort(ids)
+            columns = [
+                _column(part, order, type_of(kind), np.dtype(dtype))
+                for part, (kind, dtype) in zip(self._parts, self._kinds, strict=True)
+            ]
+            return ids[order], tuple(columns)
+
+
+def read_keys(
+    store: StateStore, place: StoredPlace, table: int, record: dict[str, Any]
+) -> tuple[Int64Array, tuple[Column, ...]]:
+    """Return stored keys without a dictionary: (ids, rising; a column for each part).
+
+    Raises:
+        StateError: They are damaged.
+    """
+    reader = KeyReader(record)
+    for piece in _pieces(store, place, table, record["limit"]):
+        reader.add(piece)
+    return reader.columns()
+
+
+def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedRows:
+    """Return the stored form of keys."""
+    columns = keys.decode(ids)
+    fixed = {_name(at): c for at, c in enumerate(columns) if c.data.dtype != object}
+    objects = {_name(at): c.data for at, c in enumerate(columns) if c.data.dtype == object}
+    number = layouts.number(
+        [(name, column.data.dtype.str, type_bytes(column.type)) for name, column in fixed.items()]
+    )
+    records = np.empty((len(ids), 0), dtype=np.uint8)
+    if fixed:
+        packed = np.empty(len(ids), dtype=layouts.dtype(number))
+        for name, column in fixed.items():
+            packed[name] = column.data
+        records = packed.view(np.uint8).reshape(len(ids), packed.dtype.itemsize)
+    return PackedRows(number, records, Side(objects, {}, None) if objects else None)
+
+
+def type_bytes(kind: pa.DataType | None) -> bytes | None:
+    """Return an Arrow type as it is stored."""
+    return None if kind is None else type_to_bytes(kind)
+
+
+def type_of(data: bytes | None) -> pa.DataType | None:
+    """Return the Arrow type that :func:`type_bytes` was given."""
+    return None if data is None else type_from_bytes(data)
+
+
+def kinds_of(keys: KeyDictionary) -> Kinds:
+    """Return the types of the parts of keys."""
+    return [(type_bytes(kind), dtype) for kind, dtype in keys.kinds()]
+
+
+def _pieces(store: StateStore, place: StoredPlace, table: int, limit: int) -> Iterator[Piece]:
+    for _, stored in GroupReader(store, place, table, limit, None):
+        yield from stored.pieces
+
+
+def _column(
+    pieces: Sequence[tuple[NDArray[Any], pa.DataType | None]],
+    order: Int64Array,
+    kind: pa.DataType | None,
+    dtype: np.dtype[Any],
+) -> Column:
+    if dtype.kind != "O":
+        values = np.concatenate([_fitted(piece, dtype) for piece, _ in pieces] or [NONE])
+        return Column(values[order].astype(dtype, copy=False), None, kind)
+    plain: list[Any] = []
+    for piece, its_kind in pieces:
+        plain += (
+            piece.tolist() if piece.dtype == object else Column(piece, None, its_kind).to_list()
+        )
+    every = object_array(plain)[order].tolist()
+    return Column.of_objects(every) if kind is None else Column.from_arrow(pa.array(every, kind))
+
+
+def _fitted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if values.dtype != dtype:
+        raise damaged(_WHAT, f"it is of type {values.dtype}, and keys are of type {dtype}")
+    return values
+
+
+def _name(at: int) -> str:
+    return f"part{at}"
