@@ -106,9 +106,7 @@ class Untested:
                       for one, why in sorted(refused)]  # fmt: skip
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
         if lines and terminal is not None:
-            terminal.section(
-                "NOT TESTED", "=", **{"red" if fails else "yellow": True, "bold": True}
-            )
+            terminal.section("not tested", "=", bold=True, red=fails, yellow=not fails)
             for line in lines:
                 terminal.write_line(line, bold=True)
         return result

@@ -36,7 +36,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
         found = [(each.name, element) for each in journeys.stages if element in each.elements]
         return _explained(journeys, found, [])
     matches = _Matches(element if callable(element) else _matcher(element))
-    letters = EqualityIndex((error.record, error) for error in trace.errors)
+    dead_letters = EqualityIndex((error.record, error) for error in trace.errors)
     meant: list[tuple[Any, None]] = []
     stories: list[tuple[str, TracedElement]] = []
     lost: list[str] = []
@@ -46,10 +46,10 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 continue
             meant.append((record, None))
             own = journeys.made_of(name, at)
-            told = [story for of, one in own for story in journeys.told_of(of, one)]
+            told = [story for of, one in own for story in journeys.elements_of(of, one)]
             stories += told
             if not own:
-                lost.append(_lost(letters.of(record), name, at, record, journeys))
+                lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
                 lost.append(f"{record!r} came to {_names(own)}; nothing of it came to `{stage}`")
     stories += [
@@ -98,13 +98,15 @@ class _Matches:
         ) from error
 
 
-def _lost(letters: list[ErrorRecord], source: str, at: int, record: Any, journeys: Journeys) -> str:
+def _lost(
+    dead_letters: list[ErrorRecord], source: str, at: int, record: Any, journeys: Journeys
+) -> str:
     """Explain what happened to a record that is not known to have reached any stage."""
-    if letters:
-        return _dead(letters[0])
+    if dead_letters:
+        return _dead(dead_letters[0])
     went = (
         "no step kept it"
-        if journeys.knows_all_of(source)
+        if journeys.knows_origins_of(source)
         else "what was made of it is not known: a function of map_batches may have moved rows"
     )
     return f"{record!r} came from source `{source}` (record {at}), and {went}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
 from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.waiting import looks_at_watermark
@@ -83,8 +85,7 @@ def check(pipeline: Any) -> Findings:
     >>> check(stream.key_by("page").window(lw.FixedWindows("1m")).aggregate(n=lw.count()))
     nothing is doubtful
     """
-    end = getattr(pipeline, "_end", None)
-    stage = getattr(pipeline, "_stage", None) or getattr(end, "stage", None)
+    stage = getattr(pipeline, "_stage", None)
     if not isinstance(stage, Stage):
         raise InvalidArgument(
             f"{describe('pipeline', pipeline)} is not a pipeline",
@@ -94,7 +95,7 @@ def check(pipeline: Any) -> Findings:
     graph = Graph.of([stage])
     found = [finding for read in graph.reads for finding in _of_read(graph, read)]
     found += [finding for each in graph.stages for finding in _of_stage(graph, each)]
-    found += _of_end(graph, stage, pipeline)
+    found += _of_output(graph, stage, getattr(pipeline, "_sinks", ()))
     return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
 
 
@@ -259,13 +260,15 @@ def _of_global(
     )
 
 
-def _of_end(graph: Graph, stage: Stage, pipeline: Any) -> Iterator[Finding]:
+def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Finding]:
     """Yield findings about the sinks of a pipeline."""
     work, where = stage.work, graph.name_of(stage)
     if not isinstance(work, Windowed):
         return
     said = outlook(work.windowing.trigger, late_possible=work.windowing.lateness_us > 0)
-    appends = any(hasattr(pipeline, name) for name in ("_open", "_durable"))
+    # Files keep every pane, while a table, which is a part of its place, replaces a window's.
+    places = [place for sink in sinks for place in sink.places()]
+    appends = any(isinstance(place.at, Path) and not place.parts for place in places)
     if appends and work.windowing.mode == "accumulating" and said.times > 1:
         yield Finding(
             "warning",

@@ -70,7 +70,7 @@ class Journeys:
         """Return the elements derived from a record or pane; see :meth:`Origins.made_of`."""
         return self._origins.made_of(origin, number)
 
-    def knows_all_of(self, source: str) -> bool:
+    def knows_origins_of(self, source: str) -> bool:
         """Whether the origin of every element that derives from a source is known."""
         return not any(
             self._lineages[stage.name].has_strangers
@@ -78,7 +78,7 @@ class Journeys:
             if source in stage.inputs
         )
 
-    def told_of(self, stage: str, element: TracedElement) -> list[tuple[str, TracedElement]]:
+    def elements_of(self, stage: str, element: TracedElement) -> list[tuple[str, TracedElement]]:
         """Return the elements to describe: this one, or those of its panes in the chosen stage."""
         if self._only is None or stage == self._only:
             return [(stage, element)]
@@ -103,7 +103,9 @@ class Journeys:
             lines.append(f"  {_whose(arrival.given, stage)} went on to `{later.name}`")
             if self._only is not None:
                 continue
-            lines += _told(self._lineages[later.name], arrival.elements, len(self._trace.errors))
+            lines += _downstream_lines(
+                self._lineages[later.name], arrival.elements, len(self._trace.errors)
+            )
             elements += arrival.elements
             panes += [later.panes[number] for number in arrival.panes]
         return Explanation(tuple(lines), tuple(elements), tuple(panes))
@@ -157,7 +159,9 @@ def _whose(given: Sequence[str], first: str) -> str:
     return f"panes of {' and '.join(f'`{name}`' for name in given)} with it"
 
 
-def _told(lineage: Lineage, elements: Sequence[TracedElement], errors: int) -> Iterator[str]:
+def _downstream_lines(
+    lineage: Lineage, elements: Sequence[TracedElement], errors: int
+) -> Iterator[str]:
     """Describe what happened to panes in a downstream stage.
 
     ``errors`` is the number of dead letters of the run, in case panes are unaccounted for.

@@ -250,9 +250,9 @@ class _Life:
         more = f" and {len(keys) - _FEW:,} more" if len(keys) > _FEW else ""
         yield f"  there is no such key; the keys are {texts}{more}"
         null = self._key is None or (isinstance(self._key, tuple) and None in self._key)
-        letters = [error for error in self._trace.errors if error.reason == "null_key"]
-        if null and letters:
-            yield f"  {counted(len(letters), 'element')} without a key became dead letters"
+        dead_letters = [error for error in self._trace.errors if error.reason == "null_key"]
+        if null and dead_letters:
+            yield f"  {counted(len(dead_letters), 'element')} without a key became dead letters"
 
     def _over(self, inserts: Sequence[Pane]) -> Iterator[str]:
         yield "  it is closed: no more panes can come"

@@ -1,4 +1,4 @@
-"""What a law says when it is broken: what differs, a scenario to run again, and a timeline."""
+"""The error for a broken law: the differences, a scenario to reproduce it, and a timeline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST = 12
 
 @final
 class Broken(AssertionError):
-    """A law that does not hold.
+    """Raised when a law does not hold.
 
     Args:
-        law: What it says, with its rule.
-        differences: What was found instead, a line each.
-        call: The call that shows it again, with ``scenario`` and ``other`` for the scenarios.
+        law: The law, with its rule.
+        differences: The differences found, a line each.
+        call: The call that reproduces it, with ``scenario`` and ``other`` for the scenarios.
         scenario: What arrived when.
         other: The scenario it was compared with.
         panes: Panes to draw.
@@ -48,14 +48,14 @@ class Broken(AssertionError):
 
 
 def pane_text(pane: Pane) -> str:
-    """Return a pane in one line."""
+    """Format a pane on one line."""
     values = ", ".join(f"{name}={value!r}" for name, value in pane.values.items())
     taken = "takes back " if pane.kind == "retract" else ""
     return f"{taken}{pane.key!r} {window_text(pane.window)} {values} {pane.timing} #{pane.index}"
 
 
 def window_text(window: Window) -> str:
-    """Return a window as scenarios write times."""
+    """Format a window with times as scenarios write them."""
     return f"[{show(window.start)}, {show(window.end)})"
 
 
@@ -80,7 +80,7 @@ def _code(call: str, scenario: Scenario, other: Scenario | None) -> str:
 
 
 def difference(name: str, one: Any, other: Any) -> str:
-    """Return a line that says how two things of one name differ."""
+    """Format the difference between two values of the same name."""
     return f"{name}: {one!r}, but {other!r}"
 
 
@@ -88,7 +88,7 @@ _WIDTH = 48
 
 
 def timeline(scenario: Scenario, panes: Sequence[Pane] = ()) -> str:
-    """Return the scenario as text, a line per step, and below it the panes.
+    """Draw a scenario as text, a line per step, with the panes below.
 
     Elements are ``o`` at their event times, or their number where several are at one place; the
     watermark is ``|``; what is below it is dotted. Panes are ``[===)`` over their windows.
@@ -121,7 +121,7 @@ class _Scale:
         self._low, self._span = low, max(high - low, 1)
 
     def place(self, at: int) -> int:
-        """Return the column of an instant, within the picture."""
+        """Return the column of an instant, clipped to the picture."""
         return min(max((at - self._low) * (_WIDTH - 1) // self._span, 0), _WIDTH - 1)
 
     def behind(self, at: int) -> bool:
@@ -131,7 +131,7 @@ class _Scale:
 def _points(scenario: Scenario) -> list[int]:
     times = [int(e.time) for e in scenario.elements if isinstance(e.time, Instant)]
     moves = [int(step.to) for step in scenario.steps if isinstance(step, WatermarkMove)]
-    # A watermark far from all elements would leave no room for these.
+    # Ignore watermarks far from all elements: they would squeeze the elements together.
     reach = (max(times) - min(times)) // 2 + 10_000_000 if times else 0
     near = [at for at in moves if times and min(times) - reach <= at <= max(times) + reach]
     return times + near

@@ -1,4 +1,4 @@
-"""Times as scenarios write them: times of one day, and every form of S-T1."""
+"""Parses and formats times in scenarios: times of day, and every form of S-T1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def moment(value: MomentLike, *, name: str = "time") -> Instant:
     """Return an instant; text such as ``"12:00:26"`` is a time of 2000-01-01, UTC.
 
     Raises:
-        InvalidArgument: It names no instant.
+        InvalidArgument: The value is not an instant.
 
     >>> moment("12:00:26")
     Instant('2000-01-01T12:00:26Z')
@@ -39,7 +39,7 @@ def moment(value: MomentLike, *, name: str = "time") -> Instant:
 
 
 def readable(value: object) -> Instant | object:
-    """Return the instant that a value names, or the value itself if it names none (S-B1)."""
+    """Parse an instant; return any other value unchanged, as invalid input to test (S-B1)."""
     try:
         return moment(value)  # type: ignore[arg-type]  # what it refuses comes back as it is
     except InvalidArgument:

@@ -44,7 +44,7 @@ from lowwater.windows import Window
 @final
 @dataclass(frozen=True, slots=True)
 class OracleMoment:
-    """What a trigger may look at when it is fed, judged, fired or merged."""
+    """What a trigger can observe when it is fed, evaluated, fired or merged."""
 
     window: Window
     watermark: int
@@ -61,7 +61,7 @@ class OracleMoment:
 @final
 @dataclass(slots=True)
 class OracleNode:
-    """One trigger of the tree with its state for one window."""
+    """One trigger of the tree, with its state for one window."""
 
     trigger: Trigger
     parts: list[OracleNode] = field(default_factory=list)
@@ -103,7 +103,7 @@ def clear(node: OracleNode) -> None:
 
 
 def feed(node: OracleNode, times: Sequence[int], now: OracleMoment) -> None:
-    """Take note of a bundle's elements for one window, by their event times (S-R2)."""
+    """Feed the trigger a bundle's elements of one window, by event time (S-R2)."""
     match node.trigger:
         case AfterCount():
             node.count += len(times)
@@ -287,7 +287,7 @@ def _requires_completion(node: OracleNode) -> bool:
 
 
 def clock_deadlines(node: OracleNode) -> Iterator[int]:
-    """Yield the clock readings at which the trigger wants to be judged."""
+    """Yield the clock readings at which the trigger must be evaluated."""
     if node.deadline is not None:
         yield node.deadline
     for part in node.parts:
@@ -295,7 +295,7 @@ def clock_deadlines(node: OracleNode) -> Iterator[int]:
 
 
 def watermark_wakes(node: OracleNode) -> Iterator[int]:
-    """Yield the watermarks at which custom triggers want to be judged."""
+    """Yield the watermarks at which custom triggers must be evaluated."""
     if node.wake_watermark is not None:
         yield node.wake_watermark
     for part in node.parts:
@@ -322,11 +322,11 @@ class Context:
         self._node.state = value
 
     def wake_at_clock(self, at: int) -> None:
-        """Ask to be judged when the clock reaches ``at``; the earliest one asked for counts."""
+        """Request evaluation when the clock reaches ``at``; the earliest request counts."""
         self._node.deadline = _sooner(self._node.deadline, at, self.clock)
 
     def wake_at_watermark(self, at: int) -> None:
-        """Ask to be judged when the watermark reaches ``at``."""
+        """Request evaluation when the watermark reaches ``at``."""
         self._node.wake_watermark = _sooner(self._node.wake_watermark, at, self.watermark)
 
 

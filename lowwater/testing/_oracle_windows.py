@@ -49,7 +49,7 @@ def windows_of(windows: WindowFunction, at: int, columns: Mapping[str, Any]) -> 
 def merge_sets(
     windows: WindowFunction, active: Sequence[Window]
 ) -> list[tuple[list[Window], Window]]:
-    """Return how the distinct windows of one key merge: each set, and what it becomes.
+    """Return how the distinct windows of one key merge: each set with the resulting window.
 
     Windows that the function leaves alone are sets of one.
     """

@@ -1,4 +1,4 @@
-"""A pipeline with its elements numbered, so that a pane tells which of them it holds.
+"""Runs a pipeline with numbered elements, so that panes report which elements they contain.
 
 In front of the stage that is looked at, a step numbers what comes; beside the user's aggregates,
 the stage keeps the numbers. What the stage took is put through its own gate a second time, so that
@@ -34,7 +34,7 @@ NUMBER = "#"
 @final
 @dataclass(frozen=True, slots=True)
 class ProbedElement:
-    """An element that a stage took.
+    """An element that arrived at a stage.
 
     Args:
         number: Its number, in order of arrival at the stage.
@@ -54,7 +54,7 @@ class ProbedElement:
 @final
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one stage made of a scenario.
+    """The input and output of one stage for a scenario.
 
     Args:
         scenario: What arrived when.
@@ -90,12 +90,12 @@ class Probed:
     duplicates: int
 
     def shown(self) -> Iterator[tuple[Pane, tuple[int, ...]]]:
-        """Yield each pane with the numbers of the elements it shows."""
+        """Yield each pane with the numbers of the elements it contains."""
         return zip(self.panes, self.numbers, strict=True)
 
 
 def windowed_stages(pipeline: Pipeline) -> list[Stage]:
-    """Return the stages that group by window, each behind those it reads."""
+    """Return the windowed stages in topological order."""
     stages = Graph.of([pipeline._stage]).stages
     return [stage for stage in stages if isinstance(stage.work, Windowed)]
 
@@ -107,7 +107,7 @@ def probe(
     accumulation: Accumulation | None = None,
     numbered: bool = True,
 ) -> Probed:
-    """Run a scenario through a pipeline and return what its last stage made of it.
+    """Run a scenario through a pipeline; return the input and output of its last stage.
 
     Args:
         pipeline: The pipeline.
@@ -164,7 +164,7 @@ def probe(
 
 @final
 class _Tap:
-    """Numbers what comes by, and keeps it."""
+    """Numbers the elements that pass, and keeps them."""
 
     def __init__(self, watermark: External) -> None:
         self.watermark = watermark

@@ -1,4 +1,4 @@
-"""The final result of each window: what stands once all panes came and some were taken back."""
+"""Computes the final result of each window, after all panes and retractions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lowwater.triggers import Moment, outlook
 from lowwater.windows import Window
 
 Final: TypeAlias = dict[tuple[Any, Window], tuple[Pane, tuple[int, ...]]]
-"""The last pane of each (key, window), and the numbers of the elements it shows."""
+"""The last pane of each (key, window), with the numbers of its elements."""
 
 
 def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
-    """Run a scenario and return the final result of each window.
+    """Run a scenario; return the final result of each window.
 
     A discarding stage is run as a retracting one, and so is one whose windows merge: what a window
     finally holds does not depend on how its panes relate, and retractions tell which windows others
@@ -40,7 +40,7 @@ def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
 
 
 def standing(run: Probed) -> Final:
-    """Return the panes that stand at the end of a run that is accumulating or retracting.
+    """Return the panes in effect at the end of an accumulating or retracting run.
 
     One that shows nothing, since all of its window was taken back, does not count.
     """
@@ -82,7 +82,7 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
 def compare(
     one: tuple[Probed, Final], other: tuple[Probed, Final], names: tuple[str, str]
 ) -> Iterator[str]:
-    """Yield a line for each window whose final result differs between two runs."""
+    """Yield a line for each window whose final results differ between two runs."""
     (first, left), (second, right) = one, other
     for key, window in sorted(left.keys() | right.keys(), key=_place):
         where = f"{key!r} {window_text(window)}"
@@ -105,7 +105,7 @@ def compare(
 
 
 def has_ties(run: Probed, numbers: Sequence[int]) -> bool:
-    """Whether two of some elements have one event time."""
+    """Whether two of these elements share an event time."""
     times = [run.taken[number].time for number in numbers]
     return len(set(times)) < len(times)
 

@@ -1,4 +1,4 @@
-"""Assertions on panes and late records that show what differs."""
+"""Assertions on panes and late records, with messages that show the differences."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def assert_panes(
     *,
     fields: Sequence[str] = PANE_FIELDS,
 ) -> None:
-    """Assert that the panes are those expected, in that order.
+    """Assert that the panes equal the expected ones, in order.
 
     Only the fields that an expectation gives are compared.
 
@@ -70,7 +70,7 @@ def assert_late(
     *,
     fields: Sequence[str] = LATE_FIELDS,
 ) -> None:
-    """Assert that the late records are those expected, as :func:`assert_panes` does."""
+    """Assert that the late records equal the expected ones, as :func:`assert_panes` does."""
     late = actual.late if isinstance(actual, ScenarioRun) else actual
     _assert_same("late records", list(late), list(expected), tuple(fields), LATE_FIELDS)
 

@@ -1,4 +1,4 @@
-"""Checks of what a Protocol promises, for whoever implements it: here, of a state store."""
+"""The conformance check for implementations of the state store protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASCENDING = [
 
 
 def check_state_store(make_store: Callable[[str], StateStore]) -> None:
-    """Check all that :class:`~lowwater.state.store.StateStore` promises but durability.
+    """Check that a store fulfils :class:`~lowwater.state.store.StateStore`, except for durability.
 
     That a commit outlives a killed process cannot be seen from inside it: test that yourself.
 
@@ -63,7 +63,7 @@ def check_state_store(make_store: Callable[[str], StateStore]) -> None:
 
 
 def put(store: StateStore, rows: Iterable[tuple[bytes, bytes]]) -> None:
-    """Commit some rows."""
+    """Commit rows."""
     keys, values = [], []
     for key, value in rows:
         keys.append(key)

@@ -54,7 +54,7 @@ AggregateFunction: TypeAlias = Callable[[list[Any]], Any]
 @final
 @dataclass(frozen=True, slots=True)
 class OracleRun:
-    """What the oracle says a scenario gives: panes and late records, in order."""
+    """The panes and late records that the oracle computes for a scenario, in order."""
 
     panes: list[Pane]
     late: list[LateRecord]
@@ -68,7 +68,7 @@ def run(
     signs: Sequence[int] | None = None,
     differing: Collection[str] = (),
 ) -> OracleRun:
-    """Return the panes and late records of a scenario whose elements are all sound.
+    """Compute the panes and late records of a scenario whose elements are all valid.
 
     Args:
         scenario: What arrived when.

@@ -1,4 +1,4 @@
-"""One input in other orders, other bundles, or with a watermark that waits: scenarios from others.
+"""Derives scenarios from scenarios: other orders, other bundles, or a watermark that waits.
 
 These are what the laws of :mod:`lowwater.testing.laws` compare a scenario with.
 """
@@ -14,7 +14,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 
 
 def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
-    """Return the scenario with a watermark that waits for all that is still to come.
+    """Return the scenario with a watermark that waits for all elements still to come.
 
     Each move of the watermark goes at most to the earliest event time that comes later, so that no
     element is late (S-T3). Nothing else changes.
@@ -45,7 +45,7 @@ def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
 
 
 def until_all_came(scenario: Scenario) -> Scenario:
-    """Return the scenario with a watermark that does not move before the last element came."""
+    """Return the scenario with a watermark that does not advance before the last element."""
     last = max((n for n, step in enumerate(scenario.steps) if isinstance(step, Add)), default=-1)
     steps = [
         WatermarkMove(Instant(START_OF_TIME), step.at)
@@ -84,7 +84,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
 
 
 def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
-    """Return the scenario with its elements in the same order, cut into other bundles.
+    """Return the scenario with its elements in the same order, split into other bundles.
 
     Between two moves of the watermark or the clock, elements are cut anew.
 
@@ -132,7 +132,7 @@ def some_orders(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def some_bundlings(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield a few other bundlings: elements one by one, in twos, and all that can be together."""
+    """Yield a few other bundlings: single elements, pairs, and the largest possible bundles."""
     for sizes in ([1], [2], [1, 3], [max(1, len(scenario.elements))]):
         other = rebundled(scenario, sizes)
         if other != scenario:

@@ -1,4 +1,4 @@
-"""A scenario in place of a pipeline's source: the same bundles, clock and watermark, to the letter.
+"""Runs a pipeline on a scenario instead of its source: exact bundles, clock and watermark.
 
 Elements become records with the columns ``time``, ``key`` and ``value``, and more columns where the
 scenario gives some; a value that is a mapping becomes a column per field instead. The event time is
@@ -37,7 +37,7 @@ _TIME = "time"
 
 
 def replay(pipeline: Testable, scenario: Scenario) -> Result:
-    """Run a scenario through a pipeline; the input ends behind the last step.
+    """Run a scenario through a pipeline; the input ends after the last step.
 
     Args:
         pipeline: A built pipeline with one source, or a function from a stream to a pipeline.
@@ -61,7 +61,7 @@ def replay(pipeline: Testable, scenario: Scenario) -> Result:
 
 
 def as_pipeline(testable: Testable) -> Pipeline:
-    """Return the pipeline that is to be tested, on a source that has nothing yet."""
+    """Return the pipeline to test, on an empty source."""
     if not isinstance(testable, (Pipeline, Processed)) and callable(testable):
         source = ScenarioSource(Scenario(), External(), ManualClock(), (), ())
         stream = Stream((Flow(Read(source, _TIME), (), _TIME),))

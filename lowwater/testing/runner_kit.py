@@ -1,4 +1,4 @@
-"""Checks of what a runner promises, for whoever writes one: the panes of the scalar oracle."""
+"""The conformance check for runners: they must emit the panes of the scalar oracle."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
 
 
 def check_runner(run: Runner, cases: Iterable[tuple[Scenario, Windowing]] | None = None) -> None:
-    """Check that a runner gives what the rules say, pane by pane and field by field.
+    """Check a runner against the rules, pane by pane and field by field.
 
     What they say is taken from the scalar oracle, which states them one element at a time: every
     field of every pane, every late record and its reason, and the order of both.

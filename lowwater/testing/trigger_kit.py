@@ -1,4 +1,4 @@
-"""Checks of what a trigger's logic promises, for whoever writes one."""
+"""The conformance check for custom trigger logic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowwater.windows import FixedWindows, GlobalWindow, Sessions, WindowFunctio
 
 
 def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None = None) -> None:
-    """Check what :class:`~lowwater.triggers.TriggerLogic` promises.
+    """Check that trigger logic fulfils :class:`~lowwater.triggers.TriggerLogic`.
 
     Its value is hashable and equals a copy of itself. ``ready`` changes nothing, and says the same
     when asked twice. A state comes back from a store as it was. After a firing the logic starts
@@ -83,7 +83,7 @@ def _as_the_oracle(trigger: Trigger, windows: WindowFunction) -> None:
 @final
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """The user's logic, with each promise checked as it is called."""
+    """Wraps the user's logic and checks the protocol at every call."""
 
     logic: TriggerLogic
 
@@ -136,7 +136,7 @@ class _Watched:
 
 
 def _stored(state: Any) -> Any:
-    """Return a state as it comes back from a store."""
+    """Return a state after a round trip through a store."""
     try:
         back = decode(encode(state))
     except LowwaterError as error:

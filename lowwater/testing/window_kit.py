@@ -1,4 +1,4 @@
-"""Checks of what a window function promises, for whoever writes one."""
+"""The conformance check for window functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_window_function(
     columns: Mapping[str, Sequence[Any]] | None = None,
     confluent: bool = True,
 ) -> None:
-    """Check what :class:`~lowwater.windows.WindowFunction` promises (S-W6, S-W7).
+    """Check that a function fulfils :class:`~lowwater.windows.WindowFunction` (S-W6, S-W7).
 
     The function is a value: hashable, equal to itself, without state. What it assigns to an element
     depends on that element alone, not on what else is in the bundle; windows end after they start;
@@ -126,7 +126,7 @@ def _of_each(
 
 
 def _listed(assigned: Assignment, count: int) -> list[_Windows]:
-    """Return the windows of each element, once the columns are as they must be."""
+    """Check the columns of an assignment; return the windows of each element."""
     start, end, element = assigned.start, assigned.end, assigned.element
     for name, column in (("start", start), ("end", end)):
         assert column.dtype == np.int64, f"{name} must be int64, not {column.dtype}"
@@ -201,7 +201,7 @@ def _orders(found: _Windows) -> Iterator[_Windows]:
 def _merged(
     windows: MergingWindowFunction, of: Mapping[int, _Windows]
 ) -> dict[int, list[tuple[_Windows, tuple[int, int]]]]:
-    """Return, by key, each set of windows that merge and what they become."""
+    """Return, by key, each set of merging windows with the resulting window."""
     rows = [(key, *window) for key, some in sorted(of.items()) for window in sorted(some)]
     keys, start, end = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     merged = windows.merge(keys, start, end)

@@ -1,4 +1,4 @@
-"""One panel's shapes: bands, boxes, the watermark, elements and labels, in this order."""
+"""Draws one panel: bands, boxes, the watermark, elements and labels, in this order."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lowwater.viz.shapes import BOLD, Area, Label, Path, Rect, Shape, text_width
 
 _STYLES = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late", "OPEN": "open"}
 _MOST_LARGE = 60
-"""Above so many elements in a panel each is a dot without its value."""
+"""In a panel with more elements than this, each is a dot without its value."""
 _MOST_LABELS = 150
 _PER_BOX = 28.0
-"""With fewer pixels of width for each pane labels stay in their boxes; retractions have none."""
+"""Below this width per pane, labels stay inside their boxes and retractions have none."""
 _RADIUS = 9.0
 _VALUE, _TIMING = 13.0, 9.5
 _LINE = 1.5
 _SLACK = 3.0
 _NARROWEST_BRACKET = 8.0
 _FORM_COSTS = (0.0, 50.0, 170.0)
-"""What it costs to write a label on one line, on two lines, and without its timing."""
+"""The cost of a label on one line, on two lines, and without its timing."""
 
 
 @final
@@ -52,7 +52,7 @@ class PanelDrawing:
         self._few = len(panel.boxes) * _PER_BOX <= area.right - area.left
 
     def shapes(self) -> Iterator[Shape]:
-        """Yield the shapes, the hindmost first."""
+        """Yield the shapes from back to front."""
         yield from self._bands()
         yield from self._cells()
         yield from self._boxes()
@@ -174,7 +174,7 @@ class PanelDrawing:
             yield from self._beyond(mark, x, y)
 
     def _beyond(self, mark: Mark, x: float, y: float) -> Iterator[Shape]:
-        """Yield an arrow beside an element that lies beyond the picture."""
+        """Yield an arrow next to an element outside the picture."""
         if mark.x not in self._scene.x:
             side = 1 if mark.x < self._scene.x.low else -1
             tip = x + side * 1.5

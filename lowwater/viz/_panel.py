@@ -1,4 +1,4 @@
-"""One key's part of a scene."""
+"""Builds the panel of one key in a scene."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from lowwater.viz.words import (
 from lowwater.windows import Window
 
 MOST_MARKS = 300
-"""Above so many elements, those that were kept are shown as density."""
+"""With more elements than this, kept elements are drawn as density."""
 MOST_OUTLIERS = 200
 MOST_BOXES = 600
 _COLUMNS, _ROWS = 48, 32
 
 
 def hashable(key: Any) -> Hashable:
-    """Return a key to look things up by; keys that cannot be hashed go by their text."""
+    """Return a hashable form of a key: the key itself, or its text if it is not hashable."""
     try:
         hash(key)
     except TypeError:
@@ -51,7 +51,7 @@ def hashable(key: Any) -> Hashable:
 
 @final
 class PanelOf:
-    """Gathers what a scene shows of one key."""
+    """Collects the elements, panes and bands of one key."""
 
     def __init__(
         self,

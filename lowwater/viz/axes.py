@@ -1,4 +1,4 @@
-"""Axes: where ticks go, and how times are written beside them."""
+"""Axes: positions of events on the vertical axis, ticks, and the format of their labels."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PERIODS = (
 @final
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A place on an axis and its text."""
+    """A position on an axis, and its label."""
 
     at: int
     text: str
 
 
 def ticks(span: Span, most: int) -> tuple[Tick, ...]:
-    """Return ticks at round times, at most so many (but two always may be)."""
+    """Return ticks at round times, at most ``most`` of them (but at least two)."""
     period = round_period(span.size, most)
     first = -(-span.low // period) * period
     places = range(first, span.high + 1, period)
@@ -105,7 +105,7 @@ def _counts() -> tuple[int, ...]:
 
 
 _FEW = 3
-"""A clock with fewer readings than this tells too little of the order of a run."""
+"""With fewer distinct clock readings than this, the order of a run is drawn in steps instead."""
 
 
 @final
@@ -157,7 +157,7 @@ _ELEMENT, _MOVE, _MERGE, _PANE = range(4)
 
 
 def _watermark(trace: StageTrace, kind: int, at: int) -> int:
-    """Return the watermark at what happened; of merges nothing is known."""
+    """Return the watermark at an event; merges do not record one."""
     if kind == _ELEMENT:
         return trace.elements[at].watermark
     if kind == _MOVE:
@@ -166,7 +166,7 @@ def _watermark(trace: StageTrace, kind: int, at: int) -> int:
 
 
 def _order(trace: StageTrace) -> Iterator[tuple[int, int, int]]:
-    """Yield (order, kind, place) of all that happened."""
+    """Yield (order, kind, index) of every event."""
     yield from ((element.order, _ELEMENT, at) for at, element in enumerate(trace.elements))
     yield from ((move.order, _MOVE, at) for at, move in enumerate(trace.moves))
     yield from ((merge.order, _MERGE, at) for at, merge in enumerate(trace.merges))

@@ -1,4 +1,4 @@
-"""From the trace of a stage to a scene."""
+"""Builds the scene of a stage from its trace."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from lowwater.windows import Window
 Between: TypeAlias = tuple[InstantLike, InstantLike]
 
 MOST_KEYS = 6
-"""How many keys are shown unless the caller names them."""
+"""How many keys are drawn by default."""
 _FAR = 1
-"""Dropped elements stretch the axis by at most so many times what the rest needs, either way."""
+"""Dropped elements extend the axis by at most this factor of the rest, on either side."""
 _AIR = 30
-"""A thirtieth of an axis is left free at either end."""
+"""A thirtieth of an axis stays free at either end."""
 
 
 def compose(
@@ -118,7 +118,7 @@ def _keys(
 
 
 def _busy(trace: StageTrace) -> Counter[Hashable]:
-    """Return how much happened to each key."""
+    """Return the number of events of each key."""
     count = Counter(hashable(element.key) for element in trace.elements)
     for pane in trace.panes:
         count[hashable(pane.key)] += 1
@@ -165,7 +165,7 @@ def _within(trace: StageTrace, stretch: Span) -> StageTrace:
 
 
 def _x_span(trace: StageTrace) -> Span:
-    """Return the event times shown: all of what was kept; dropped elements within reason."""
+    """Return the range of event times: all kept elements, and dropped ones within limits."""
     kept = [e.time for e in trace.elements if e.outcome != "late" and e.reason != "unwindowed"]
     edges = [edge for pane in trace.panes for edge in (pane.window.start, pane.window.end)]
     edges += [edge for e in trace.elements for w in e.windows for edge in (w.start, w.end)]
@@ -184,7 +184,7 @@ def _x_span(trace: StageTrace) -> Span:
 
 
 def _y_span(ordinates: TraceOrdinates) -> Span:
-    """Return the processing times at which something came or fired."""
+    """Return the range of processing times of arrivals and firings."""
     found = [*ordinates.elements, *ordinates.panes] or list(ordinates.moves)
     if not found:
         return Span(0, 1)

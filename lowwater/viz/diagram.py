@@ -1,4 +1,4 @@
-"""The diagram of a run: event time by processing time, as in *Streaming 101* and *102*."""
+"""Diagrams of runs: event time by processing time, as in *Streaming 101* and *102*."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _THEMES = ("auto", "light", "dark")
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagram:
-    """What a stage was given and what it did, as a picture.
+    """The input and output of a stage as a picture.
 
     Event time runs to the right, processing time upwards. Notebooks show it as it is;
     ``print(diagram)`` shows a timeline of text.
@@ -78,7 +78,7 @@ class Diagram:
         column: str | None = None,
         between: Between | None = None,
     ) -> Diagram:
-        """Return the diagram of a stage of a run; of the last unless named."""
+        """Return the diagram of a stage of a run; of the last stage by default."""
         return cls.of_stage(trace.stage(stage), key=key, column=column, between=between)
 
     def with_theme(self, theme: Theme) -> Diagram:
@@ -91,11 +91,11 @@ class Diagram:
         return lay_out(self.scene)
 
     def to_svg(self) -> str:
-        """Return it as an SVG element that loads nothing and runs nothing."""
+        """Render it as a self-contained SVG element without scripts."""
         return to_svg(self.picture, theme=self.theme)
 
     def to_html(self) -> str:
-        """Return it as a page with a slider to move through the run; it loads nothing."""
+        """Render it as a self-contained page with a slider to step through the run."""
         return to_html(self.picture, theme=self.theme, page=True)
 
     def to_text(self, *, width: int = 100, rows: int = 60) -> str:

@@ -1,4 +1,4 @@
-"""The picture of a pipeline's graph: sources, stages, and where the watermark of each stands."""
+"""Pictures of pipeline graphs: sources, stages, and their watermarks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class GraphDiagram:
         return _lay_out(self)
 
     def to_svg(self) -> str:
-        """Return it as an SVG element that loads nothing and runs nothing."""
+        """Render it as a self-contained SVG element without scripts."""
         return to_svg(self.picture, theme=self.theme)
 
     def save(self, path: PathLike) -> None:
@@ -120,7 +120,7 @@ class GraphDiagram:
 
 
 def watermark_text(watermark: int) -> str:
-    """Return a watermark as a node shows it."""
+    """Format a watermark for a node."""
     ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end"}
     return ends.get(watermark) or format_instant(watermark)
 

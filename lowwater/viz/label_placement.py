@@ -1,4 +1,4 @@
-"""Where labels go so that none covers another: each takes the best of a few places."""
+"""Places labels without overlap: each takes the cheapest of a few candidate positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORBIDDEN = 1e6
 
 @final
 class Room:
-    """A part of a picture that fills up with labels.
+    """A region of a picture in which labels are placed.
 
     Args:
         inside: Where labels may be.
@@ -28,15 +28,15 @@ class Room:
         self._taken.add(area)
 
     def avoid(self, area: Area) -> None:
-        """Keep labels away from an area, such as a line's, where they can."""
+        """Prefer to keep labels away from an area, such as that of a line."""
         self._lines.add(area)
 
     def is_free(self, area: Area) -> bool:
-        """Return whether nothing is there yet."""
+        """Return whether an area is still free."""
         return not any(area.overlap(other) for other in self._taken.near(area))
 
     def place(self, candidates: Iterable[tuple[float, Area]]) -> int | None:
-        """Take the cheapest of some places, and return its number; ``None`` if none is free.
+        """Take the cheapest free candidate and return its index; ``None`` if none is free.
 
         Args:
             candidates: What each place costs by itself, in square pixels of a line covered, and
@@ -68,7 +68,7 @@ _SIDE = 48.0
 
 @final
 class _Grid:
-    """Areas by the squares they touch, so that only those nearby are looked at."""
+    """A grid index of areas, so that a query visits only nearby areas."""
 
     def __init__(self) -> None:
         self._squares: dict[tuple[int, int], list[Area]] = {}

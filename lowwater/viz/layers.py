@@ -1,4 +1,4 @@
-"""A layered layout of a graph: what feeds a node stands above it, few lines cross."""
+"""Layered graph layout: upstream nodes above downstream ones, with few crossings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SWEEPS = 4
 @final
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Where the nodes of a graph stand.
+    """The positions of the nodes of a graph.
 
     Args:
         rows: Layer by layer, the nodes from left to right. A number of at least ``nodes`` stands

@@ -1,4 +1,4 @@
-"""The signs of elements: what became of each is in its shape and its colour."""
+"""Draws the marks of elements, whose shape and colour show the outcome, and the legend."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TEXT = 10.5
 
 
 def half_width(mark: Mark, radius: float) -> float:
-    """Return half of how wide a sign is: as wide as its text asks for."""
+    """Return half the width of a mark, which depends on its text."""
     text = text_width(mark.text, _TEXT) / 2 if mark.text else 0.0
     return max(radius, text + (2 if mark.outcome in ("kept", "duplicate") else 6))
 
 
 def mark_area(mark: Mark, x: float, y: float, radius: float) -> Area:
-    """Return where a sign is drawn."""
+    """Return the area of a mark."""
     wide = half_width(mark, radius) + 1
     high = radius + 1 + (3 if mark.outcome in ("late", "partly late") else 0)
     return Area(x - wide, y - high, x + wide, y + high)
@@ -28,7 +28,7 @@ def mark_area(mark: Mark, x: float, y: float, radius: float) -> Area:
 def mark_shapes(
     mark: Mark, x: float, y: float, radius: float, since: int | None
 ) -> Iterator[Shape]:
-    """Yield a sign: round if kept, a diamond if late, square if a duplicate; its value inside.
+    """Draw a mark: round if kept, a diamond if late, square if a duplicate; its value inside.
 
     One that was late for some windows and kept in others is round within a diamond; one that takes
     an element back is round and dashed.
@@ -60,7 +60,7 @@ def mark_shapes(
 
 
 def dot_shapes(mark: Mark, x: float, y: float, since: int) -> Iterator[Shape]:
-    """Yield a sign so small that hundreds have room; the shapes differ as the large ones do."""
+    """Draw a small mark, for hundreds of elements, with the same shapes as the large ones."""
     match mark.outcome:
         case "late" | "partly late":
             yield _diamond(x, y, 5, 5, since, mark.title, small=mark.outcome == "late")
@@ -93,7 +93,7 @@ _Key = Callable[[float, float], list[Shape]]
 
 
 def legend(scene: Scene, shapes: list[Shape], left: float, top: float, right: float) -> float:
-    """Add a legend to shapes, and return where it ends."""
+    """Append a legend to shapes; return its bottom edge."""
     x, y = left, top + 8
     for draw, text in _entries(scene):
         wide = _KEY + 5 + text_width(text, _SIZE) + 12
@@ -131,7 +131,7 @@ def _entries(scene: Scene) -> Iterator[tuple[_Key, str]]:
 
 
 def has_ideal(scene: Scene) -> bool:
-    """Whether the line on which event time is processing time crosses the picture."""
+    """Whether the line of equal event time and processing time crosses the picture."""
     low, high = max(scene.x.low, scene.y.low), min(scene.x.high, scene.y.high)
     return not scene.steps and bool(scene.watermark) and high > low
 

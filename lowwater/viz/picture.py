@@ -1,4 +1,4 @@
-"""From a scene to a picture: where on the paper everything goes."""
+"""Lays out a scene as a picture: assigns pixels to everything in it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEIGHT_OF_MANY = 230.0
 @final
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A panel's place on the paper, and how data goes there.
+    """The position of a panel in the picture, and the mapping from data to pixels.
 
     Args:
         area: In pixels.
@@ -46,7 +46,7 @@ class Plot:
     y: Span
 
     def across(self, value: int) -> float:
-        """Return the pixel of an event time; what lies beyond the plot is at its edge."""
+        """Return the pixel of an event time, clipped to the plot."""
         wide = self.area.right - self.area.left
         return self.area.left + wide * (self.x.clip(value) - self.x.low) / self.x.size
 
@@ -57,7 +57,7 @@ class Plot:
 
 
 def lay_out(scene: Scene) -> Picture:
-    """Return the picture of a scene, 800 pixels wide. O(n log n)."""
+    """Lay out a scene as a picture 800 pixels wide. O(n log n)."""
     shapes: list[Shape] = []
     top = _head(scene, shapes)
     count = len(scene.panels)
@@ -82,7 +82,7 @@ def lay_out(scene: Scene) -> Picture:
 
 
 def _head(scene: Scene, shapes: list[Shape]) -> float:
-    """Add title and legend, and return where they end."""
+    """Append title and legend; return their bottom edge."""
     y = 22.0
     for line in _wrapped(scene.title, WIDTH - 2 * _MARGIN, 13):
         shapes.append(Label(_MARGIN, y, line, "head", 13))

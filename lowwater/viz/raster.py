@@ -1,4 +1,4 @@
-"""The painter for PNG and GIF, by matplotlib: the same shapes, in the same places."""
+"""Renders pictures as PNG and GIF with matplotlib, and writes pictures to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lowwater.viz.shapes import Label, Path, Picture, Rect
 def save_picture(
     target: pathlib.Path, picture: Picture, theme: Theme, texts: Mapping[str, Callable[[], str]]
 ) -> None:
-    """Write a picture.
+    """Write a picture to a file; the suffix selects the format.
 
     Args:
         target: The file.
@@ -66,7 +66,7 @@ def to_png(picture: Picture, *, theme: Theme = "auto") -> bytes:
     figure = _figure(picture)
     _draw(figure, picture, theme, len(picture.frames) - 1)
     file = io.BytesIO()
-    # Without metadata: it would name the version that drew it.
+    # No metadata: the version of matplotlib in it would make equal pictures differ.
     figure.savefig(file, format="png", dpi=_DOTS_PER_INCH * _SHARPER, metadata={"Software": None})
     return file.getvalue()
 
@@ -115,7 +115,7 @@ def _figure(picture: Picture) -> Any:
 
 
 def _draw(figure: Any, picture: Picture, theme: Theme, frame: int) -> None:
-    """Draw what is there at a frame."""
+    """Draw the shapes that are visible at a frame."""
     colours = DARK if theme == "dark" else LIGHT
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, picture.width)

@@ -1,4 +1,4 @@
-"""A scene: what a diagram shows, as numbers in event time and processing time, without pixels.
+"""A scene: the content of a diagram in event time and processing time, without pixels.
 
 A scene is computed once from the trace of a stage (:mod:`lowwater.viz.compose`); each painter shows
 the same one. ``x`` is event time, ``y`` is processing time, both int64 microseconds; where the
@@ -17,7 +17,7 @@ BoxKind: TypeAlias = Literal["EARLY", "ON_TIME", "LATE", "OPEN"]
 @final
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of an axis, both ends inside.
+    """A range of an axis, both ends inclusive.
 
     Args:
         low: The first value.
@@ -29,11 +29,11 @@ class Span:
 
     @property
     def size(self) -> int:
-        """How long it is."""
+        """Its length."""
         return self.high - self.low
 
     def clip(self, value: int) -> int:
-        """Return the value of the span that is nearest to one."""
+        """Clip a value to the span."""
         return max(self.low, min(self.high, value))
 
     def __contains__(self, value: int) -> bool:
@@ -43,7 +43,7 @@ class Span:
 @final
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An element: its event time, when it came, and what became of it.
+    """An element: its event time, its arrival and its outcome.
 
     Args:
         x: Event time.
@@ -98,7 +98,7 @@ class Box:
 @final
 @dataclass(frozen=True, slots=True)
 class Retraction:
-    """A pane taken back: the window it was of, and what it had shown."""
+    """A retraction: the window and the values of the retracted pane."""
 
     left: int
     right: int
@@ -141,7 +141,7 @@ class Band:
 @final
 @dataclass(frozen=True, slots=True)
 class DensityCell:
-    """A patch of the plane and how many elements fell into it; half-open on both axes."""
+    """A cell of the plane and the number of elements in it; half-open on both axes."""
 
     left: int
     right: int
@@ -169,7 +169,7 @@ class WatermarkStep:
 @final
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """All of one key."""
+    """The content of one key."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -184,7 +184,7 @@ class Panel:
 @final
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a diagram shows.
+    """The content of a diagram.
 
     Args:
         title: Which stage and what it does.
@@ -208,7 +208,7 @@ class Scene:
 
     @property
     def frames(self) -> tuple[int, ...]:
-        """The moments at which something comes to the picture, rising."""
+        """The moments at which something appears in the picture, ascending."""
         moments = {step.y for step in self.watermark if step.y > self.y.low}
         for panel in self.panels:
             moments.update(mark.y for mark in panel.marks)

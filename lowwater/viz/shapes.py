@@ -1,4 +1,4 @@
-"""Shapes in pixels, x to the right and y downwards: what every painter draws, in order."""
+"""Shapes in pixels, x to the right and y downwards, which all renderers draw in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Anchor: TypeAlias = Literal["start", "middle", "end"]
 @final
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A rectangle of pixels without a look."""
+    """A rectangle of pixels, as geometry only."""
 
     left: float
     top: float
@@ -20,7 +20,7 @@ class Area:
     bottom: float
 
     def overlap(self, other: Area) -> float:
-        """Return how many square pixels two share."""
+        """Return the area of the overlap of two rectangles, in square pixels."""
         wide = min(self.right, other.right) - max(self.left, other.left)
         high = min(self.bottom, other.bottom) - max(self.top, other.top)
         return wide * high if wide > 0 and high > 0 else 0.0
@@ -74,7 +74,7 @@ class Label:
 
     @property
     def area(self) -> Area:
-        """Where it is, by the widths that letters have at most in usual fonts."""
+        """Its area, estimated from the widest letters of common fonts."""
         wide = text_width(self.text, self.size)
         left = self.x - {"start": 0.0, "middle": wide / 2, "end": wide}[self.anchor]
         return Area(left, self.y - 0.8 * self.size, left + wide, self.y + 0.22 * self.size)
@@ -86,7 +86,7 @@ Shape: TypeAlias = Rect | Path | Label
 @final
 @dataclass(frozen=True, slots=True)
 class Keyframe:
-    """A moment at which something comes to a picture.
+    """A moment at which something appears in a picture.
 
     Args:
         moment: When.
@@ -102,7 +102,7 @@ class Keyframe:
 @final
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Shapes on paper.
+    """A picture: shapes in drawing order.
 
     Args:
         width: In pixels.
@@ -120,7 +120,7 @@ class Picture:
 
 
 BOLD = 1.13
-"""How much wider bold text is."""
+"""The relative width of bold text."""
 _NARROW = frozenset("iljtfr.,:;'|!()[]{}I1 -")
 _WIDE = frozenset("mwMWOQ@%#—…∞")
 

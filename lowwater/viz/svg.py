@@ -1,4 +1,4 @@
-"""The painter for SVG: one self-contained element, nothing loaded, nothing run."""
+"""Renders pictures as self-contained SVG, and as HTML with a slider through the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def to_svg(picture: Picture, *, theme: Theme = "auto") -> str:
 
 
 def digest(text: str) -> str:
-    """Return a short name for a text that only it has."""
+    """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
@@ -40,7 +40,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 
 
 def escaped(text: str) -> str:
-    """Return text as XML takes it anywhere; for signs that XML cannot hold, the replacement."""
+    """Escape text for XML; characters that XML cannot represent become U+FFFD."""
     return "".join(_ESCAPES.get(sign) or (sign if _allowed(sign) else "\ufffd") for sign in text)
 
 
@@ -91,7 +91,7 @@ def _label(label: Label) -> Iterator[str]:
 
 
 def _n(value: float) -> str:
-    """Return a number with two decimals at most."""
+    """Format a number with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".") or "0"
 
 
@@ -132,7 +132,7 @@ _PAGE_STYLES = {
 
 
 def to_html(picture: Picture, *, theme: Theme = "auto", page: bool) -> str:
-    """Return a picture as HTML that loads nothing.
+    """Render a picture as self-contained HTML.
 
     Args:
         picture: What to show.
@@ -169,6 +169,6 @@ def _bar(last: int) -> str:
 
 def _script(picture: Picture, name: str) -> str:
     frames = [[frame.text, round(frame.share, 5)] for frame in picture.frames]
-    # No "<" comes into the script, so no text can end it.
+    # Escape "<", so that no text in the data can close the script element.
     data = json.dumps(frames, separators=(",", ":")).replace("<", "\\u003c")
     return _SCRIPT.replace("ID", name).replace("FRAMES", data)

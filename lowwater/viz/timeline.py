@@ -1,4 +1,4 @@
-"""The painter for text: a timeline in plain ASCII, for terminals and test failures.
+"""Renders a scene as a text timeline in plain ASCII, for terminals and test failures.
 
 A line for each moment at which something happened, the first on top; event time to the right::
 
@@ -47,7 +47,7 @@ _Happening = Mark | Box | Retraction | Bracket | DensityCell | WatermarkStep
 
 
 def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
-    """Return a scene as lines of text. O(what is in the scene · width).
+    """Render a scene as lines of text. O(size of the scene · width).
 
     Args:
         scene: What to show.
@@ -73,7 +73,7 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
 
 @final
 class _Timeline:
-    """Writes one panel."""
+    """Renders one panel."""
 
     def __init__(self, scene: Scene, panel: Panel, width: int, rows: int) -> None:
         self._scene, self._panel, self._rows = scene, panel, rows

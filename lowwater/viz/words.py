@@ -1,4 +1,4 @@
-"""Values, keys, panes and elements in few words, as labels and titles show them."""
+"""Formats values, keys, panes and elements for labels and titles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.windows import Window
 
 MINUS = "\u2212"
-"""What stands before a value that is taken back."""
+"""The prefix of retracted values."""
 LONGEST_VALUE = 12
 LONGEST_TITLE = 200
 _REASONS = {
@@ -46,7 +46,7 @@ def value_text(value: Any, longest: int = LONGEST_VALUE) -> str:
 
 
 def key_text(key: Any) -> str:
-    """Return a key as a panel is headed by it."""
+    """Format a key for the heading of a panel."""
     if isinstance(key, tuple):
         return ", ".join(map(_part_text, key))
     return _part_text(key, 40)
@@ -54,22 +54,22 @@ def key_text(key: Any) -> str:
 
 def _part_text(part: Any, longest: int = 30) -> str:
     text = value_text(part, longest)
-    return text if text.strip() else f"'{text}'"  # or nobody sees that there is a key
+    return text if text.strip() else f"'{text}'"  # quote blank keys, to make them visible
 
 
 def window_text(window: Window) -> str:
-    """Return a window as titles name it."""
+    """Format a window for a title."""
     return "all time" if endless(window.start) and endless(window.end) else str(window)
 
 
 def endless(at: int) -> bool:
-    """Return whether an instant is an end of time, or so near that no calendar has it."""
+    """Return whether an instant is at an end of time, or beyond the range of calendars."""
     # The global window ends a day before the end of time (S-W4).
     return at >= END_OF_TIME - 2 * DAY_US or at <= START_OF_TIME + 2 * DAY_US
 
 
 def element_title(element: TracedElement, column: str | None) -> str:
-    """Return all that is known of an element, a line each."""
+    """Describe an element, a line per fact."""
     values = _values(element.values, column)
     lines = [
         f"{'takes back ' if element.retract else ''}{values}",
@@ -83,7 +83,7 @@ def element_title(element: TracedElement, column: str | None) -> str:
 
 
 def reason_text(element: TracedElement) -> str:
-    """Return that and why an element was dropped; nothing if it was not."""
+    """Return why an element was dropped; empty if it was not."""
     if element.outcome == "kept":
         return ""
     reason = _REASONS.get(element.reason or "", element.reason or "")
@@ -91,7 +91,7 @@ def reason_text(element: TracedElement) -> str:
 
 
 def outcome_text(outcome: str) -> str:
-    """Return what became of an element, as legends say it."""
+    """Return the text for an element's outcome in the legend."""
     return {
         "kept": "element",
         "late": "late, dropped",
@@ -101,7 +101,7 @@ def outcome_text(outcome: str) -> str:
 
 
 def pane_title(pane: Pane) -> str:
-    """Return all that is known of a pane, a line each."""
+    """Describe a pane, a line per fact."""
     verb = "retracts" if pane.kind == "retract" else "shows"
     lines = [
         f"{window_text(pane.window)} {verb} {_values(pane.values, None)}",
@@ -113,20 +113,20 @@ def pane_title(pane: Pane) -> str:
 
 
 def merge_title(merge: TracedMerge) -> str:
-    """Return which windows became which."""
+    """Describe a merge of windows."""
     return (
         f"{len(merge.of)} windows became {window_text(merge.into)} at {format_instant(merge.clock)}"
     )
 
 
 def move_title(move: TracedMove) -> str:
-    """Return where the watermark stands since when, and what holds it."""
+    """Describe a watermark: its value, since when, and what holds it."""
     text = f"watermark {watermark_text(move.input_watermark)} from {format_instant(move.clock)} on"
     return text if move.held_by is None else f"{text}\nheld by {move.held_by}"
 
 
 def watermark_text(watermark: int) -> str:
-    """Return a watermark, its ends of time in words."""
+    """Format a watermark, with words for the ends of time."""
     ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end: all input has come"}
     return ends.get(watermark) or format_instant(watermark)
 

@@ -122,8 +122,8 @@ class PartitionsState:
         partitions = known["partitions"]
         if not self._fixed:
             self._add(p for p in partitions if p not in self._slots)
-        told = zip(partitions, known["heard_at"], known["estimates"], strict=True)
-        for partition, heard_at, estimate in told:
+        stored = zip(partitions, known["heard_at"], known["estimates"], strict=True)
+        for partition, heard_at, estimate in stored:
             slot = self._slots.get(partition)
             if slot is not None:
                 self._heard[slot] = True

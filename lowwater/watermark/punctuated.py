@@ -69,7 +69,7 @@ class _Punctuations:
             found = _largest(observed.column(self._by, "watermark=Punctuated(...)"))
         else:
             with user_code("the function of Punctuated"):
-                found = _largest_made(self._by, observed)
+                found = _largest_returned(self._by, observed)
         if found == END_OF_TIME:
             raise DataError(
                 "a record's watermark is the end of time",
@@ -104,12 +104,12 @@ def _largest(column: ColumnLike) -> int:
     return int(times.max()) if times.size else START_OF_TIME
 
 
-def _largest_made(function: Callable[[Any], InstantLike | None], observed: Observed) -> int:
+def _largest_returned(function: Callable[[Any], InstantLike | None], observed: Observed) -> int:
     names = observed.names()
     lists = [observed.columns[name].to_list() for name in names]
     records = lists[0] if names == ("value",) else _mappings(names, lists)
-    made = (function(record) for record in records)
-    return max((instant(at) for at in made if at is not None), default=START_OF_TIME)
+    returned = (function(record) for record in records)
+    return max((instant(at) for at in returned if at is not None), default=START_OF_TIME)
 
 
 def _mappings(names: tuple[str, ...], lists: list[list[Any]]) -> list[dict[str, Any]]:

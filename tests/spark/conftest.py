@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.paths import ROOT
-from tests.spark.query_to_kill import FAST
+from tests.spark.query_to_kill import FAST, ZONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.driver.memory", "1g")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
+            .config("spark.sql.session.timeZone", ZONE)  # nothing may depend on it
             .config("spark.sql.warehouse.dir", str(place / "warehouse"))
             .config("spark.local.dir", str(place / "local"))
             .config("spark.sql.streaming.checkpointLocation", str(place / "checkpoints"))

@@ -23,6 +23,7 @@ import lowwater as lw
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
 from lowwater.spark.state_backends import KeptOperator, MakeOperator
 
+ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
 
 
@@ -202,6 +203,7 @@ def _session(folder: Path, master: str) -> SparkSession:
         .config("spark.executor.memory", "700m")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.session.timeZone", ZONE)
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
     )

@@ -12,6 +12,8 @@ import pytest
 from tests.paths import ROOT
 from tests.untested import ALLOWED, NO_JAVA, allowed_skips
 
+pytestmark = pytest.mark.slow  # each run of pytest takes a second
+
 CONFTEST = """\
 from tests import untested
 

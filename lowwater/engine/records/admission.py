@@ -171,10 +171,10 @@ class Admission:
         sound = np.ones(records.length, dtype=np.bool_)
         sound[bad] = False
         kept = np.flatnonzero(sound)
-        letters = records.rows(bad)
+        dead_letters = records.rows(bad)
         errors = [
             ErrorRecord(record, *problems.found[row], records.place(row) or where)
-            for record, row in zip(letters, bad.tolist(), strict=True)
+            for record, row in zip(dead_letters, bad.tolist(), strict=True)
         ]
         return Admitted(bundle.take(kept), kept, errors, tuple(column.take(kept) for column in ids))
 

@@ -195,7 +195,7 @@ class Deduplicator:
     def __init__(self, deduplication: Deduplication) -> None:
         self._within = deduplication.within_us
         self._watermark = START_OF_TIME
-        self._memory = _SeenInMemory(len(deduplication.columns))
+        self._memory = _IdsInMemory(len(deduplication.columns))
         self._stored: SeenInStore | None = None
         self._facts = b""
 
@@ -286,7 +286,7 @@ class Deduplicator:
 
 
 @final
-class _SeenInMemory:
+class _IdsInMemory:
     """Ids as codes of a key dictionary, with the expiry of each code as a column."""
 
     def __init__(self, count: int) -> None:

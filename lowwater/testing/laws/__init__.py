@@ -1,4 +1,4 @@
-"""Laws of the model that a user can check on a pipeline of their own.
+"""Laws of the model that users can check on their own pipelines.
 
 Each takes a pipeline and a scenario, runs the pipeline on it one or several times, and raises
 ``AssertionError`` with what differs, a scenario that shows it again, and a timeline. A pipeline

@@ -1,4 +1,4 @@
-"""How elements arrive does not change what finally comes out: their order, their bundles."""
+"""Laws of arrival: order and bundling of the elements do not change the final results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BUNDLES = "check_bundle_insensitive"
 
 
 def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
-    """Check that the order of arrival changes no window's final result (S-W7).
+    """Check that the order of arrival does not change the final result of any window (S-W7).
 
     As long as no element is dropped, the windows that exist at the end, and what each finally
     shows, depend on the elements alone. So each scenario is run with a watermark that waits for
@@ -78,7 +78,7 @@ def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Sce
 
 
 def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
-    """Check that the cuts between bundles change only how often early panes come (S-O1).
+    """Check that bundle boundaries change only how often early panes are emitted (S-O1).
 
     Final results, and what is dropped and why, must be the same however elements are bundled
     between two moves of the watermark or the clock; with ``AfterWatermark`` and no allowed
@@ -136,7 +136,7 @@ def waiting_for(pipeline: Pipeline, scenario: Scenario) -> Scenario:
 
 
 def require_nothing_dropped(run: Probed) -> None:
-    """Raise if anything was dropped from a scenario with a watermark that waits."""
+    """Raise if an element was dropped although the watermark waits for all."""
     for taken in run.taken.values():
         if any(window.end <= taken.time for window in taken.windows):
             raise InvalidArgument(

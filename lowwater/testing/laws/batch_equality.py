@@ -1,4 +1,4 @@
-"""A pipeline gives, in the end, what a plain function gives over all elements at once."""
+"""The law of batch equality: final results equal those of a plain function over all elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAW = "check_batch_equal"
 
 
 def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenario) -> None:
-    """Check that a pipeline ends with what a plain function gives over all elements (S-W7, S-A3).
+    """Check that final results equal a plain function over all elements (S-W7, S-A3).
 
     The function states what the pipeline is for without windows, triggers or watermarks: an answer
     to hold the stream against. The scenario is run with a watermark that waits, so that no element

@@ -1,4 +1,4 @@
-"""Merging accumulators is associative and commutative, and nothing is its identity."""
+"""Laws of combiners: merging is associative and commutative, with the empty one as identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GAP_US = 10_000_000
 def check_merge_associative(
     combiner: Combiner | AggregateSpec, values: Sequence[Any], *, equal: Equal | None = None
 ) -> None:
-    """Check that values may be combined in any order and in any parts.
+    """Check that values can be combined in any order and any grouping.
 
     For every cut of the values into three parts: merging the parts' accumulators from the left,
     from the right, in any order, all at once, and with accumulators of nothing between them, gives
@@ -48,12 +48,12 @@ def check_merge_associative(
     >>> import lowwater as lw
     >>> check_merge_associative(lw.sum(), [1, 2, 3])
     """
-    alike = _alike if equal is None else equal
+    equal = _equal if equal is None else equal
     values = list(values)
     if isinstance(combiner, Combiner) and not isinstance(combiner, type):
-        lines = list(_by_parts(combiner, values, alike))
+        lines = list(_by_parts(combiner, values, equal))
     elif callable(getattr(combiner, "bind", None)):
-        lines = list(_by_sessions(combiner, values, alike))  # type: ignore[arg-type]  # it binds
+        lines = list(_by_sessions(combiner, values, equal))  # type: ignore[arg-type]  # it binds
     else:
         raise InvalidArgument(
             f"{describe('combiner', combiner)} is neither a combiner nor an aggregate",
@@ -66,11 +66,11 @@ def check_merge_associative(
         raise Broken(head, [*lines, f"values={values!r}"], call="")
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     return same(one, other)
 
 
-def _by_parts(combiner: Combiner, values: list[Any], alike: Equal) -> Iterator[str]:
+def _by_parts(combiner: Combiner, values: list[Any], equal: Equal) -> Iterator[str]:
     def added(part: list[Any]) -> Any:
         accumulator = combiner.create_accumulator()
         for value in part:
@@ -80,7 +80,7 @@ def _by_parts(combiner: Combiner, values: list[Any], alike: Equal) -> Iterator[s
     merge, extract = combiner.merge_accumulators, combiner.extract_output
     with user_code(f"a method of {combiner!r}"):
         whole = extract(added(values))
-        yield from _extracts(combiner, added, values, alike)
+        yield from _extracts(combiner, added, values, equal)
         for low in range(len(values) + 1):
             for high in range(low, len(values) + 1):
                 parts = [values[:low], values[low:high], values[high:]]
@@ -99,22 +99,22 @@ def _by_parts(combiner: Combiner, values: list[Any], alike: Equal) -> Iterator[s
                 empty = combiner.create_accumulator
                 ways["with nothing between"] = extract(merge([empty(), a, empty(), b, c, empty()]))
                 for name, result in ways.items():
-                    if not alike(whole, result):
+                    if not equal(whole, result):
                         where = f"a={parts[0]!r}, b={parts[1]!r}, c={parts[2]!r}"
                         yield f"{name} gives {result!r}, all added {whole!r}: {where}"
 
 
 def _extracts(
-    combiner: Combiner, added: Callable[[list[Any]], Any], values: list[Any], alike: Equal
+    combiner: Combiner, added: Callable[[list[Any]], Any], values: list[Any], equal: Equal
 ) -> Iterator[str]:
     accumulator = added(values)
     first = copy.deepcopy(combiner.extract_output(accumulator))
     second = combiner.extract_output(accumulator)
-    if not alike(first, second):
+    if not equal(first, second):
         yield f"extract_output changes the accumulator: {first!r}, then {second!r}"
 
 
-def _by_sessions(spec: AggregateSpec, values: list[Any], alike: Equal) -> Iterator[str]:
+def _by_sessions(spec: AggregateSpec, values: list[Any], equal: Equal) -> Iterator[str]:
     if not values:
         return
     start = Scenario().start
@@ -135,5 +135,5 @@ def _by_sessions(spec: AggregateSpec, values: list[Any], alike: Equal) -> Iterat
             scenario = scenario.add(elements[number])
         run = scenario.end().run(Sessions(_GAP_US), aggregate=spec)
         results = [pane.value for pane in run.panes]
-        if len(results) != 1 or not alike(whole, results[0]):
+        if len(results) != 1 or not equal(whole, results[0]):
             yield f"merged {name}: {results!r}, all added {whole!r}"

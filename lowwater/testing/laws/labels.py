@@ -1,4 +1,4 @@
-"""The labels of panes tell the truth: timing, indices, and that each pane shows something new."""
+"""The law of labels: timing and indices are correct, and each pane has something new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PHASES = ("EARLY", "ON_TIME", "LATE")
 
 
 def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
-    """Check that the last stage's panes are labelled by the rules (S-P1 to S-P3, S-T3).
+    """Check that the panes of the last stage are labelled correctly (S-P1 to S-P3, S-T3).
 
     - Watermark and clock at emission never go back; a pane is EARLY just when its watermark is
       below the end of its window.

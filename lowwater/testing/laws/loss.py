@@ -1,4 +1,4 @@
-"""Nothing is lost or shown twice: each element is in panes, late records or dead letters."""
+"""The law of no loss: each element is in panes, late records or dead letters, exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAW = "check_no_loss"
 
 
 def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
-    """Check that every element is shown, or dropped for a reason that holds (S-A1, S-O3, S-O6).
+    """Check that every element is in a pane, or dropped for a valid reason (S-A1, S-O3, S-O6).
 
     For each stage that groups by window:
 
@@ -32,7 +32,7 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
     - ``expired`` is said of an element just when its window's end plus the allowed lateness is at
       or below the watermark (judged exactly in the stage behind the source); ``closed`` only where
       the trigger may finish while elements come; ``unwindowed`` just of what is in no window.
-    - What its gate cannot use is a dead letter, once. Duplicates are dropped as often as counted.
+    - An invalid element is a dead letter, once. Duplicates are dropped as often as counted.
 
     It holds for every trigger, safe or not, and whatever is late. It does not apply to a stage
     behind one that takes panes back, as there an element may rightly vanish.
@@ -59,7 +59,7 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
         part = Pipeline(stage)
         run = probe(part, whole)
         _require(run, _reasons(run), "an element was dropped for a reason that does not hold")
-        _require(run, _letters(run), "dead letters are not what the gate could not use (S-B1)")
+        _require(run, _dead_letters(run), "dead letters are not the invalid elements (S-B1)")
         if run.windowing.mode == "discarding":
             parts = run
         else:
@@ -156,7 +156,7 @@ def _reasons(run: Probed) -> Iterator[str]:
                 yield f"{_element(run, taken.number)}{_in(window)}: not dropped as expired"
 
 
-def _letters(run: Probed) -> Iterator[str]:
+def _dead_letters(run: Probed) -> Iterator[str]:
     for number in sorted(run.unusable | set(run.dead_letters)):
         times = run.dead_letters[number]
         if times != (1 if number in run.unusable else 0):

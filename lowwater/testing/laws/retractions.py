@@ -1,4 +1,4 @@
-"""Retractions take back what was shown, so that sums of panes are right at any moment."""
+"""The law of retractions: each retracts an emitted pane, so that sums over panes are correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAW = "check_retractions_telescope"
 
 
 def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
-    """Check that each pane taken back is one that stands, and that what stands adds up (S-A3).
+    """Check that each retraction matches a pane in effect, and that the rest adds up (S-A3).
 
     - A retraction repeats, value by value and label by label, the pane of its window that stands;
       a window never has two panes standing.

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.io.sinks import JsonLinesFolder, SqliteTable
 
 
 def following(path: Path, **options: Any) -> Any:
@@ -156,7 +157,13 @@ def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
         accumulation="accumulating",
     )
     assert not lw.check(first)
-    assert "more than once" in repr(lw.check(first.write_jsonl(tmp_path / "out.jsonl")))
+    for doubtful in (
+        first.write_jsonl(tmp_path / "out.jsonl"),
+        first.write_parquet(tmp_path / "out"),
+        first.write_to(JsonLinesFolder(str(tmp_path / "out"))),
+    ):
+        assert "more than once" in repr(lw.check(doubtful))
+    assert not lw.check(first.write_to(SqliteTable(str(tmp_path / "out.sqlite"), "counts")))
 
 
 def test_only_pipelines_are_checked() -> None:

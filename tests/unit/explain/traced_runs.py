@@ -65,4 +65,4 @@ def scripted(
         name=name,
         idle_after_us=idle_after,
     )
-    return Stream((Flow(read, (), "at"),), clock)
+    return Stream((Flow(read, (), "at"),))

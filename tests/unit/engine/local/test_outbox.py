@@ -254,7 +254,7 @@ def test_half_a_surrogate_pair() -> None:
         (MSGPACK, b"\xc1", "not valid msgpack"),
         (MSGPACK, b"", "not valid msgpack"),
         (JSON, b"{", "not valid json"),
-        (b"pickle", b"cos\nsystem\n(S'true'\ntR.", "is not known"),
+        (b"pickle", b"cos\nsystem\n(S'true'\ntR.", "has the unknown encoding"),
     ],
 )
 def test_damaged_values(encoding: bytes, data: bytes, says: str) -> None:
