@@ -104,6 +104,11 @@ class StoredView:
                     *self._spilled(layouts, panes),
                 )
             ]
+            if not tables:  # nothing was ever stored
+                times = ("window_start", "window_end", "expires")
+                none = instants_to_arrow(np.empty(0, dtype=np.int64))
+                columns = [*(pa.array([], pa.null()) for _ in names), *(none for _ in times)]
+                return pa.Table.from_arrays(columns, names=[*names, *times])
             if len(tables) == 1:  # names may repeat in it
                 return tables[0]
             return pa.concat_tables(tables, promote_options="permissive")
