@@ -15,7 +15,7 @@ CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest lon
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GroupCell:
     """What is stored of a key group.
 
     Args:
@@ -38,7 +38,7 @@ class Cell:
         return (layout, self.key_groups, self.backend, self.stamp, self.latest, self.content)
 
     @classmethod
-    def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> Cell:
+    def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> GroupCell:
         """Return the cell of a row, if it goes with the pipeline as it is now.
 
         Raises:

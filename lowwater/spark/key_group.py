@@ -22,7 +22,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.spark.cell import Cell
+from lowwater.spark.cell import GroupCell
 from lowwater.spark.rows import Rows
 from lowwater.spark.shuffle import (
     SHUFFLE_SCHEMA,
@@ -142,7 +142,9 @@ class KeyGroup:
         shuffle_rows = ShuffleRows() if timed_out else ShuffleRows.of(_shuffle_rows(frames))
         held = None
         if state.exists:
-            held = Cell.from_row(state.get, key_groups=self.key_groups, backend=self.backend.name)
+            held = GroupCell.from_row(
+                state.get, key_groups=self.key_groups, backend=self.backend.name
+            )
         now = int(state.getCurrentProcessingTimeMs()) * _MS
         given, cell, deadline = self.step(
             int(key[0]), held, shuffle_rows, now, ended=self.ends and timed_out
@@ -157,13 +159,13 @@ class KeyGroup:
     def step(
         self,
         key_group: int,
-        held: Cell | None,
+        held: GroupCell | None,
         shuffle_rows: ShuffleRows,
         now: int,
         *,
         ended: bool = False,
         live: LiveOperators = LIVE,
-    ) -> tuple[pa.Table, Cell, int]:
+    ) -> tuple[pa.Table, GroupCell, int]:
         """Step one micro-batch; return its output, the new cell and the next deadline.
 
         Args:
@@ -185,7 +187,7 @@ class KeyGroup:
         # by other attempts at the same micro-batch.
         stamp = uuid.uuid4().bytes
         live.put(self.stage, key_group, stamp, kept)
-        cell = Cell(self.key_groups, self.backend.name, stamp, latest, content)
+        cell = GroupCell(self.key_groups, self.backend.name, stamp, latest, content)
         given = stepped.given(kept.operator, shuffle_rows.events, kept.stored_bytes)
         return given, cell, kept.operator.next_deadline
 

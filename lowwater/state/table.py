@@ -88,6 +88,11 @@ class Table:
         self._alive[rows] = True
         return rows
 
+    def reserve(self, capacity: int) -> None:
+        """Have room for so many rows, so that filling the table part by part copies nothing."""
+        if capacity > self._capacity:
+            self._grow(capacity)
+
     def restore(self, rows: Int64Array) -> None:
         """Make an empty table have just these live rows, filled; distinct and rising."""
         self.prepare(rows)

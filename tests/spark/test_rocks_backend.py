@@ -14,7 +14,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend
-from lowwater.spark.cell import Cell
+from lowwater.spark.cell import GroupCell
 from lowwater.spark.key_group import KeyGroup
 from lowwater.spark.state_backends import LiveOperators
 from lowwater.spark.task_placement import numbers_of_groups
@@ -84,7 +84,7 @@ def test_old_versions_are_collected(backend: RocksBackend, tmp_path: Path) -> No
     group = group_with(replace(backend, retain=3, collect_every=4))
     kept, cells = LiveOperators(), [None]
     for _ in range(40):
-        cell: Cell | None = cells[-1]
+        cell: GroupCell | None = cells[-1]
         _, cell, _ = group.step(0, cell, shuffle_rows(1), 0, live=kept)
         cells.append(cell)  # type: ignore[arg-type]
     folder = tmp_path / "state" / "group-00000"

@@ -10,7 +10,7 @@ import pytest
 import lowwater as lw
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import StateError
-from lowwater.spark.cell import Cell
+from lowwater.spark.cell import GroupCell
 from lowwater.spark.key_group import ShuffleRows
 from lowwater.spark.shuffle import from_bytes
 from lowwater.spark.state_backends import InlineBackend, LiveOperators
@@ -66,15 +66,15 @@ def test_live_operators_are_few() -> None:
 
 
 def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
-    row = Cell(4, "inline", b"stamp", None, b"").to_row()
-    assert Cell.from_row(row, key_groups=4, backend="inline").stamp == b"stamp"
+    row = GroupCell(4, "inline", b"stamp", None, b"").to_row()
+    assert GroupCell.from_row(row, key_groups=4, backend="inline").stamp == b"stamp"
     with pytest.raises(StateError, match="in 4 key groups, not 8"):
-        Cell.from_row(row, key_groups=8, backend="inline")
+        GroupCell.from_row(row, key_groups=8, backend="inline")
     with pytest.raises(StateError, match="kept by 'inline', not 'rocksdb'"):
-        Cell.from_row(row, key_groups=4, backend="rocksdb")
+        GroupCell.from_row(row, key_groups=4, backend="rocksdb")
     for layout in (1, 99):  # 1: keys were placed in groups by Spark's own hash
         with pytest.raises(StateError, match=f"layout {layout}, this") as caught:
-            Cell.from_row((layout, *row[1:]), key_groups=4, backend="inline")
+            GroupCell.from_row((layout, *row[1:]), key_groups=4, backend="inline")
         assert "Start a new checkpoint" in (caught.value.hint or "")
 
 

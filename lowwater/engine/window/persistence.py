@@ -161,6 +161,8 @@ class StoredState:
         known = np.zeros(int(ids[-1]) + 1 if len(ids) else 0, dtype=np.bool_)
         known[ids] = True
         state.codec.layouts.expect(windows["layouts"])
+        # Not the limit alone: if that is damaged, memory would be taken for rows nobody has.
+        state.table.reserve(min(windows["limit"], 2 * windows["count"]))
         stored_places: list[tuple[Int64Array, Int64Array]] = []
         for pieces in self._windows.load(store, windows["limit"], record["expired"]):
             stored_places += self._fill_rows(pieces)

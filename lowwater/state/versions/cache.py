@@ -24,7 +24,7 @@ from typing import final
 from uuid import uuid4
 
 from lowwater.errors import StateError
-from lowwater.state.versions.manifest import Table, file_number
+from lowwater.state.versions.manifest import SharedTable, file_number
 from lowwater.state.versions.root import Root, checksum, link_or_copy
 
 _LOCK = ".lock"
@@ -65,7 +65,7 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             link_or_copy(source, folder / name)
 
-    def take(self, root: Root, directory: str, table: Table, target: Path) -> bool:
+    def take(self, root: Root, directory: str, table: SharedTable, target: Path) -> bool:
         """Put a table into a database's directory; return whether it had to be fetched.
 
         Raises:
@@ -109,7 +109,7 @@ class Cache:
         self._own.with_suffix(_LOCK).unlink(missing_ok=True)
         os.close(self._lock)
 
-    def _copy_if_right(self, held: Path, table: Table, target: Path) -> bool:
+    def _copy_if_right(self, held: Path, table: SharedTable, target: Path) -> bool:
         try:
             link_or_copy(held, target)
         except FileNotFoundError:
@@ -152,7 +152,7 @@ class Cache:
                 os.close(file)
 
 
-def _difference(path: Path, table: Table) -> str | None:
+def _difference(path: Path, table: SharedTable) -> str | None:
     """Return how a file differs from the table it must be."""
     size = path.stat().st_size
     if size != table.size:

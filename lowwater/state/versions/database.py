@@ -16,7 +16,7 @@ from lowwater.state.versions.manifest import (
     MANIFEST,
     RESTART,
     Manifest,
-    Table,
+    SharedTable,
     decode,
     encode,
     successor,
@@ -136,7 +136,7 @@ class Database:
                 table = held.get(path.name)
                 if table is None:
                     name = f"{version}-{path.name}"
-                    table = Table(name, path.name, path.stat().st_size, checksum(path))
+                    table = SharedTable(name, path.name, path.stat().st_size, checksum(path))
                     fresh[name] = path
                 tables.append(table)
             elif path.name == "CURRENT" or path.name.startswith("MANIFEST-"):

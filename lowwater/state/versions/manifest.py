@@ -41,7 +41,7 @@ _SMALL = re.compile(r"CURRENT|MANIFEST-\d+")
 
 
 @final
-class Table(msgspec.Struct, frozen=True):
+class SharedTable(msgspec.Struct, frozen=True):
     """A table of RocksDB (an ``.sst`` file).
 
     Args:
@@ -88,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     group: int
     version: str
     ancestors: list[str]
-    tables: list[Table]
+    tables: list[SharedTable]
     small: dict[str, bytes]
     dropped: list[Dropped]
 
@@ -104,7 +104,7 @@ def successor(
     *,
     group: int,
     version: str,
-    tables: list[Table],
+    tables: list[SharedTable],
     small: dict[str, bytes],
     retain: int,
 ) -> Manifest:

@@ -24,7 +24,7 @@ from lowwater.state.versions.history import GroupStore, Versions
 from lowwater.state.versions.manifest import (
     MANIFEST,
     Manifest,
-    Table,
+    SharedTable,
     new_version,
     number_of,
     successor,
@@ -380,7 +380,7 @@ def test_a_table_is_kept_as_long_as_a_version_that_has_it() -> None:
     """
 
     def made(base: Manifest | None, number: int, name: str) -> Manifest:
-        table = Table(f"{new_version(0)}-{name}", name, 1, 1)
+        table = SharedTable(f"{new_version(0)}-{name}", name, 1, 1)
         return successor(
             base, group=0, version=new_version(number), tables=[table], small={}, retain=3
         )
