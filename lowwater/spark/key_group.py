@@ -23,7 +23,7 @@ from lowwater.engine.records.steps import (
 )
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.spark.cell import GroupCell
-from lowwater.spark.rows import Rows
+from lowwater.spark.rows import OutputRows
 from lowwater.spark.shuffle import (
     SHUFFLE_SCHEMA,
     ShuffledElements,
@@ -210,7 +210,7 @@ class KeyGroup:
         *,
         ended: bool,
     ) -> _Stepped:
-        rows = Rows(self.schema, self.key_names)
+        rows = OutputRows(self.schema, self.key_names)
         stepped = _Stepped(rows)
         for dead_letters in shuffle_rows.dead_letters:
             stepped.dead_letters += rows.add_dead_letters(from_bytes(dead_letters))
@@ -242,7 +242,7 @@ class KeyGroup:
 class _Stepped:
     """Collects the output of the steps of one call."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: OutputRows) -> None:
         self._rows = rows
         self._metrics = StageMetrics()
         self.dead_letters = 0

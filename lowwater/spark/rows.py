@@ -16,7 +16,7 @@ PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"
 
 
 @final
-class Rows:
+class OutputRows:
     """Collects rows of one schema.
 
     Args:
