@@ -73,7 +73,7 @@ def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
     with pytest.raises(StateError, match="kept by 'inline', not 'rocksdb'"):
         GroupCell.from_row(row, key_groups=4, backend="rocksdb")
     for layout in (1, 99):  # 1: keys were placed in groups by Spark's own hash
-        with pytest.raises(StateError, match=f"layout {layout}, this") as caught:
+        with pytest.raises(StateError, match=f"in layout {layout} of Spark cells; this") as caught:
             GroupCell.from_row((layout, *row[1:]), key_groups=4, backend="inline")
         assert "Start a new checkpoint" in (caught.value.hint or "")
 
