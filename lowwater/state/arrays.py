@@ -132,9 +132,10 @@ def mixed(values: Sequence[Int64Array]) -> NDArray[np.uint64]:
     Args:
         values: At least one column, each of shape (n,).
     """
-    hashes = values[0].astype(np.uint64) * np.uint64(_MULTIPLIERS[0])
+    # Views, not copies: this is the first pass over every bundle that looks windows up.
+    hashes = values[0].view(np.uint64) * np.uint64(_MULTIPLIERS[0])
     for at, value in enumerate(values[1:], 1):
-        hashes ^= value.astype(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
+        hashes ^= value.view(np.uint64) * np.uint64(_MULTIPLIERS[at % len(_MULTIPLIERS)])
         hashes *= np.uint64(_MULTIPLIERS[0])
     hashes ^= hashes >> np.uint64(29)
     hashes *= np.uint64(_MULTIPLIERS[1])

@@ -209,6 +209,11 @@ class RowCodec:
         records = packed.view(np.uint8).reshape(len(rows), packed.dtype.itemsize)
         return PackedRows(number, records, self.side.gather(rows))
 
+    def filled(self) -> frozenset[str]:
+        """Return the columns that :meth:`fill` writes, whatever layout a chunk is in."""
+        stored = [{name for name, _, _ in layout} for layout in self.layouts.known]
+        return frozenset(set.intersection(*stored) - self._derived.keys() if stored else ())
+
     def fill(self, rows: Int64Array, chunk: Chunk, at: Int64Array) -> None:
         """Write the fixed-width columns of a chunk into rows.
 

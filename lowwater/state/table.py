@@ -98,14 +98,20 @@ class Table:
         self.prepare(rows)
         self.restore_prepared()
 
-    def prepare(self, rows: Int64Array) -> None:
-        """Make rows, distinct ones, live and filled; :meth:`restore_prepared` comes last."""
+    def prepare(self, rows: Int64Array, written: frozenset[str] = frozenset()) -> None:
+        """Make rows, distinct ones, live and filled; :meth:`restore_prepared` comes last.
+
+        Args:
+            rows: The rows.
+            written: Columns that the caller writes for all rows, so that they need no fill.
+        """
         top = int(rows.max(initial=-1)) + 1
         if top > self._capacity:
             self._grow(max(top, 2 * self._capacity))
         if top > self._top:
             for field in self._fields:  # whole stretches: scattered rows would take longer
-                self.columns[field.name][self._top : top] = field.fill
+                if field.name not in written:
+                    self.columns[field.name][self._top : top] = field.fill
             self._top = top
         self._alive[rows] = True
 

@@ -174,8 +174,9 @@ class StoredState:
         places = np.zeros(state.table.capacity, dtype=np.int64)
         for some, their_places in stored_places:
             places[some] = their_places
-        places = places[rows]
-        _check_keys(known, state.table["key"][rows], places, record["places"])
+        span = _span(rows)
+        places = places[span]
+        _check_keys(known, state.table["key"][span], places, record["places"])
         self._require_sound(rows)
         state.rebuild(rows, places, record["places"])
         self._windows.reschedule()
@@ -192,7 +193,8 @@ class StoredState:
     def _fill_rows(self, pieces: list[Piece]) -> list[tuple[Int64Array, Int64Array]]:
         """Fill rows of a key group; return them with the places of their keys."""
         table, codec = self._state.table, self._state.codec
-        table.prepare(np.concatenate([piece.rows for piece in pieces]) if pieces else NONE)
+        rows = np.concatenate([piece.rows for piece in pieces]) if pieces else NONE
+        table.prepare(rows, codec.filled())
         found, taken, counts = [], [], []
         for piece in pieces:
             chunk = codec.layouts.read(piece.chunk)
@@ -212,16 +214,22 @@ class StoredState:
 
     def _require_sound(self, rows: Int64Array) -> None:
         """Raise unless windows are what windows can be, each there once."""
-        table, what = self._state.table, "the stored state"
-        if (table["start"][rows] >= table["end"][rows]).any():
+        table, what, span = self._state.table, "the stored state", _span(rows)
+        if (table["start"][span] >= table["end"][span]).any():
             raise damaged(what, "there is a window that ends before it starts")
-        columns = [table[name][rows] for name in ("key", "start", "end")]
+        columns = [table[name][span] for name in ("key", "start", "end")]
         # A sort of one column is several times as fast as one of three.
         hashes = np.sort(mixed(columns))
         if (hashes[1:] == hashes[:-1]).any():  # most likely they differ all the same
             order = np.lexsort(columns)
             if not run_starts(*(column[order] for column in columns)).all():
                 raise damaged(what, "there is a window twice")
+
+
+def _span(rows: Int64Array) -> Int64Array | slice:
+    """Return rising rows as a slice if they are all there are: a slice copies nothing."""
+    count = len(rows)
+    return slice(count) if count and int(rows[-1]) == count - 1 else rows
 
 
 def _check_keys(known: NDArray[np.bool_], keys: Int64Array, places: Int64Array, given: int) -> None:
