@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
 from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.property import strategies as own
+
+pytestmark = pytest.mark.slow  # left to `make test`
 
 SAVED, RESTORED = "saved", "restored"
 

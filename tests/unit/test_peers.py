@@ -24,6 +24,8 @@ from benchmarks.peers.job import (
 )
 from benchmarks.peers.stopwatch import Stopwatch
 
+pytestmark = pytest.mark.slow  # left to `make test`
+
 EVENTS = 30_000
 
 

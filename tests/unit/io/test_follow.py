@@ -17,6 +17,8 @@ from lowwater.engine.local import durable
 from lowwater.io import follow
 from lowwater.pipeline import Stream, Writing
 
+pytestmark = pytest.mark.slow  # left to `make test`
+
 Reader = Callable[..., Stream]
 Write = Callable[[Path, list[dict[str, Any]]], None]
 SECOND = 1_000_000

@@ -26,6 +26,8 @@ from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
 from lowwater.testing.conformance import everything, put
 
+pytestmark = pytest.mark.slow  # left to `make test`
+
 _ROOT = Path(rocks.__file__).parents[2]
 _COMMITS = 5
 _PRELUDE = """
