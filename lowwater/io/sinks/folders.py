@@ -17,6 +17,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
+    check_closed,
     check_owner,
     encoded,
     is_same_writer,
@@ -68,7 +69,8 @@ class ParquetFolder:
         return [_place(self.path)]
 
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFolder(self.path, "Parquet", writer, overwrite=self.overwrite)]
+        check_closed(self, self._open)
+        self._open.append(_OwnedFolder(self.path, "Parquet", writer, overwrite=self.overwrite))
 
     def deliver(self, delivery: Delivery) -> None:
         files = _sidecars(delivery)
@@ -105,7 +107,8 @@ class JsonLinesFolder:
         return [_place(self.path)]
 
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFolder(self.path, "JSON lines", writer, overwrite=self.overwrite)]
+        check_closed(self, self._open)
+        self._open.append(_OwnedFolder(self.path, "JSON lines", writer, overwrite=self.overwrite))
 
     def deliver(self, delivery: Delivery) -> None:
         files = _sidecars(delivery)
@@ -177,8 +180,9 @@ class _OwnedFolder:
                     f"{self._path!r} was taken over by another run, or {MARKER} was removed",
                     hint="Let one run at a time write to a folder",
                 )
+            # Before the first rename: cut short, it may leave files, and they need their marker.
+            self._has_delivered = self._has_delivered or bool(files)
             publish(self._folder, self._staging, files)
-        self._has_delivered = self._has_delivered or bool(files)
 
     def close(self, *, complete: bool) -> None:
         """Note that the run is complete; forget a run that failed before it wrote anything."""

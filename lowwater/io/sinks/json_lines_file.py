@@ -14,6 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
+    check_closed,
     check_owner,
     encoded,
     is_same_writer,
@@ -67,7 +68,8 @@ class JsonLinesFile:
         return [Place(path, self.path) for path in (*_files_of(Path(self.path)), marker)]
 
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFile(self.path, writer, overwrite=self.overwrite)]
+        check_closed(self, self._open)
+        self._open.append(_OwnedFile(self.path, writer, overwrite=self.overwrite))
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:

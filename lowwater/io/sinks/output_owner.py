@@ -9,17 +9,30 @@ fields of its own there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lowwater.engine.local.delivery import Writer
-from lowwater.errors import StateError
+from lowwater.errors import InvalidArgument, StateError
 
 _VERSION = 2
 _FIELDS: Mapping[str, type] = {
     "kind": str, "writer": str, "output": int, "resumes": bool, "complete": bool,
 }  # fmt: skip
+
+
+def check_closed(sink: object, opened: Sequence[object]) -> None:
+    """Raise if a sink is open: it belongs to a run that has not ended.
+
+    Raises:
+        InvalidArgument: It is.
+    """
+    if opened:
+        raise InvalidArgument(
+            f"{sink!r} is open: one sink object is in two runs at once",
+            hint="Make a sink for each run, with a place of its own",
+        )
 
 
 def owned_by(kind: str, writer: Writer) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.output_owner import check_closed
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
@@ -115,7 +116,7 @@ class PostgresTable:
         return [Place(f"postgresql {self.dsn}", repr(self), tables_of(self.table))]
 
     def open(self, writer: Writer) -> None:
-        self._disconnect()
+        check_closed(self, self._open)
         psycopg = _psycopg()
         with self._told(psycopg):
             connection = psycopg.connect(self.dsn, autocommit=True)

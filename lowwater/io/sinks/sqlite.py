@@ -14,6 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
 from lowwater.io.sinks import dialect as _values
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.output_owner import check_closed
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
@@ -118,7 +119,7 @@ class SqliteTable:
         return [Place(Path(self.path), self.path, tables_of(self.table.lower()))]
 
     def open(self, writer: Writer) -> None:
-        self._disconnect()
+        check_closed(self, self._open)
         with self._told():
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False

@@ -106,7 +106,7 @@ class Upserts:
                 return
             for table in tables_of(self._table):
                 self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
-            self._forget()
+            self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
         self._refuse_strangers()
         self._run(
             f"INSERT INTO {self._ledger} "
@@ -146,13 +146,12 @@ class Upserts:
                 (True, self._table, writer.id, writer.output),
             )
         elif not writer.resumes:
-            self._forget("epoch IS NULL AND ")
-
-    def _forget(self, condition: str = "") -> None:
-        self._run(
-            f"DELETE FROM {self._ledger} WHERE {condition}table_name = {self._dialect.mark}",
-            (self._table,),
-        )
+            # Another writer may have replaced this one's row meanwhile.
+            self._run(
+                f"DELETE FROM {self._ledger} WHERE epoch IS NULL "
+                f"AND table_name = {mark} AND writer = {mark} AND output = {mark}",
+                (self._table, writer.id, writer.output),
+            )
 
     def _refuse_strangers(self) -> None:
         for table in tables_of(self._table):

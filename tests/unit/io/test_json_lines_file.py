@@ -197,6 +197,16 @@ def test_a_run_that_fails(delivers: bool, tmp_path: Path) -> None:
         sink_in(tmp_path).open(NEXT_RUN)
 
 
+def test_one_sink_object_in_two_runs(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path, overwrite=True)
+    sink.open(RUN)
+    with pytest.raises(InvalidArgument, match="one sink object is in two runs"):
+        sink.open(NEXT_RUN)
+    sink.deliver(FIRST)
+    sink.close(complete=True)
+    assert owner_of(tmp_path)["writer"] == RUN.id
+
+
 def test_a_file_that_was_taken_over(tmp_path: Path) -> None:
     sink = sink_in(tmp_path)
     sink.open(RUN)

@@ -248,6 +248,27 @@ def test_a_table_that_was_taken_over(make: Make, tmp_path: Path) -> None:
     assert everything(path) == before
 
 
+def test_a_table_taken_over_before_anything_was_written(make: Make, tmp_path: Path) -> None:
+    """The run that fails forgets its own row, not that of the run that took the table over."""
+    path = tmp_path / "a.sqlite"
+    first, second = make(str(path), "counts"), make(str(path), "counts", overwrite=True)
+    first.open(RUN)
+    second.open(NEXT_RUN)
+    first.close(complete=False)
+    second.deliver(FIRST)
+    second.close(complete=True)
+    assert rows(path, "lowwater_outputs", "writer, complete, epoch") == [(NEXT_RUN.id, 1, 1)]
+
+
+def test_one_sink_object_in_two_runs(make: Make, tmp_path: Path) -> None:
+    sink = make(str(tmp_path / "a.sqlite"), "counts", overwrite=True)
+    sink.open(RUN)
+    with pytest.raises(InvalidArgument, match="one sink object is in two runs"):
+        sink.open(NEXT_RUN)
+    sink.deliver(FIRST)
+    sink.close(complete=True)
+
+
 @pytest.mark.parametrize("table", ["counts", "counts_late", "counts_errors"])
 def test_a_strange_table_is_refused(make: Make, table: str, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
