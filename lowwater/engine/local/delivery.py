@@ -92,11 +92,14 @@ class Writer:
         output: The number of the output that the sink gets.
         resumes: Whether the writer may come back after a crash, as a run with a state directory
             does. It then delivers its last epoch again.
+        delivered: Whether the writer has delivered to the sink's places before, up to its last
+            commit. Its output must be there then: what is lost of it would not come again.
     """
 
     id: str
     output: int
     resumes: bool
+    delivered: bool = False
 
 
 @final

@@ -148,8 +148,7 @@ class _OwnedFolder:
         with refusals(path):
             known = self._look()
             is_ours = known is not None and is_same_writer(known, own)
-            if known is not None:
-                check_owner(path, known, own, overwrite=overwrite)
+            check_owner(path, known, own, overwrite=overwrite, delivered=writer.delivered)
             replaced = [] if is_ours else self._to_replace(known)
             make_folder(self._staging)
             for left in sorted(self._staging.iterdir()):

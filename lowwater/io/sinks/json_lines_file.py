@@ -111,8 +111,8 @@ class _OwnedFile:
         own = {**owned_by(_KIND, writer), "last": "", "lengths": [None, None, None]}
         with refusals(path):
             known = self._look()
+            check_owner(path, known, own, overwrite=overwrite, delivered=writer.delivered)
             if known is not None:
-                check_owner(path, known, own, overwrite=overwrite)
                 self._check_noted(known, may_be_gone=not is_same_writer(known, own))
             make_folder(self._marker.parent)
             self._remove_passing()

@@ -14,7 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
 from lowwater.io.sinks import dialect as _values
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
-from lowwater.io.sinks.output_owner import check_closed
+from lowwater.io.sinks.output_owner import check_closed, lost
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
@@ -120,6 +120,8 @@ class SqliteTable:
 
     def open(self, writer: Writer) -> None:
         check_closed(self, self._open)
+        if writer.delivered and not Path(self.path).exists():
+            raise lost(self.path, is_another=False)  # connecting would make the file
         with self._told():
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False

@@ -14,6 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.records.json_rows import json_text, rows_of
 from lowwater.errors import DataError, StateError
 from lowwater.io.sinks.dialect import Cursor, Dialect, Kind, kind_of, values_of
+from lowwater.io.sinks.output_owner import lost, swapped
 
 Row: TypeAlias = tuple[Any, ...]
 # The tables that a writer has made, and the kinds of the columns that come from panes.
@@ -112,6 +113,8 @@ class Upserts:
             for table in made:
                 self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
             self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
+        elif writer.delivered:
+            raise lost(self._table, is_another=False)
         self._refuse_strangers({})
         self._run(
             f"INSERT INTO {self._ledger} "
@@ -135,11 +138,13 @@ class Upserts:
         writer, output, resumes = known
         if (writer, output) == (self._writer.id, self._writer.output):
             return True
+        if writer == self._writer.id:
+            raise swapped(self._table, output, self._writer.output)
+        if self._writer.delivered:
+            raise lost(self._table, is_another=True)
         if overwrite:
             return False
-        if writer == self._writer.id:
-            whose = f"output {output} of this run, and this is output {self._writer.output}"
-        elif resumes:
+        if resumes:
             whose = f"the output of another state directory ({writer}, not {self._writer.id})"
         else:
             whose = "the output of another run"
