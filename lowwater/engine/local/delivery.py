@@ -161,6 +161,19 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class Looks(Protocol):
+    """What a sink may have beside the methods of :class:`Sink`, as the built-in ones do.
+
+    A run with several sinks calls ``look`` of all before it calls ``open`` of the first, so that a
+    sink that refuses its place leaves the places of the others as they are.
+    """
+
+    def look(self, writer: Writer) -> None:
+        """Raise what ``open`` would raise about what is at the place. Changes nothing."""
+        ...
+
+
 METHODS = ("places", "open", "deliver", "close")
 
 

@@ -15,7 +15,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
-from lowwater.engine.local.delivery import OUTPUTS, Delivery, Sink, Writer
+from lowwater.engine.local.delivery import OUTPUTS, Delivery, Looks, Sink, Writer
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.process.output import Emitted
@@ -72,6 +72,8 @@ def opened(
 ) -> Iterator[Opened]:
     """Open all sinks, and close those that were opened, whatever happens.
 
+    All that can look at their places first do so, before one of them changes anything.
+
     Args:
         outputs: The outputs of the run.
         writer: What the sinks know the run by.
@@ -79,13 +81,20 @@ def opened(
         delivered: The names of places that runs under this name have delivered to before.
     """
     found = Opened()
+    writers: list[tuple[Sink, Writer]] = []
+    for number, output in enumerate(outputs):
+        for sink in output.sinks:
+            names = place_names(sink)
+            before = bool(names) and all(name in delivered for name in names)
+            one = Writer(id=writer, output=number, resumes=resumes, delivered=before)
+            writers.append((sink, one))
+    for sink, one in writers:
+        if isinstance(sink, Looks):
+            sink.look(one)
     with ExitStack() as stack:
-        for number, output in enumerate(outputs):
-            for sink in output.sinks:
-                names = place_names(sink)
-                before = bool(names) and all(name in delivered for name in names)
-                sink.open(Writer(id=writer, output=number, resumes=resumes, delivered=before))
-                stack.callback(_close, sink, found)
+        for sink, one in writers:
+            sink.open(one)
+            stack.callback(_close, sink, found)
         yield found
 
 

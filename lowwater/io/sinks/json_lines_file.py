@@ -68,9 +68,13 @@ class JsonLinesFile:
         marker = _marker_of(Path(self.path))
         return [Place(path, self.path) for path in (*_files_of(Path(self.path)), marker)]
 
+    def look(self, writer: Writer) -> None:
+        self._found(writer)
+
     def open(self, writer: Writer) -> None:
-        check_closed(self, self._open)
-        self._open.append(_OwnedFile(self.path, writer, overwrite=self.overwrite))
+        found = self._found(writer)
+        found.take()
+        self._open.append(found)
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
@@ -81,6 +85,10 @@ class JsonLinesFile:
         while self._open:
             self._open.pop().close(complete=complete)
 
+    def _found(self, writer: Writer) -> _OwnedFile:
+        check_closed(self, self._open)
+        return _OwnedFile(self.path, writer, overwrite=self.overwrite)
+
 
 def is_file_name(path: str) -> bool:
     """Whether a path stands for one file of JSON lines, rather than for a folder of them."""
@@ -89,7 +97,7 @@ def is_file_name(path: str) -> bool:
 
 @final
 class _OwnedFile:
-    """The files that a writer has opened.
+    """The files that a writer may have, and has once it takes them.
 
     Args:
         path: The file of panes.
@@ -98,9 +106,8 @@ class _OwnedFile:
 
     Raises:
         InvalidArgument: The path is a folder.
-        StateError: The output of another writer is there, or a file that no sink wrote. Nothing
-            was touched then.
-        DataError: The file cannot be written.
+        StateError: The output of another writer is there, or a file that no sink wrote.
+        DataError: The file cannot be read.
     """
 
     def __init__(self, path: str, writer: Writer, *, overwrite: bool) -> None:
@@ -114,6 +121,18 @@ class _OwnedFile:
             check_owner(path, known, own, overwrite=overwrite, delivered=writer.delivered)
             if known is not None:
                 self._check_noted(known, may_be_gone=not is_same_writer(known, own))
+        self._known = known
+        self._owner = own
+
+    def take(self) -> None:
+        """Make the files the writer's; remove what is to be replaced, or was left half done.
+
+        Raises:
+            StateError: Somebody else has made a file meanwhile.
+            DataError: The file cannot be written.
+        """
+        known, own = self._known, self._owner
+        with refusals(self._path):
             make_folder(self._marker.parent)
             self._remove_passing()
             if known is not None and is_same_writer(known, own):

@@ -52,6 +52,10 @@ class Upserts:
         schema, dot, _ = table.rpartition(".") if dialect.schemas else ("", "", table)
         self._ledger = dialect.named(f"{schema}{dot}{LEDGER}")  # lives beside the table
 
+    def look(self, *, overwrite: bool) -> None:
+        """Raise what :meth:`prepare` would raise; change nothing."""
+        self._within(lambda: self._look(overwrite=overwrite), end="ROLLBACK")
+
     def prepare(self, *, overwrite: bool) -> None:
         """See that the table is ours, and enter it into the ledger if it is new.
 
@@ -76,11 +80,11 @@ class Upserts:
         """
         self._within(lambda: self._apply(delivery))
 
-    def _within(self, work: Callable[[], None]) -> None:
+    def _within(self, work: Callable[[], object], end: str = "COMMIT") -> None:
         self._run(self._dialect.begin)
         try:
             work()
-            self._run("COMMIT")
+            self._run(end)
         except BaseException:
             try:
                 self._run("ROLLBACK")
@@ -89,7 +93,23 @@ class Upserts:
             raise
 
     def _enter(self, *, overwrite: bool) -> None:
-        of, mark, writer = self._dialect.types, self._dialect.mark, self._writer
+        mark, writer = self._dialect.mark, self._writer
+        replaced = self._look(overwrite=overwrite)
+        if replaced is None:
+            return
+        for table in replaced:
+            self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
+        self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
+        self._run(
+            f"INSERT INTO {self._ledger} "
+            f"(table_name, version, writer, output, resumes, complete, columns) "
+            f"VALUES ({', '.join([mark] * 7)})",
+            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
+        )
+
+    def _look(self, *, overwrite: bool) -> Made | None:
+        """Return the tables of another writer to replace; ``None`` if they are this one's."""
+        of, mark = self._dialect.types, self._dialect.mark
         if self._dialect.guard:
             self._run(self._dialect.guard)
         self._run(
@@ -105,23 +125,20 @@ class Upserts:
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is not None:
-            made = self._made(known)
-            if self._is_ours(known[1:4], overwrite=overwrite):
-                self._refuse_strangers(made)
-                return
-            for table in made:
-                self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
-            self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
-        elif writer.delivered:
+        if known is None and self._writer.delivered:
             raise lost(self._table, is_another=False)
-        self._refuse_strangers({})
-        self._run(
-            f"INSERT INTO {self._ledger} "
-            f"(table_name, version, writer, output, resumes, complete, columns) "
-            f"VALUES ({', '.join([mark] * 7)})",
-            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
-        )
+        made = {} if known is None else self._made(known)
+        is_ours = known is not None and self._is_ours(known[1:4], overwrite=overwrite)
+        for table in tables_of(self._table):
+            if table not in made:
+                self._refuse_stranger(table)
+            elif is_ours and not self._is_there(table):
+                raise StateError(
+                    f"the table {table!r} is gone, to which rows were delivered",
+                    hint=f"Restore it; or drop what is left of {self._table!r} and its row in "
+                    f"{LEDGER!r}, reset the state directory and run from the start",
+                )
+        return None if is_ours else made
 
     def _made(self, known: tuple[Any, ...]) -> Made:
         """Return the tables that a writer has made, of its row in the ledger."""
@@ -168,18 +185,6 @@ class Upserts:
                 f"AND table_name = {mark} AND writer = {mark} AND output = {mark}",
                 (self._table, writer.id, writer.output),
             )
-
-    def _refuse_strangers(self, made: Made) -> None:
-        """Raise if tables are there that the writer has not made, or others are gone."""
-        for table in tables_of(self._table):
-            if table not in made:
-                self._refuse_stranger(table)
-            elif not self._is_there(table):
-                raise StateError(
-                    f"the table {table!r} is gone, to which rows were delivered",
-                    hint=f"Restore it; or drop what is left of {self._table!r} and its row in "
-                    f"{LEDGER!r}, reset the state directory and run from the start",
-                )
 
     def _refuse_stranger(self, table: str) -> None:
         if self._is_there(table):

@@ -160,6 +160,32 @@ def test_outputs_that_are_swapped(tmp_path: Path) -> None:
     go("a", "b")
 
 
+@pytest.mark.parametrize("last", KINDS)
+@pytest.mark.parametrize("state", [None, "state"])
+def test_a_refused_output_leaves_the_others_untouched(
+    last: str, state: str | None, tmp_path: Path
+) -> None:
+    """All places are looked at before the first is replaced."""
+    write_files(tmp_path / "in")
+    made = pipeline(tmp_path / "in")
+    folders = {kind: tmp_path / kind for kind in KINDS}
+    for kind, folder in folders.items():
+        folder.mkdir()
+        deliver_all(sink_of(kind, folder), [with_everything()], NEXT_RUN)
+    before = bytes_in(tmp_path)
+    kinds = [*(kind for kind in KINDS if kind != last), last]
+    outputs = [
+        made.write_to(sink_of(kind, folders[kind], overwrite=kind != last)) for kind in kinds
+    ]
+    with pytest.raises(StateError, match="output of another"):
+        lw.run(*outputs, state=state and tmp_path / state)
+    found = bytes_in(tmp_path)
+    assert {name: found.get(name) for name in before} == before
+    whole = [made.write_to(sink_of(kind, folders[kind], overwrite=True)) for kind in kinds]
+    shutil.rmtree(tmp_path / "state", ignore_errors=True)
+    lw.run(*whole)
+
+
 def test_what_a_state_knows_of_places_is_not_secret(tmp_path: Path) -> None:
     names = place_names(PostgresTable("host=db password=hunter2", "counts"))
     assert names == ["PostgresTable counts counts_late counts_errors"]
