@@ -263,8 +263,8 @@ def test_sinks_that_were_opened_are_closed(tmp_path: Path) -> None:
     """Where one refuses as it opens, those before it are closed as incomplete; nothing is left."""
     (tmp_path / "journal").write_text("another run\n")
     panes = pipeline(write_files(tmp_path / "in"))
+    own = panes.write_to(Journal(tmp_path / "journal"))
     with pytest.raises(lw.StateError, match="is another run's"):
-        own = panes.write_to(Journal(tmp_path / "journal"))
         lw.run(panes.write_jsonl(tmp_path / "a"), own, **QUIET)
     assert list((tmp_path / "a").iterdir()) == []
 
