@@ -100,8 +100,9 @@ def run(
 
     Sources and stages that outputs share run once; steps on the way, such as ``filter``, run once
     for each stage that reads through them. A stage is shared if it is the same object: ``p`` and
-    ``p.named("x")`` are two stages, and both run. Late elements and dead letters go to the first
-    output downstream of where they were found.
+    ``p.named("x")`` are two stages, and both run. Late elements go to the first output
+    downstream of where they were found; dead letters go to the first output of all, wherever they
+    were found.
 
     Args:
         *outputs: What ``write_parquet``, ``write_jsonl`` and ``write_to`` return.

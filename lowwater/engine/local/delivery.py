@@ -92,11 +92,14 @@ class Writer:
         output: The number of the output that the sink gets.
         resumes: Whether the writer may come back after a crash, as a run with a state directory
             does. It then delivers its last epoch again.
+        delivered: Whether the writer has delivered to the sink's places before, up to its last
+            commit. Its output must be there then: what is lost of it would not come again.
     """
 
     id: str
     output: int
     resumes: bool
+    delivered: bool = False
 
 
 @final
@@ -155,6 +158,19 @@ class Sink(Protocol):
             complete: Whether everything of the run was delivered; if not, it failed or was
                 stopped.
         """
+        ...
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """What a sink may have beside the methods of :class:`Sink`, as the built-in ones do.
+
+    A run with several sinks calls ``look`` of all before it calls ``open`` of the first, so that a
+    sink that refuses its place leaves the places of the others as they are.
+    """
+
+    def look(self, writer: Writer) -> None:
+        """Raise what ``open`` would raise about what is at the place. Changes nothing."""
         ...
 
 

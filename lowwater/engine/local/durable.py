@@ -21,7 +21,7 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.pieces import Pieces, RunOutput, opened
+from lowwater.engine.local.pieces import Pieces, RunOutput, opened, place_names
 from lowwater.engine.local.run_record import (
     FORMAT,
     OUTBOX,
@@ -96,6 +96,7 @@ class DurableRun:
         self._memory = memory
         self._epoch = 0
         self._state_id = ""
+        self._opened: list[str] = []  # the places of sinks that took part in the last commit
 
     @property
     def metrics(self) -> Metrics:
@@ -110,7 +111,16 @@ class DurableRun:
         """
         with self._memory.open(self._path) as store:
             self._take_up(store)
-            with opened(self._outputs, self._state_id, resumes=True) as sinks:
+            with opened(
+                self._outputs, self._state_id, resumes=True, delivered=self._opened
+            ) as sinks:
+                # From the first commit on, sinks must have their output: they open before it.
+                self._opened = [
+                    name
+                    for output in self._outputs
+                    for sink in output.sinks
+                    for name in place_names(sink)
+                ]
                 yield from self._deliver(list(read_outbox(store)))
                 yield from self._go_on(store, outcomes)
                 sinks.complete = True
@@ -127,6 +137,7 @@ class DurableRun:
         check_compatible(record["description"], self._description, self._path)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
+        self._opened = record["opened"]
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
         for reader in self._run.readers:
@@ -161,6 +172,7 @@ class DurableRun:
             "layout": FORMATS[FORMAT],
             "state_id": self._state_id,
             "epoch": self._epoch,
+            "opened": self._opened,
             "description": self._description,
             "stages": stored_stages(self._run.graph),
             "key_groups": KEY_GROUPS,

@@ -6,15 +6,16 @@ become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
-from lowwater.engine.local.delivery import OUTPUTS, Delivery, Sink, Writer
+from lowwater.engine.local.delivery import OUTPUTS, Delivery, Looks, Sink, Writer
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.process.output import Emitted
@@ -62,21 +63,50 @@ class Opened:
 
 
 @contextmanager
-def opened(outputs: Sequence[RunOutput], writer: str, *, resumes: bool) -> Iterator[Opened]:
+def opened(
+    outputs: Sequence[RunOutput],
+    writer: str,
+    *,
+    resumes: bool,
+    delivered: Collection[str] = (),
+) -> Iterator[Opened]:
     """Open all sinks, and close those that were opened, whatever happens.
+
+    All that can look at their places first do so, before one of them changes anything.
 
     Args:
         outputs: The outputs of the run.
         writer: What the sinks know the run by.
         resumes: Whether a later run may go on under the same name.
+        delivered: The names of places that runs under this name have delivered to before.
     """
     found = Opened()
+    writers: list[tuple[Sink, Writer]] = []
+    for number, output in enumerate(outputs):
+        for sink in output.sinks:
+            names = place_names(sink)
+            before = bool(names) and all(name in delivered for name in names)
+            one = Writer(id=writer, output=number, resumes=resumes, delivered=before)
+            writers.append((sink, one))
+    for sink, one in writers:
+        if isinstance(sink, Looks):
+            sink.look(one)
     with ExitStack() as stack:
-        for number, output in enumerate(outputs):
-            for sink in output.sinks:
-                sink.open(Writer(id=writer, output=number, resumes=resumes))
-                stack.callback(_close, sink, found)
+        for sink, one in writers:
+            sink.open(one)
+            stack.callback(_close, sink, found)
         yield found
+
+
+def place_names(sink: Sink) -> list[str]:
+    """Return what a state directory knows the places of a sink by; nothing of it is secret."""
+    names = []
+    for place in sink.places():
+        # Text may hold a password, which also changes while the place stays what it is.
+        at = str(place.at) if isinstance(place.at, Path) else type(sink).__name__
+        parts = place.parts or (() if isinstance(place.at, Path) else (place.name,))
+        names.append(" ".join([at, *parts]))
+    return names
 
 
 def _close(sink: Sink, opened: Opened) -> None:

@@ -35,6 +35,7 @@ _WHAT = "the record of the run"
 _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
+    "opened": (list,),
     "description": (dict,),
     "stages": (dict,),
     "key_groups": (int,),

@@ -17,6 +17,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
+    check_closed,
     check_owner,
     encoded,
     is_same_writer,
@@ -67,8 +68,13 @@ class ParquetFolder:
     def places(self) -> Iterable[Place]:
         return [_place(self.path)]
 
+    def look(self, writer: Writer) -> None:
+        self._found(writer)
+
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFolder(self.path, "Parquet", writer, overwrite=self.overwrite)]
+        found = self._found(writer)
+        found.take()
+        self._open.append(found)
 
     def deliver(self, delivery: Delivery) -> None:
         files = _sidecars(delivery)
@@ -79,6 +85,10 @@ class ParquetFolder:
     def close(self, *, complete: bool) -> None:
         while self._open:
             self._open.pop().close(complete=complete)
+
+    def _found(self, writer: Writer) -> _OwnedFolder:
+        check_closed(self, self._open)
+        return _OwnedFolder(self.path, "Parquet", writer, overwrite=self.overwrite)
 
 
 @final
@@ -104,8 +114,13 @@ class JsonLinesFolder:
     def places(self) -> Iterable[Place]:
         return [_place(self.path)]
 
+    def look(self, writer: Writer) -> None:
+        self._found(writer)
+
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFolder(self.path, "JSON lines", writer, overwrite=self.overwrite)]
+        found = self._found(writer)
+        found.take()
+        self._open.append(found)
 
     def deliver(self, delivery: Delivery) -> None:
         files = _sidecars(delivery)
@@ -117,10 +132,14 @@ class JsonLinesFolder:
         while self._open:
             self._open.pop().close(complete=complete)
 
+    def _found(self, writer: Writer) -> _OwnedFolder:
+        check_closed(self, self._open)
+        return _OwnedFolder(self.path, "JSON lines", writer, overwrite=self.overwrite)
+
 
 @final
 class _OwnedFolder:
-    """A folder that a writer has opened.
+    """A folder that a writer may have, and has once it takes it.
 
     Args:
         path: The folder.
@@ -130,9 +149,8 @@ class _OwnedFolder:
 
     Raises:
         InvalidArgument: The path is a file.
-        StateError: The output of another writer is there, or files that no sink wrote. Nothing
-            was touched then.
-        DataError: The folder cannot be written.
+        StateError: The output of another writer is there, or files that no sink wrote.
+        DataError: The folder cannot be read.
     """
 
     def __init__(self, path: str, kind: str, writer: Writer, *, overwrite: bool) -> None:
@@ -141,28 +159,37 @@ class _OwnedFolder:
         self._staging = self._folder / STAGING
         self._writer = writer
         self._has_delivered = False
-        own = owned_by(kind, writer)
+        self._owner = owned_by(kind, writer)
         with refusals(path):
-            known = self._look()
-            is_ours = known is not None and is_same_writer(known, own)
-            if known is not None:
-                check_owner(path, known, own, overwrite=overwrite)
-            replaced = [] if is_ours else self._to_replace(known)
+            self._known = self._look()
+            self._is_ours = self._known is not None and is_same_writer(self._known, self._owner)
+            check_owner(
+                path, self._known, self._owner, overwrite=overwrite, delivered=writer.delivered
+            )
+            self._replaced = [] if self._is_ours else self._to_replace(self._known)
+
+    def take(self) -> None:
+        """Make the folder the writer's; remove what is to be replaced, or was left half done.
+
+        Raises:
+            DataError: The folder cannot be written.
+        """
+        known = self._known
+        with refusals(self._path):
             make_folder(self._staging)
             for left in sorted(self._staging.iterdir()):
                 if _STAGED.fullmatch(left.name):
                     left.unlink(missing_ok=True)
-            if known is not None and replaced:
+            if known is not None and self._replaced:
                 # Killed amid this, the folder still belongs to the one before, and says that it
                 # is not whole.
                 self._mark({**known, "complete": False})
-                for name in replaced:
+                for name in self._replaced:
                     (self._folder / name).unlink(missing_ok=True)
-            if is_ours and known is not None:
-                own = known
+            if known is not None and self._is_ours:
+                self._owner = known
             else:
-                self._mark(own)
-        self._owner = own
+                self._mark(self._owner)
 
     def publish(self, files: Mapping[str, bytes]) -> None:
         """Put the files of a delivery into the folder.
@@ -177,8 +204,9 @@ class _OwnedFolder:
                     f"{self._path!r} was taken over by another run, or {MARKER} was removed",
                     hint="Let one run at a time write to a folder",
                 )
+            # Before the first rename: cut short, it may leave files, and they need their marker.
+            self._has_delivered = self._has_delivered or bool(files)
             publish(self._folder, self._staging, files)
-        self._has_delivered = self._has_delivered or bool(files)
 
     def close(self, *, complete: bool) -> None:
         """Note that the run is complete; forget a run that failed before it wrote anything."""

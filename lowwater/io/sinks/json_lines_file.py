@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
+    check_closed,
     check_owner,
     encoded,
     is_same_writer,
@@ -34,7 +35,8 @@ class JsonLinesFile:
 
     Beside ``out.jsonl`` come ``out.late.jsonl`` and ``out.errors.jsonl``, if there are any late
     elements or dead letters, and a hidden ``.out.jsonl.lowwater.json``: it says whose output this
-    is, whether that run is complete, and how long the files are up to the last delivery.
+    is, whether that run is complete, which of the files it has made, and how long they are up to
+    the last delivery. A file that it has not made, or that is not as long, is never touched.
 
     Guarantee: exactly once for a run with a state directory, once it has ended or gone on. A
     delivery is appended, synced, and then noted; a restart cuts off what was not noted, and skips
@@ -66,8 +68,13 @@ class JsonLinesFile:
         marker = _marker_of(Path(self.path))
         return [Place(path, self.path) for path in (*_files_of(Path(self.path)), marker)]
 
+    def look(self, writer: Writer) -> None:
+        self._found(writer)
+
     def open(self, writer: Writer) -> None:
-        self._open[:] = [_OwnedFile(self.path, writer, overwrite=self.overwrite)]
+        found = self._found(writer)
+        found.take()
+        self._open.append(found)
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:
@@ -78,6 +85,10 @@ class JsonLinesFile:
         while self._open:
             self._open.pop().close(complete=complete)
 
+    def _found(self, writer: Writer) -> _OwnedFile:
+        check_closed(self, self._open)
+        return _OwnedFile(self.path, writer, overwrite=self.overwrite)
+
 
 def is_file_name(path: str) -> bool:
     """Whether a path stands for one file of JSON lines, rather than for a folder of them."""
@@ -86,7 +97,7 @@ def is_file_name(path: str) -> bool:
 
 @final
 class _OwnedFile:
-    """The files that a writer has opened.
+    """The files that a writer may have, and has once it takes them.
 
     Args:
         path: The file of panes.
@@ -95,9 +106,8 @@ class _OwnedFile:
 
     Raises:
         InvalidArgument: The path is a folder.
-        StateError: The output of another writer is there, or a file that no sink wrote. Nothing
-            was touched then.
-        DataError: The file cannot be written.
+        StateError: The output of another writer is there, or a file that no sink wrote.
+        DataError: The file cannot be read.
     """
 
     def __init__(self, path: str, writer: Writer, *, overwrite: bool) -> None:
@@ -105,11 +115,24 @@ class _OwnedFile:
         self._files = _files_of(Path(path))
         self._marker = _marker_of(Path(path))
         self._writer = writer
-        own = {**owned_by(_KIND, writer), "last": "", "lengths": [0, 0, 0]}
+        own = {**owned_by(_KIND, writer), "last": "", "lengths": [None, None, None]}
         with refusals(path):
             known = self._look()
+            check_owner(path, known, own, overwrite=overwrite, delivered=writer.delivered)
             if known is not None:
-                check_owner(path, known, own, overwrite=overwrite)
+                self._check_noted(known, may_be_gone=not is_same_writer(known, own))
+        self._known = known
+        self._owner = own
+
+    def take(self) -> None:
+        """Make the files the writer's; remove what is to be replaced, or was left half done.
+
+        Raises:
+            StateError: Somebody else has made a file meanwhile.
+            DataError: The file cannot be written.
+        """
+        known, own = self._known, self._owner
+        with refusals(self._path):
             make_folder(self._marker.parent)
             self._remove_passing()
             if known is not None and is_same_writer(known, own):
@@ -118,10 +141,9 @@ class _OwnedFile:
                 return
             if known is not None:
                 self._mark({**known, "complete": False})
-                for file in self._files:
-                    file.unlink(missing_ok=True)
-            self._mark(own)
-            write_at(self._files[0], os.O_CREAT, 0, b"")  # without panes, an empty file
+                self._remove()
+            self._owner = own
+            self._make(0)  # without panes, an empty file
 
     def append(self, delivery: Delivery) -> None:
         """Append a delivery, unless it is there already.
@@ -134,28 +156,40 @@ class _OwnedFile:
             return
         with refusals(self._path):
             self._check_ours()
-            lengths = list(self._owner["lengths"])
+            if self._owner["complete"]:
+                self._mark({**self._owner, "complete": False})
             tables = (delivery.panes, delivery.late, delivery.errors)
             # Panes come last: who sees them sees their late elements too.
+            grown = {}
             for at, table in reversed(list(enumerate(tables))):
                 if table is not None and table.num_rows:
                     data = json_lines(table)
-                    write_at(self._files[at], os.O_CREAT, lengths[at], data)
-                    lengths[at] += len(data)
+                    if self._owner["lengths"][at] is None:
+                        self._make(at)
+                    length = self._owner["lengths"][at]
+                    self._write(at, length, data)
+                    grown[at] = length + len(data)
+            lengths = [grown.get(at, length) for at, length in enumerate(self._owner["lengths"])]
             self._mark({**self._owner, "last": delivery.id, "lengths": lengths})
 
     def close(self, *, complete: bool) -> None:
-        """Note that the run is complete; forget a run that failed before it wrote anything."""
+        """Note that the run is complete; or take back what was not noted.
+
+        Of a run that failed before it wrote anything, nothing is left.
+        """
         if complete:
             with refusals(self._path):
                 if not self._owner["complete"]:
                     self._check_ours()
                     self._mark({**self._owner, "complete": True})
-        elif not self._writer.resumes and not self._owner["last"]:
-            with suppress(OSError, StateError):
-                self._check_ours()
-                for file in self._files:
-                    file.unlink(missing_ok=True)
+            return
+        with suppress(OSError, StateError):
+            self._check_ours()
+            self._check_noted(self._owner, may_be_gone=True)
+            if self._writer.resumes or self._owner["last"]:
+                self._cut()
+            else:
+                self._remove()
                 self._marker.unlink()
 
     def _look(self) -> dict[str, Any] | None:
@@ -166,26 +200,78 @@ class _OwnedFile:
                 hint='Give the name of a file, such as "out.jsonl", or of a folder, such as "out"',
             )
         known = read_owner(self._marker, _FIELDS)
-        for file in self._files:
-            if file.is_symlink() or (file.exists() and (known is None or not file.is_file())):
-                raise StateError(
-                    f"{str(file)!r} is there already, and this sink did not write it",
-                    hint="Give another name, or move it elsewhere",
-                )
+        lengths = [None, None, None] if known is None else known["lengths"]
+        for file, length in zip(self._files, lengths, strict=True):
+            if file.is_symlink() or (file.exists() and (length is None or not file.is_file())):
+                raise _strange(file)
         return known
+
+    def _check_noted(self, known: Mapping[str, Any], *, may_be_gone: bool) -> None:
+        """Raise if files are not what was noted of them: then they are not to be touched.
+
+        A delivery that was not noted may have made them longer, but not after the last one.
+        """
+        for file, length in zip(self._files, known["lengths"], strict=True):
+            if length is None or (may_be_gone and not file.exists()):
+                continue
+            found = file.stat().st_size if file.exists() else 0
+            what = f"has {found} bytes"
+            if found >= length and not _ends_line(file, length):
+                what += " of something else"
+            elif found == length or (found > length and not known["complete"]):
+                continue
+            raise StateError(
+                f"{str(file)!r} {what}, and {length} were delivered to it",
+                hint="Put the file back as it was; or move it, its neighbours and "
+                f"{self._marker.name!r} elsewhere, reset the state directory if there is one "
+                "and run from the start",
+            )
 
     def _cut(self) -> None:
         """Cut off what a delivery that was not noted has left."""
+        for at, length in enumerate(self._owner["lengths"]):
+            file = self._files[at]
+            if length is not None and (not at or (file.exists() and file.stat().st_size > length)):
+                self._write(at, length, b"")
+
+    def _remove(self) -> None:
+        """Remove the files that the owner has made."""
         for file, length in zip(self._files, self._owner["lengths"], strict=True):
-            found = file.stat().st_size if file.exists() else 0
-            if found < length:
-                raise StateError(
-                    f"{str(file)!r} has {found} bytes, and {length} were delivered to it",
-                    hint="Put the file back as it was; or remove it, its neighbours and "
-                    f"{self._marker.name!r}, reset the state directory and run from the start",
-                )
-            if found > length or file == self._files[0]:
-                write_at(file, os.O_CREAT, length, b"")
+            if length is not None:
+                file.unlink(missing_ok=True)
+
+    def _make(self, at: int) -> None:
+        """Make a file; note before that it is the owner's, so that it is known after a crash.
+
+        Raises:
+            StateError: Somebody else has made it meanwhile.
+        """
+        before = self._owner
+        lengths = [0 if at == other else length for other, length in enumerate(before["lengths"])]
+        self._mark({**before, "lengths": lengths})
+        try:
+            write_at(self._files[at], os.O_CREAT | os.O_EXCL, 0, b"")
+        except FileExistsError:
+            self._mark(before)
+            raise _strange(self._files[at]) from None
+
+    def _write(self, at: int, length: int, data: bytes) -> None:
+        """Write to a file that the owner has made, after so many bytes.
+
+        Raises:
+            StateError: It no longer has as many.
+        """
+        try:
+            # Made anew, a file that was moved away would begin with a hole.
+            write_at(self._files[at], 0 if length else os.O_CREAT, length, data)
+        except FileNotFoundError:
+            if not length:
+                raise
+            raise StateError(
+                f"{str(self._files[at])!r} is gone, and {length} bytes were delivered to it",
+                hint="Put it back and start again, and let nothing else move it, such as a "
+                "rotation of logs",
+            ) from None
 
     def _remove_passing(self) -> None:
         own = re.compile(re.escape(self._marker.name) + PASSING)
@@ -206,6 +292,22 @@ class _OwnedFile:
                 "removed",
                 hint="Let one run at a time write to a file",
             )
+
+
+def _ends_line(file: Path, length: int) -> bool:
+    """Whether a line ends after so many bytes of a file, as all that is noted does."""
+    if not length:
+        return True
+    with file.open("rb") as lines:
+        lines.seek(length - 1)
+        return lines.read(1) == b"\n"
+
+
+def _strange(file: Path) -> StateError:
+    return StateError(
+        f"{str(file)!r} is there already, and this sink did not write it",
+        hint="Give another name, or move it elsewhere",
+    )
 
 
 def _files_of(path: Path) -> tuple[Path, Path, Path]:

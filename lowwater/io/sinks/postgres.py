@@ -10,6 +10,7 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.output_owner import check_closed
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
@@ -114,20 +115,37 @@ class PostgresTable:
     def places(self) -> Iterable[Place]:
         return [Place(f"postgresql {self.dsn}", repr(self), tables_of(self.table))]
 
+    def look(self, writer: Writer) -> None:
+        check_closed(self, self._open)
+        connection, upserts = self._connected(writer)
+        try:
+            with self._told(_psycopg()):
+                upserts.look(overwrite=self.overwrite)
+        finally:
+            connection.close()
+
     def open(self, writer: Writer) -> None:
-        self._disconnect()
+        check_closed(self, self._open)
+        connection, upserts = self._connected(writer)
+        try:
+            with self._told(_psycopg()):
+                upserts.prepare(overwrite=self.overwrite)
+        except BaseException:
+            connection.close()
+            raise
+        self._open.append((connection, upserts))
+
+    def _connected(self, writer: Writer) -> tuple[Any, Upserts]:
         psycopg = _psycopg()
         with self._told(psycopg):
             connection = psycopg.connect(self.dsn, autocommit=True)
             try:
                 cursor = connection.cursor()
                 cursor.execute("SET synchronous_commit = on", ())
-                upserts = Upserts(cursor, self.table, _POSTGRES, writer)
-                upserts.prepare(overwrite=self.overwrite)
+                return connection, Upserts(cursor, self.table, _POSTGRES, writer)
             except BaseException:
                 connection.close()
                 raise
-        self._open.append((connection, upserts))
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:

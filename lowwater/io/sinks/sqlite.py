@@ -14,6 +14,7 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
 from lowwater.io.sinks import dialect as _values
 from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.output_owner import check_closed, lost
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
@@ -117,8 +118,32 @@ class SqliteTable:
         # SQLite's names of tables do not depend on case.
         return [Place(Path(self.path), self.path, tables_of(self.table.lower()))]
 
+    def look(self, writer: Writer) -> None:
+        check_closed(self, self._open)
+        if Path(self.path).exists():  # connecting would make the file
+            connection, upserts = self._connected(writer)
+            try:
+                with self._told():
+                    upserts.look(overwrite=self.overwrite)
+            finally:
+                connection.close()
+        elif writer.delivered:
+            raise lost(self.path, is_another=False)
+
     def open(self, writer: Writer) -> None:
-        self._disconnect()
+        check_closed(self, self._open)
+        if writer.delivered and not Path(self.path).exists():
+            raise lost(self.path, is_another=False)
+        connection, upserts = self._connected(writer)
+        try:
+            with self._told():
+                upserts.prepare(overwrite=self.overwrite)
+        except BaseException:
+            connection.close()
+            raise
+        self._open.append((connection, upserts))
+
+    def _connected(self, writer: Writer) -> tuple[sqlite3.Connection, Upserts]:
         with self._told():
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
@@ -127,12 +152,10 @@ class SqliteTable:
                 # What FULL does, and the folder is synced too when a journal goes: without that a
                 # power cut could undo a transaction that had been reported.
                 connection.execute("PRAGMA synchronous = EXTRA")
-                upserts = Upserts(connection.cursor(), self.table, _SQLITE, writer)
-                upserts.prepare(overwrite=self.overwrite)
+                return connection, Upserts(connection.cursor(), self.table, _SQLITE, writer)
             except BaseException:
                 connection.close()
                 raise
-        self._open.append((connection, upserts))
 
     def deliver(self, delivery: Delivery) -> None:
         if not self._open:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lowwater.errors import DataError
+from lowwater.errors import DataError, StateError
 
 PASSING = r"\.[0-9a-f]{16}"
 """Pattern of what follows a file's name while it is written."""
@@ -50,10 +50,23 @@ def publish(folder: Path, staging: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_at(path: Path, flags: int, position: int, data: bytes) -> None:
-    """Write to a file from a position on, where it then ends; sync it. No symlink is followed."""
+    """Write to a file from a position on, where it then ends; sync it. No symlink is followed.
+
+    Raises:
+        StateError: The file ends before the position: it would be filled up with zeros.
+        OSError: The file cannot be written.
+    """
     flags |= os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags, 0o666)
     try:
+        found = os.fstat(descriptor).st_size
+        if found < position:
+            raise StateError(
+                f"{str(path)!r} has {found} bytes, and {position} were written to it: something "
+                "else has cut it",
+                hint="Put it back as it was and start again, and let nothing else change it, such "
+                "as a rotation of logs",
+            )
         if position or not flags & os.O_EXCL:
             os.ftruncate(descriptor, position)
             os.lseek(descriptor, position, os.SEEK_SET)

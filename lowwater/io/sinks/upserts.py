@@ -14,11 +14,14 @@ from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.records.json_rows import json_text, rows_of
 from lowwater.errors import DataError, StateError
 from lowwater.io.sinks.dialect import Cursor, Dialect, Kind, kind_of, values_of
+from lowwater.io.sinks.output_owner import lost, swapped
 
 Row: TypeAlias = tuple[Any, ...]
+# The tables that a writer has made, and the kinds of the columns that come from panes.
+Made: TypeAlias = dict[str, dict[str, Kind]]
 
 LEDGER = "lowwater_outputs"
-_VERSION = 1
+_VERSION = 2
 # What a column becomes that holds the one kind and is given the other.
 _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
     ("integer", "real"): "real",
@@ -30,7 +33,8 @@ _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
 class Upserts:
     """One table, its row in the ledger of outputs, and the tables beside it.
 
-    The ledger says who writes the table, and up to which delivery it has.
+    The ledger says who writes the table, up to which delivery it has, and which of the tables the
+    writer has made, with their columns. A table that it has not made is never touched.
 
     Args:
         cursor: Of a connection on which no transaction is open but those begun here.
@@ -47,6 +51,10 @@ class Upserts:
         self._own = dialect.named(table)
         schema, dot, _ = table.rpartition(".") if dialect.schemas else ("", "", table)
         self._ledger = dialect.named(f"{schema}{dot}{LEDGER}")  # lives beside the table
+
+    def look(self, *, overwrite: bool) -> None:
+        """Raise what :meth:`prepare` would raise; change nothing."""
+        self._within(lambda: self._look(overwrite=overwrite), end="ROLLBACK")
 
     def prepare(self, *, overwrite: bool) -> None:
         """See that the table is ours, and enter it into the ledger if it is new.
@@ -72,11 +80,11 @@ class Upserts:
         """
         self._within(lambda: self._apply(delivery))
 
-    def _within(self, work: Callable[[], None]) -> None:
+    def _within(self, work: Callable[[], object], end: str = "COMMIT") -> None:
         self._run(self._dialect.begin)
         try:
             work()
-            self._run("COMMIT")
+            self._run(end)
         except BaseException:
             try:
                 self._run("ROLLBACK")
@@ -85,7 +93,23 @@ class Upserts:
             raise
 
     def _enter(self, *, overwrite: bool) -> None:
-        of, mark, writer = self._dialect.types, self._dialect.mark, self._writer
+        mark, writer = self._dialect.mark, self._writer
+        replaced = self._look(overwrite=overwrite)
+        if replaced is None:
+            return
+        for table in replaced:
+            self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
+        self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
+        self._run(
+            f"INSERT INTO {self._ledger} "
+            f"(table_name, version, writer, output, resumes, complete, columns) "
+            f"VALUES ({', '.join([mark] * 7)})",
+            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
+        )
+
+    def _look(self, *, overwrite: bool) -> Made | None:
+        """Return the tables of another writer to replace; ``None`` if they are this one's."""
+        of, mark = self._dialect.types, self._dialect.mark
         if self._dialect.guard:
             self._run(self._dialect.guard)
         self._run(
@@ -96,39 +120,48 @@ class Upserts:
             f"epoch {of['integer']}, piece {of['integer']}, columns {of['text']} NOT NULL)"
         )
         self._run(
-            f"SELECT version, writer, output, resumes FROM {self._ledger} "
+            f"SELECT version, writer, output, resumes, columns FROM {self._ledger} "
             f"WHERE table_name = {mark}",
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is not None:
-            if self._is_ours(known, overwrite=overwrite):
-                return
-            for table in tables_of(self._table):
-                self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
-            self._forget()
-        self._refuse_strangers()
-        self._run(
-            f"INSERT INTO {self._ledger} "
-            f"(table_name, version, writer, output, resumes, complete, columns) "
-            f"VALUES ({', '.join([mark] * 7)})",
-            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
-        )
+        if known is None and self._writer.delivered:
+            raise lost(self._table, is_another=False)
+        made = {} if known is None else self._made(known)
+        is_ours = known is not None and self._is_ours(known[1:4], overwrite=overwrite)
+        for table in tables_of(self._table):
+            if table not in made:
+                self._refuse_stranger(table)
+            elif is_ours and not self._is_there(table):
+                raise StateError(
+                    f"the table {table!r} is gone, to which rows were delivered",
+                    hint=f"Restore it; or drop what is left of {self._table!r} and its row in "
+                    f"{LEDGER!r}, reset the state directory and run from the start",
+                )
+        return None if is_ours else made
 
-    def _is_ours(self, known: tuple[int, str, int, bool], *, overwrite: bool) -> bool:
-        version, writer, output, resumes = known
+    def _made(self, known: tuple[Any, ...]) -> Made:
+        """Return the tables that a writer has made, of its row in the ledger."""
+        version, text = known[0], known[-1]
         if version != _VERSION:
             raise StateError(
                 f"the table {self._table!r} was written in layout {version}; {_VERSION} is known",
                 hint="Use the version of lowwater that wrote it, or a later one",
             )
+        made: Made = json.loads(text)
+        return made
+
+    def _is_ours(self, known: tuple[str, int, bool], *, overwrite: bool) -> bool:
+        writer, output, resumes = known
         if (writer, output) == (self._writer.id, self._writer.output):
             return True
+        if writer == self._writer.id:
+            raise swapped(self._table, output, self._writer.output)
+        if self._writer.delivered:
+            raise lost(self._table, is_another=True)
         if overwrite:
             return False
-        if writer == self._writer.id:
-            whose = f"output {output} of this run, and this is output {self._writer.output}"
-        elif resumes:
+        if resumes:
             whose = f"the output of another state directory ({writer}, not {self._writer.id})"
         else:
             whose = "the output of another run"
@@ -146,52 +179,56 @@ class Upserts:
                 (True, self._table, writer.id, writer.output),
             )
         elif not writer.resumes:
-            self._forget("epoch IS NULL AND ")
+            # Another writer may have replaced this one's row meanwhile.
+            self._run(
+                f"DELETE FROM {self._ledger} WHERE epoch IS NULL "
+                f"AND table_name = {mark} AND writer = {mark} AND output = {mark}",
+                (self._table, writer.id, writer.output),
+            )
 
-    def _forget(self, condition: str = "") -> None:
-        self._run(
-            f"DELETE FROM {self._ledger} WHERE {condition}table_name = {self._dialect.mark}",
-            (self._table,),
-        )
+    def _refuse_stranger(self, table: str) -> None:
+        if self._is_there(table):
+            raise StateError(
+                f"there is a table {table!r} already, which this sink did not make",
+                hint="Give another name, or drop that table",
+            )
 
-    def _refuse_strangers(self) -> None:
-        for table in tables_of(self._table):
-            self._run(self._dialect.exists, (table,))
-            if self._cursor.fetchone() is not None:
-                raise StateError(
-                    f"there is a table {table!r} already, which this sink did not make",
-                    hint="Give another name, or drop that table",
-                )
+    def _is_there(self, table: str) -> bool:
+        self._run(self._dialect.exists, (table,))
+        return self._cursor.fetchone() is not None
 
     def _apply(self, delivery: Delivery) -> None:
         mark = self._dialect.mark
         self._run(
-            f"SELECT writer, output, epoch, piece, columns FROM {self._ledger} "
+            f"SELECT version, writer, output, epoch, piece, columns FROM {self._ledger} "
             f"WHERE table_name = {mark}{self._dialect.lock}",
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is None or known[:2] != (self._writer.id, self._writer.output):
+        if known is None or known[1:3] != (self._writer.id, self._writer.output):
             raise StateError(
                 f"the row of {self._table!r} in {LEDGER!r} has vanished, or is another run's",
                 hint="Let one run at a time write to a table; if the row was removed, drop the "
                 "table, reset the state directory and run from the start",
             )
-        epoch, piece, text = known[2:]
+        epoch, piece = known[3:5]
         if epoch is not None and (delivery.epoch, delivery.piece) <= (epoch, piece):
             return
-        columns: dict[str, Kind] = json.loads(text)
+        made = self._made(known)
         if delivery.panes.num_rows:
-            columns = self._fit(delivery, columns)
-            self._change(delivery, columns)
+            made[self._table] = self._fit(delivery, made.get(self._table, {}))
+            self._change(delivery, made[self._table])
         _, late, errors = tables_of(self._table)
         for name, rows in ((late, delivery.late), (errors, delivery.errors)):
             if rows is not None and rows.num_rows:
+                if name not in made:
+                    self._make_side_table(name)
+                    made[name] = {}
                 self._append(name, delivery.id, rows)
         self._run(
             f"UPDATE {self._ledger} SET epoch = {mark}, piece = {mark}, columns = {mark} "
             f"WHERE table_name = {mark}",
-            (delivery.epoch, delivery.piece, json.dumps(columns), self._table),
+            (delivery.epoch, delivery.piece, json.dumps(made), self._table),
         )
 
     def _fit(self, delivery: Delivery, columns: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -203,6 +240,7 @@ class Upserts:
         given = {f.name: kind_of(f) for f in delivery.panes.schema if f.name != "kind"}
         given = {name: kind for name, kind in given.items() if kind != "nothing"}
         if not columns:
+            self._refuse_stranger(self._table)
             key = _key(delivery)
             lines = [f"{quoted(n)} {of[k]}{' NOT NULL' * (n in key)}" for n, k in given.items()]
             lines.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
@@ -265,13 +303,17 @@ class Upserts:
             if rows:
                 self._cursor.executemany(statement, rows)
 
-    def _append(self, table: str, delivery: str, rows: pa.Table) -> None:
-        of, mark, own = self._dialect.types, self._dialect.mark, self._dialect.named(table)
+    def _make_side_table(self, table: str) -> None:
+        of, own = self._dialect.types, self._dialect.named(table)
+        self._refuse_stranger(table)
         self._run(
-            f"CREATE TABLE IF NOT EXISTS {own} (delivery {of['text']} NOT NULL, "
+            f"CREATE TABLE {own} (delivery {of['text']} NOT NULL, "
             f"place {of['integer']} NOT NULL, reason {of['text']}, record {of['record']}, "
             "PRIMARY KEY (delivery, place))"
         )
+
+    def _append(self, table: str, delivery: str, rows: pa.Table) -> None:
+        mark, own = self._dialect.mark, self._dialect.named(table)
         self._cursor.executemany(
             f"INSERT INTO {own} (delivery, place, reason, record) "
             f"VALUES ({mark}, {mark}, {mark}, {mark})",

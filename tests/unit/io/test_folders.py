@@ -352,6 +352,34 @@ def test_a_run_that_fails(folder: Folder, delivers: bool, tmp_path: Path) -> Non
 
 
 @BOTH
+def test_a_run_interrupted_in_its_first_delivery(folder: Folder, tmp_path: Path) -> None:
+    """Files may be there: their marker stays, so that a later run can replace them."""
+    sink = folder(str(tmp_path))
+    sink.open(RUN)
+    with (
+        mock.patch.object(os, "replace", Moments(1, Killed, after=True).around(os.replace)),
+        pytest.raises(Killed),
+    ):
+        sink.deliver(FIRST)
+    sink.close(complete=False)
+    assert files_in(tmp_path)
+    deliver_all(folder(str(tmp_path), overwrite=True), [SECOND], NEXT_RUN)
+    assert {SECOND.id in name for name in files_in(tmp_path)} == {True}
+
+
+@BOTH
+def test_one_sink_object_in_two_runs(folder: Folder, tmp_path: Path) -> None:
+    sink = folder(str(tmp_path), overwrite=True)
+    sink.open(RUN)
+    before = everything_in(tmp_path)
+    with pytest.raises(InvalidArgument, match="one sink object is in two runs"):
+        sink.open(NEXT_RUN)
+    assert everything_in(tmp_path) == before
+    sink.deliver(FIRST)
+    sink.close(complete=True)
+
+
+@BOTH
 def test_complete_is_said_when_all_was_delivered(folder: Folder, tmp_path: Path) -> None:
     sink = folder(str(tmp_path))
     for complete in (False, True):
@@ -411,6 +439,7 @@ def test_who_is_refused_removes_nothing_that_is_staged(folder: Folder, tmp_path:
     with pytest.raises(StateError, match="another state directory"):
         folder(str(tmp_path)).open(ANOTHER)
     assert staged.exists()
+    sink.close(complete=False)
     sink.open(WRITER)
     assert [path.name for path in (tmp_path / ".staging").iterdir()] == ["notes.txt"]
 

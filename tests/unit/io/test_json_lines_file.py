@@ -11,6 +11,8 @@ from unittest import mock
 
 import pytest
 
+from lowwater.engine.local.delivery import Delivery, Writer
+from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder
 from tests.unit.io.deliveries import (
@@ -181,6 +183,99 @@ def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
         sink_in(tmp_path).open(WRITER)
 
 
+@pytest.mark.parametrize("how", ["truncated", "moved"])
+def test_a_file_that_is_cut_or_moved_while_it_is_written(how: str, tmp_path: Path) -> None:
+    """It is said at the next delivery: the file does not begin with a hole."""
+    sink = sink_in(tmp_path)
+    sink.open(WRITER)
+    sink.deliver(FIRST)
+    path = tmp_path / "out.jsonl"
+    data = path.read_bytes()
+    if how == "truncated":
+        os.truncate(path, 5)
+    else:
+        path.rename(tmp_path / "out.1.jsonl")
+    left = len(data[:5]) if how == "truncated" else None
+    with pytest.raises(StateError, match=r"something else has cut it|is gone, and") as caught:
+        sink.deliver(SECOND)
+    assert caught.value.hint
+    assert (path.stat().st_size if path.exists() else None) == left
+    path.write_bytes(data)
+    sink.deliver(SECOND)
+    sink.close(complete=True)
+    deliver_all(sink_in(tmp_path / "whole"), [FIRST, SECOND])
+    assert path.read_bytes() == (tmp_path / "whole" / "out.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("writer", [WRITER, RUN])
+def test_a_neighbour_that_the_run_did_not_make_stays(
+    name: str, writer: Writer, tmp_path: Path
+) -> None:
+    """Whether it comes while the run goes on, or before its restart or replacement."""
+    without = Delivery(FIRST.epoch, 0, 0, FIRST.panes)
+    sink = sink_in(tmp_path)
+    sink.open(writer)
+    sink.deliver(without)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(StateError, match="this sink did not write it"):
+        sink.deliver(SECOND)
+    sink.close(complete=False)
+    for later in (WRITER, NEXT_RUN):
+        with pytest.raises(StateError, match="this sink did not write it"):
+            sink_in(tmp_path, overwrite=True).open(later)
+    assert (tmp_path / name).read_text() == "mine"
+    assert (tmp_path / "out.jsonl").read_bytes() == json_lines(FIRST.panes)
+
+
+@pytest.mark.parametrize("text", ["mine", "mine " * 10_000])
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("later", [WRITER, NEXT_RUN])
+def test_a_file_in_place_of_the_one_that_was_written_stays(
+    text: str, complete: bool, later: Writer, tmp_path: Path
+) -> None:
+    sink = sink_in(tmp_path)
+    sink.open(WRITER)
+    sink.deliver(FIRST)
+    sink.close(complete=complete)
+    (tmp_path / "out.jsonl").write_text(text)
+    before = everything_in(tmp_path)
+    with pytest.raises(StateError, match=rf"has {len(text)} bytes.* were delivered to it"):
+        sink_in(tmp_path, overwrite=True).open(later)
+    assert everything_in(tmp_path) == before
+
+
+def test_a_complete_output_that_is_written_again(tmp_path: Path) -> None:
+    """While more is written, it does not say that it is complete; a crash is put right."""
+    deliver_all(sink_in(tmp_path), [FIRST])
+    moments = Moments(2, Killed, after=True)
+    with mock.patch.object(os, "write", moments.around(os.write)), pytest.raises(Killed):
+        deliver_all(sink_in(tmp_path), [SECOND])
+    assert owner_of(tmp_path)["complete"] is False
+    deliver_all(sink_in(tmp_path), [SECOND])
+    deliver_all(sink_in(tmp_path / "whole"), [FIRST, SECOND])
+    assert files_in(tmp_path) == files_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("writer", [WRITER, RUN])
+def test_a_failed_write_leaves_no_half_line(writer: Writer, tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    sink.open(writer)
+    sink.deliver(FIRST)
+    before = files_in(tmp_path)
+    write = os.write
+
+    def torn(to: int, data: bytes) -> int:
+        write(to, data[:20])
+        raise OSError(errno.ENOSPC, "full")
+
+    with mock.patch.object(os, "write", torn):
+        assert message_of(sink, SECOND)
+    assert files_in(tmp_path) != before
+    sink.close(complete=False)
+    assert files_in(tmp_path) == before
+
+
 @pytest.mark.parametrize("delivers", [False, True])
 def test_a_run_that_fails(delivers: bool, tmp_path: Path) -> None:
     sink = sink_in(tmp_path)
@@ -195,6 +290,16 @@ def test_a_run_that_fails(delivers: bool, tmp_path: Path) -> None:
     assert owner_of(tmp_path)["complete"] is False
     with pytest.raises(StateError, match="which did not complete"):
         sink_in(tmp_path).open(NEXT_RUN)
+
+
+def test_one_sink_object_in_two_runs(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path, overwrite=True)
+    sink.open(RUN)
+    with pytest.raises(InvalidArgument, match="one sink object is in two runs"):
+        sink.open(NEXT_RUN)
+    sink.deliver(FIRST)
+    sink.close(complete=True)
+    assert owner_of(tmp_path)["writer"] == RUN.id
 
 
 def test_a_file_that_was_taken_over(tmp_path: Path) -> None:

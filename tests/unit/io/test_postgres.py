@@ -246,6 +246,7 @@ def test_a_server_that_went_away(dsn: str) -> None:
                "pg_backend_pid() AND datname = 'one'")  # fmt: skip
     with pytest.raises(DataError, match="can be reached"):
         sink.deliver(FIRST)
+    sink.close(complete=False)
     deliver_all(sink, [FIRST])
     assert len(query(dsn, "SELECT 1 FROM counts")) == FIRST.panes.num_rows
     with pytest.raises(DataError, match="can be reached"):

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lowwater as lw
-from lowwater.engine.local.delivery import Delivery, Sink
+from lowwater.engine.local.delivery import Delivery, Sink, Writer
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import PostgresTable, SqliteTable
 from lowwater.io.sinks.upserts import changes
@@ -248,6 +248,67 @@ def test_a_table_that_was_taken_over(make: Make, tmp_path: Path) -> None:
     assert everything(path) == before
 
 
+def test_a_table_taken_over_before_anything_was_written(make: Make, tmp_path: Path) -> None:
+    """The run that fails forgets its own row, not that of the run that took the table over."""
+    path = tmp_path / "a.sqlite"
+    first, second = make(str(path), "counts"), make(str(path), "counts", overwrite=True)
+    first.open(RUN)
+    second.open(NEXT_RUN)
+    first.close(complete=False)
+    second.deliver(FIRST)
+    second.close(complete=True)
+    assert rows(path, "lowwater_outputs", "writer, complete, epoch") == [(NEXT_RUN.id, 1, 1)]
+
+
+def test_one_sink_object_in_two_runs(make: Make, tmp_path: Path) -> None:
+    sink = make(str(tmp_path / "a.sqlite"), "counts", overwrite=True)
+    sink.open(RUN)
+    with pytest.raises(InvalidArgument, match="one sink object is in two runs"):
+        sink.open(NEXT_RUN)
+    sink.deliver(FIRST)
+    sink.close(complete=True)
+
+
+@pytest.mark.parametrize("table", ["counts_late", "counts_errors"])
+@pytest.mark.parametrize("writer", [WRITER, RUN])
+def test_a_side_table_that_the_run_did_not_make_stays(
+    make: Make, writer: Writer, table: str, tmp_path: Path
+) -> None:
+    """Whether it comes while the run goes on, or before its restart or replacement."""
+    path = tmp_path / "a.sqlite"
+    sink = make(str(path), "counts")
+    sink.open(writer)
+    sink.deliver(Delivery(1, 0, 0, FIRST.panes))
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(f"CREATE TABLE {table} (a, b, c)")
+        connection.execute(f"INSERT INTO {table} VALUES (1, 2, 3)")
+    before = everything(path)
+    with pytest.raises(StateError, match=f"there is a table '{table}' already"):
+        sink.deliver(NEXT)
+    sink.close(complete=False)
+    for later in (WRITER, NEXT_RUN):
+        with pytest.raises(StateError, match=f"there is a table '{table}' already"):
+            make(str(path), "counts", overwrite=True).open(later)
+    assert everything(path) == before
+    with connection:
+        connection.execute(f"DROP TABLE {table}")
+    connection.close()
+    deliver_all(make(str(path), "counts", overwrite=True), [NEXT], NEXT_RUN)
+
+
+@pytest.mark.parametrize("table", ["counts", "counts_late", "counts_errors"])
+def test_a_table_that_is_gone(make: Make, table: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    deliver_all(make(str(path), "counts"), [FIRST])
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(f"DROP TABLE {table}")
+    connection.close()
+    with pytest.raises(StateError, match=f"the table '{table}' is gone"):
+        make(str(path), "counts", overwrite=True).open(WRITER)
+
+
 @pytest.mark.parametrize("table", ["counts", "counts_late", "counts_errors"])
 def test_a_strange_table_is_refused(make: Make, table: str, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
@@ -263,11 +324,11 @@ def test_a_later_layout(make: Make, tmp_path: Path) -> None:
     deliver_all(make(str(path), "counts"), [FIRST])
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 2")
-    with pytest.raises(StateError, match=r"in layout 2; 1 is known"):
+        connection.execute("UPDATE lowwater_outputs SET version = 3")
+    with pytest.raises(StateError, match=r"in layout 3; 2 is known"):
         make(str(path), "counts").open(WRITER)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 1")
+        connection.execute("UPDATE lowwater_outputs SET version = 2")
     sink = make(str(path), "counts")
     sink.open(WRITER)
     with connection:

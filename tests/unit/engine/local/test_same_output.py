@@ -260,11 +260,20 @@ def test_a_sink_of_the_users_own(durable: bool, tmp_path: Path) -> None:
 
 
 def test_sinks_that_were_opened_are_closed(tmp_path: Path) -> None:
-    """Where one refuses, those before it are closed as incomplete, and leave nothing."""
+    """Where one refuses as it opens, those before it are closed as incomplete; nothing is left."""
+    (tmp_path / "journal").write_text("another run\n")
+    panes = pipeline(write_files(tmp_path / "in"))
+    own = panes.write_to(Journal(tmp_path / "journal"))
+    with pytest.raises(lw.StateError, match="is another run's"):
+        lw.run(panes.write_jsonl(tmp_path / "a"), own, **QUIET)
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_sinks_that_look_are_not_opened_where_one_refuses(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "part-1").write_text("mine")
     panes = pipeline(write_files(tmp_path / "in"))
     with pytest.raises(lw.StateError, match="already holds 'part-1'"):
         lw.run(panes.write_jsonl(tmp_path / "a"), panes.write_jsonl(tmp_path / "b"), **QUIET)
-    assert list((tmp_path / "a").iterdir()) == []
+    assert not (tmp_path / "a").exists()
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["part-1"]
