@@ -11,9 +11,8 @@ from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.explain.waiting import looks_at_watermark
 from lowwater.time import format_duration
-from lowwater.triggers import AfterWatermark, Default, Moment, outlook
+from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
 from lowwater.watermark import PerPartition
 from lowwater.windows import GlobalWindow, Sessions
 

@@ -104,22 +104,3 @@ class Waiting:
         if trigger.align_us is not None:
             at = -(-at // trigger.align_us) * trigger.align_us
         return f"the clock to reach {self.times.at(at)} ({delay} past its first element{aligned})"
-
-
-def looks_at_watermark(trigger: Trigger) -> bool:
-    """Whether a trigger can become ready when the watermark passes the end of a window."""
-    match trigger:
-        case AfterWatermark() | Default() | CustomTrigger():
-            return True
-        case Repeatedly():
-            return looks_at_watermark(trigger.trigger)
-        case OrFinally():
-            return looks_at_watermark(trigger.main) or looks_at_watermark(trigger.until)
-        case AfterAny():
-            return any(looks_at_watermark(part) for part in trigger.parts)
-        case AfterAll() | AfterEach():
-            return any(looks_at_watermark(part) for part in trigger.parts)
-        case AfterCount() | AfterProcessingTime() | Never() | Always():
-            return False
-        case _:
-            assert_never(trigger)
