@@ -19,8 +19,8 @@ from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windo
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import TIME as EMITTED_TIME
-from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.process.output import TIME as EMITTED_TIME
+from lowwater.engine.process.output import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions

@@ -287,7 +287,7 @@ def from_spark(
         timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
     """
     try:
-        from lowwater.spark.source import spark_source
+        from lowwater.spark.reading import spark_source
     except ImportError as error:
         raise UnsupportedByRunner(
             f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"

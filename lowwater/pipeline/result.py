@@ -18,11 +18,10 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import emitted_table
-from lowwater.engine.records.pane_table import panes_to_arrow
+from lowwater.engine.process.output import emitted_table
+from lowwater.engine.records.pane_table import encoding_of, panes_to_arrow, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.records.tagged import encoding_of, to_values
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.pipeline.checks import no_step
 from lowwater.pipeline.run import Outcomes

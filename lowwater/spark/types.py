@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
-from lowwater.engine.window.result_types import result_type
+from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, UnsupportedByRunner
 
 SIDE_FIELDS = (

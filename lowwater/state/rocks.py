@@ -33,9 +33,15 @@ from lowwater.state.ownership import (
     read_sequencer,
     sync_directory,
 )
-from lowwater.state.rocks_database import RESTORE, Scan, database_options, translated, write_batch
+from lowwater.state.rocks_database import (
+    RESTORE,
+    Scan,
+    check_logs,
+    database_options,
+    translated,
+    write_batch,
+)
 from lowwater.state.rocks_database import Tuning as Tuning
-from lowwater.state.rocks_log import check_logs
 from lowwater.state.store import Batch, check_readable
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.source_reader import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
-from lowwater.engine.process.emitted import emitted_records
+from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN

@@ -13,10 +13,9 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
 from lowwater.io.log._files import WriterLock
-from lowwater.io.log.conform import as_batch, difference
+from lowwater.io.log.conform import as_batch, difference, split_by_key
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter
-from lowwater.io.log.partitioner import split_by_key
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import Recovered, Start
 from lowwater.time import DurationLike, duration

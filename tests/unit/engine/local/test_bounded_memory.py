@@ -21,7 +21,7 @@ from lowwater.engine.process import column_state
 from lowwater.engine.records import json_rows as sidecars
 from lowwater.engine.records import steps
 from lowwater.engine.records.json_rows import rows_of
-from lowwater.engine.records.tagged import panes_to_table
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.fluent import Processed
