@@ -1,8 +1,8 @@
-"""The durable form of a per-record process: rows by key, window, cell and timer."""
+"""The durable form of a process: its facts, and the rows of a per-record one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -31,12 +31,105 @@ _EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone 
 
 
 @final
+class StoredFacts:
+    """What is stored of a process beside its rows: its times, its keys, and what it declares.
+
+    Args:
+        definition: What the process declares.
+        placement: Its windows; ``None`` for none.
+        place: Where it is stored.
+    """
+
+    def __init__(
+        self, definition: Definition, placement: Placement | None, place: StoredPlace
+    ) -> None:
+        self._definition = definition
+        self._placement = placement
+        self._place = place
+        self.keys = StoredKeys(place, KEYS)
+
+    def write(self, batch: Batch, facts: dict[str, int], **beside: Any) -> None:
+        """Add the facts to a batch, and what the kind of process stores beside them."""
+        placement = self._placement
+        record = {
+            "layout": FORMATS[FORMAT],
+            "facts": {
+                **facts,
+                "lateness": 0 if placement is None else placement.windowing.lateness_us,
+                "gone until": START_OF_TIME if placement is None else placement.gone_until,
+            },
+            "declared": self._declared(),
+            "windows": None if placement is None else repr(placement.windowing.windows),
+            "keys": self.keys.record(),
+            "groups": self._place.count,
+            **beside,
+        }
+        batch.put([self._place.prefix(FACTS)], [encode(record)])
+
+    def load(
+        self, store: StateStore, fill: Callable[[StateStore, dict[str, Any]], None]
+    ) -> dict[str, int] | None:
+        """Return the facts, after ``fill`` has read the rest; ``None`` if nothing is stored.
+
+        Raises:
+            StateError: What is stored is damaged, or another process's.
+        """
+        (data,) = store.get([self._place.prefix(FACTS)])
+        if data is None:
+            return None
+        with decoding(_WHAT):
+            record = decode(data)
+            check_facts(record)
+            self._check_same(record)
+            fill(store, record)
+            facts: dict[str, int] = record["facts"]
+            if self._placement is not None:
+                lateness, gone_until = facts["lateness"], facts["gone until"]
+                self._placement.resume(lateness, facts["watermark"], gone_until)
+            return facts
+
+    def load_keys(self, store: StateStore, record: dict[str, Any]) -> Int64Array:
+        """Fill the key dictionary, and return the ids."""
+        if record["groups"] != self._place.count:
+            groups = f"{record['groups']} key groups, not {self._place.count}"
+            raise damaged(_WHAT, f"it is in {groups}")
+        return self.keys.load(store, record["keys"])
+
+    def _declared(self) -> list[list[Any]]:
+        cells, timers = self._definition.cells, self._definition.timers
+        return [["cell", name, each.kind, each.dtype] for name, each in cells.items()] + [
+            ["timer", name, each.domain] for name, each in timers.items()
+        ]
+
+    def _check_same(self, record: Any) -> None:
+        """Raise ``StateError`` unless stored facts go with the process's declarations."""
+        definition, placement = self._definition, self._placement
+        now = self._declared()
+        for each in record["declared"]:
+            if each not in now:
+                raise StateError(
+                    f"the stored state has the {each[0]} {each[1]!r} ({each[2]}), and the process "
+                    "no longer does",
+                    where=definition.name,
+                    hint="Declare it as it was, or reset the state",
+                )
+        windows = None if placement is None else repr(placement.windowing.windows)
+        if record["windows"] != windows:
+            raise StateError(
+                f"the stored state is of windows={record['windows']}, the process has {windows}",
+                where=definition.name,
+                hint="Use the windows as they were, or reset the state",
+            )
+
+
+@final
 class StoredProcess:
     """Writes what changed, and reads it all.
 
     Args:
         definition: What the process declares.
         scopes, cells, timers: Its state, with nothing in it yet.
+        placement: Its windows; ``None`` for none.
         place: Where it is stored.
     """
 
@@ -46,6 +139,7 @@ class StoredProcess:
         scopes: StateKeys,
         cells: Sequence[HeldCell],
         timers: Timers,
+        placement: Placement | None,
         place: StoredPlace,
     ) -> None:
         self._definition = definition
@@ -54,13 +148,13 @@ class StoredProcess:
         self._timers = timers
         self._names = list(definition.timers)
         self._place = place
-        self._facts = place.prefix(FACTS)
-        self._keys = StoredKeys(place, KEYS)
+        self._facts = StoredFacts(definition, placement, place)
+        self._keys = self._facts.keys
         # The key groups of stored scopes: when one is deleted, its key may be forgotten already.
         self._group: dict[int, int] = {}
         scopes.on_forgetting = self._keys.forget
 
-    def write(self, batch: Batch, facts: dict[str, int], placing: Placement | None) -> None:
+    def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts.
 
         Raises:
@@ -69,45 +163,25 @@ class StoredProcess:
         before = self._write_scopes(batch)
         self._write_cells(batch, before)
         self._write_timers(batch, before)
-        record = {
-            "layout": FORMATS[FORMAT],
-            "facts": {
+        self._facts.write(
+            batch,
+            {
                 **facts,
                 "turn": self._timers.turn,
                 "births": self._scopes.births,
-                "lateness": 0 if placing is None else placing.windowing.lateness_us,
-                "gone until": START_OF_TIME if placing is None else placing.gone_until,
                 "top": self._scopes.top,
             },
-            "declared": declared(self._definition.cells, self._definition.timers),
-            "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": self._keys.record(),
-            "groups": self._place.count,
-            "counts": [len(self._scopes), *(len(cell.held) for cell in self._cells)],
-            "timers": self._timers.count,
-        }
-        batch.put([self._facts], [encode(record)])
+            counts=[len(self._scopes), *(len(cell.held) for cell in self._cells)],
+            timers=self._timers.count,
+        )
 
-    def load(self, store: StateStore, placing: Placement | None) -> dict[str, int] | None:
+    def load(self, store: StateStore) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
 
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        (data,) = store.get([self._facts])
-        if data is None:
-            return None
-        with decoding(_WHAT):
-            record = decode(data)
-            check_record(record, self._definition, placing)
-            facts: dict[str, int] = record["facts"]
-            self.fill(store, record)
-            if placing is not None:
-                placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
-                for scope, born in self._scopes.born.items():
-                    end = self._scopes.place(scope)[2]
-                    self._timers.expire_at(placing.expires(end), born, scope)
-            return facts
+        return self._facts.load(store, self.fill)
 
     def fill(self, store: StateStore, record: dict[str, Any]) -> None:
         """Fill the state from a store, and see that all of it is there.
@@ -212,10 +286,7 @@ class StoredProcess:
 
     def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
         scopes, facts = self._scopes, record["facts"]
-        if record["groups"] != self._place.count:
-            groups = f"{record['groups']} key groups, not {self._place.count}"
-            raise damaged(_WHAT, f"it is in {groups}")
-        ids = self._keys.load(store, record["keys"])
+        ids = self._facts.load_keys(store, record)
         scopes.keys = self._keys.keys
         values: dict[int, Any] = {}
         groups_of: dict[int, int] = {}
@@ -275,13 +346,6 @@ class StoredProcess:
                     self._timers.put(scope, slot, setting)
 
 
-def declared(cells: Any, timers: Any) -> list[list[Any]]:
-    """Return what a process declares, as it is stored beside its state."""
-    return [["cell", name, cell.kind, cell.dtype] for name, cell in cells.items()] + [
-        ["timer", name, each.domain] for name, each in timers.items()
-    ]
-
-
 def check_facts(record: Any) -> None:
     """Check the stored facts of a process, whatever the process.
 
@@ -293,32 +357,6 @@ def check_facts(record: Any) -> None:
     for name, fact in {**{name: facts.get(name) for name in _EVERY}, **facts}.items():
         if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
             raise damaged(_WHAT, f"{name} is {fact!r}")
-
-
-def check_record(record: Any, definition: Definition, placing: Placement | None) -> None:
-    """Check the stored facts of a process against the process that is to go on.
-
-    Raises:
-        StateError: They are damaged, of another layout, or of a process with other cells, timers
-            or windows.
-    """
-    check_facts(record)
-    now = declared(definition.cells, definition.timers)
-    for each in record["declared"]:
-        if each not in now:
-            raise StateError(
-                f"the stored state has the {each[0]} {each[1]!r} ({each[2]}), and the process no "
-                "longer does",
-                where=definition.name,
-                hint="Declare it as it was, or reset the state",
-            )
-    windows = None if placing is None else repr(placing.windowing.windows)
-    if record["windows"] != windows:
-        raise StateError(
-            f"the stored state is of windows={record['windows']}, the process has {windows}",
-            where=definition.name,
-            hint="Use the windows as they were, or reset the state",
-        )
 
 
 def _ids(keys: Iterable[int]) -> Int64Array:
