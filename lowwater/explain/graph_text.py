@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
 from lowwater.time import format_duration
 from lowwater.triggers import Default
@@ -69,7 +69,7 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {windowing.windows!r}")
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
     lines.extend(f"shows: {text}" for text in work_texts(stage))
@@ -101,7 +101,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
     windowing = stage.windowing
     if windowing is not None:
         yield repr(windowing.windows)
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             if windowing.trigger != Default():
                 yield repr(windowing.trigger)
             yield windowing.mode

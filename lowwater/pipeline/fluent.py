@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
@@ -507,8 +507,7 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         names = self._stage.key_names
         types = self._key_types or (pa.null(),) * len(names)
         keys = list(zip(names, types, strict=True))
-        work = self._stage.work
-        return empty_panes(keys, list(work.aggregates) if isinstance(work, Windowed) else [])
+        return empty_panes(keys, list(self._stage.work.aggregates))
 
 
 @final
@@ -528,8 +527,7 @@ class Processed(StageOutput[Element, Emitted]):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The tags that the process may emit to, the main one first."""
-        work = self._stage.work
-        return work.outputs if isinstance(work, Computed) else (MAIN,)
+        return self._stage.work.outputs
 
     def output(self, tag: str) -> Processed:
         """Return the same computation, with the output ``tag`` as the one that is run or read."""

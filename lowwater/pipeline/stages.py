@@ -200,7 +200,6 @@ def panes_as_records(
     stage: Stage, key_types: Sequence[pa.DataType], results: ResultTypes | None
 ) -> dict[str, Any]:
     """Return the parts of the stream of a stage's panes (S-H1): its flow, and what is known."""
-    assert isinstance(stage.work, Windowed)
     flows = (Flow(stage, (), TIME),)
     known = {name: kind for name, kind in (results or {}).items() if kind is not None}
     if results is not None and len(known) == len(results):

@@ -219,6 +219,9 @@ class _WindowState(Protocol):
 class Machine:
     """A compiled trigger.
 
+    ``wakes``: whether it may ask to be woken by the watermark, as custom triggers may.
+    ``has_deadlines``: whether it waits for the clock.
+
     Args:
         trigger: What to compile.
         merging: Whether windows merge, so that parts are fed side by side (S-R2).
@@ -233,6 +236,7 @@ class Machine:
         self._deadlines = tuple(
             n.column for n in nodes if isinstance(n.trigger, AfterProcessingTime)
         ) + tuple(name + CLOCK_WAKE for name in custom)
+        self.wakes, self.has_deadlines = bool(self._wakes), bool(self._deadlines)
         self.fires_before_completion = outlook(trigger, late_possible=True).fires is Moment.ANYTIME
         self.watches_completion = bool(custom) or any(
             isinstance(n.trigger, AfterWatermark) for n in nodes
@@ -245,16 +249,6 @@ class Machine:
             for name in custom
             for wake in (CLOCK_WAKE, WATERMARK_WAKE)
         )
-
-    @property
-    def wakes(self) -> bool:
-        """Whether it may ask to be woken by the watermark: custom triggers may."""
-        return bool(self._wakes)
-
-    @property
-    def has_deadlines(self) -> bool:
-        """Whether it waits for the clock."""
-        return bool(self._deadlines)
 
     def feed(
         self,

@@ -159,17 +159,6 @@ class Cutter:
                 stop = min(start + self._size, high)
                 yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
 
-    def now(self, cut: Cut) -> int:
-        """Return the clock to set before a bundle."""
-        if cut.clock is not None:
-            return cut.clock
-        assert not isinstance(self._clock, ArrivalClock)
-        return self._clock.now()
-
-    def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
-        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
-
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
         came = arrivals(records, clock, self._timezone)
         ticks: Int64Array = came // clock.tick_us

@@ -135,7 +135,7 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
                 hint="Call one of them otherwise: .named(...)",
             )
         found[name] = {
-            "kind": "windows" if isinstance(stage.work, Windowed) else "process",
+            "kind": "windows" if stage.work.emits_panes else "process",
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
         }

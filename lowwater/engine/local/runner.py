@@ -23,7 +23,7 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
-from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission
+from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
@@ -95,6 +95,7 @@ class LocalRun:
             )
             for number, stage in enumerate(graph.stages)
         ]
+        self._waiting: list[list[StageBundle]] = [[] for _ in self._stages]
         self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
         self._readers = [
             SourceReader(
@@ -118,7 +119,7 @@ class LocalRun:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
                 run.keep_in_store(place_of(graph, run.stage), share)
-        self._now: int | None = None
+        self._clock = START_OF_TIME
         self._recorder = recorder
         if recorder is not None:
             for run in self._stages:
@@ -137,7 +138,7 @@ class LocalRun:
     @property
     def is_over(self) -> bool:
         """Whether state exceeds its memory limit; :meth:`save` then spills rows to the store."""
-        return any(run.is_over for run in self._stages)
+        return any(run.operator.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:
@@ -224,7 +225,7 @@ class LocalRun:
         began = time.perf_counter()
         if self._ended:
             return
-        if self._is_advancing():
+        if self._advancing() is not None:
             yield from self._turn(began)  # the earlier run stopped in the middle of a turn
         while (reader := self._next_reader()) is not None:
             found = reader.next()
@@ -284,7 +285,7 @@ class LocalRun:
     def _read(self, reader: SourceReader, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            self._move_clock(reader.idle())
+            self._move_clock(reader.now())
             reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._notify_observer()
@@ -306,9 +307,9 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._move_clock(reader.now(cut))
+            self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
-                self._stages[bundle.stage].enqueue(bundle)
+                self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
             # Before the turn, not after: a turn may contain boundaries, and a run that resumes
@@ -321,37 +322,47 @@ class LocalRun:
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Process queued bundles through all stages, and advance their clocks and watermarks."""
+        at = self._advancing() or 0
         while True:
             # While a stage is in the middle of an advance, its upstream stages wait: new input
             # would change the state that the rest of the advance is about.
-            for run in self._stages[self._last_advancing() :]:
-                to = self._input_watermark(run)
-                if run.is_advancing:
-                    to = run.operator.watermark
+            for run in self._stages[at:]:
+                operator = run.operator
+                if operator.is_advancing:
+                    to = operator.watermark
                 else:
-                    if self._now is not None:
-                        yield from run.tick(self._now)
-                    yield from run.take()
+                    to = self._input_watermark(run)
+                    if self._clock > START_OF_TIME:
+                        yield from run.tick(self._clock)
+                    if waiting := self._waiting[run.number]:
+                        self._waiting[run.number] = []
+                        yield from run.take(waiting)
                 if to > START_OF_TIME:
                     yield from run.advance(to)
                 yield from self._hand_on(run)
-            if not self._is_advancing():
+            advancing = self._advancing()
+            if advancing is None:
                 break
+            at = advancing
             yield Outcome(boundary=True)
         self._finish_turn(began)
 
-    def _last_advancing(self) -> int:
-        advancing = [run.number for run in self._stages if run.is_advancing]
-        return advancing[-1] if advancing else 0
+    def _advancing(self) -> int | None:
+        """Return the number of the last stage in the middle of an advance, if any."""
+        for run in reversed(self._stages):
+            if run.operator.is_advancing:
+                return run.number
+        return None
 
     def _input_watermark(self, run: StageRun) -> int:
         """Return the lowest output watermark upstream of a stage (S-H3)."""
-        return min(
-            self._source_watermark(self._readers[at])
-            if is_source
-            else self._stages[at].output_watermark
-            for is_source, at in self._reading[run.number]
-        )
+        low = END_OF_TIME
+        for is_source, at in self._reading[run.number]:
+            if is_source:
+                low = min(low, self._source_watermark(self._readers[at]))
+            else:
+                low = min(low, self._stages[at].operator.output_watermark)
+        return low
 
     def _source_watermark(self, reader: SourceReader) -> int:
         """Return a source's watermark; an idle source follows the active ones."""
@@ -364,16 +375,12 @@ class LocalRun:
     def _move_clock(self, now: int | None) -> None:
         """Advance the clock; ``None`` or an earlier instant changes nothing (S-T4)."""
         if now is not None:
-            self._now = max(now, self._clock)
-
-    @property
-    def _clock(self) -> int:
-        return START_OF_TIME if self._now is None else self._now
+            self._clock = max(now, self._clock)
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Queue a stage's output for the stages that read it."""
         outputs = run.take_outputs()
-        if self._recorder is not None and isinstance(run.stage.work, Windowed):
+        if self._recorder is not None and run.stage.work.emits_panes:
             recorder = self._recorder.stage(run.number)
             outputs = {output: recorder.handed(records) for output, records in outputs.items()}
         for output, records in outputs.items():
@@ -387,10 +394,7 @@ class LocalRun:
                 # stage that fires between the two would emit a result without either (S-C5).
                 size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
                 for bundle in admitted.bundles(size):
-                    self._stages[entry.stage].enqueue(bundle)
-
-    def _is_advancing(self) -> bool:
-        return any(run.is_advancing for run in self._stages)
+                    self._waiting[entry.stage].append(bundle)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
@@ -413,7 +417,10 @@ class LocalRun:
     def _finish_turn(self, began: float) -> None:
         metrics = self.metrics
         for run in self._stages:
-            run.update_metrics()
+            of, operator = run.metrics, run.operator
+            of.watermark = Instant(operator.watermark)
+            of.output_watermark = Instant(operator.output_watermark)
+            of.open_windows = operator.open_windows
         metrics.sum_up(self._ends)
         last = self._stages[-1].operator
         metrics.watermark = Instant(last.watermark)
@@ -433,7 +440,7 @@ class LocalRun:
             recorder.stage(run.number).moved(
                 operator.clock,
                 operator.watermark,
-                run.output_watermark,
+                operator.output_watermark,
                 held[self.graph.name_of(run.stage)],
             )
 

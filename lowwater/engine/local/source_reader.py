@@ -285,13 +285,9 @@ class SourceReader:
         if self._estimator is not None:
             self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
 
-    def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
-        return self._cutter.idle()
-
-    def now(self, cut: SourceCut) -> int:
-        """Return the clock to set before a cut."""
-        return self._cutter.now(Cut(0, 0, cut.clock))
+    def now(self) -> int | None:
+        """Return the clock; ``None`` if it follows arrivals, so that each cut has its own."""
+        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values; call it between bundles only.

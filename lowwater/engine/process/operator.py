@@ -29,6 +29,7 @@ from lowwater.watermark import Hold
 class ProcessOperator:
     """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
 
+    It takes an advance of the watermark whole, and all of its state is in memory.
     A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.
 
     Args:
@@ -41,6 +42,9 @@ class ProcessOperator:
     Raises:
         InvalidArgument: The object is no process, or not one for these windows.
     """
+
+    is_advancing = False
+    is_over = False
 
     def __init__(
         self,
