@@ -72,20 +72,12 @@ class InlineBackend:
 @final
 class _Inline:
     def __init__(self, operator: WindowOperator) -> None:
-        self._operator = operator
-        self._bytes = 0
-
-    @property
-    def operator(self) -> WindowOperator:
-        return self._operator
-
-    @property
-    def stored_bytes(self) -> int:
-        return self._bytes
+        self.operator = operator
+        self.stored_bytes = 0
 
     def save(self) -> bytes:
-        snapshot = self._operator.snapshot()
-        self._bytes = len(snapshot)
+        snapshot = self.operator.snapshot()
+        self.stored_bytes = len(snapshot)
         return snapshot
 
 

@@ -47,7 +47,8 @@ class LocalRun:
     in the same turn, so nothing is queued between turns and a slow sink slows down the sources.
     An empty batch is a heartbeat: clocks and watermarks advance all the same.
 
-    The source with the lowest watermark is read next.
+    The source with the lowest watermark is read next. ``readers`` reads the sources and has the
+    position of each; ``ended`` says whether the input has ended and all output was emitted.
 
     Args:
         graph: The graph to run.
@@ -86,7 +87,7 @@ class LocalRun:
         self._raise = on_error == "raise"
         self._observer = observer
         self._durable = durable
-        self._ended = False
+        self.ended = False
         self._iterated = False
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
@@ -97,7 +98,7 @@ class LocalRun:
         ]
         self._waiting: list[list[StageBundle]] = [[] for _ in self._stages]
         self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
-        self._readers = [
+        self.readers = [
             SourceReader(
                 read,
                 [self._entry(at, nth, on_error) for at, nth in graph.into(read)],
@@ -126,14 +127,9 @@ class LocalRun:
                 run.record(recorder.stage(run.number))
 
     @property
-    def ended(self) -> bool:
-        """Whether the input has ended and all output was emitted."""
-        return self._ended
-
-    @property
     def ending(self) -> bool:
         """Whether the input has ended, even if output is still to be emitted."""
-        return all(reader.ended for reader in self._readers)
+        return all(reader.ended for reader in self.readers)
 
     @property
     def is_over(self) -> bool:
@@ -143,12 +139,7 @@ class LocalRun:
     @property
     def taken(self) -> int:
         """How many elements this run has processed; ``metrics.events`` counts those read."""
-        return sum(reader.taken for reader in self._readers)
-
-    @property
-    def readers(self) -> Sequence[SourceReader]:
-        """The source readers, with the position of each."""
-        return self._readers
+        return sum(reader.taken for reader in self.readers)
 
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operators' changes to a batch; return the run's position, as plain values.
@@ -159,14 +150,14 @@ class LocalRun:
             run.save(batch)
         return {
             "sources": {
-                self.graph.name_of(reader.read): reader.remember() for reader in self._readers
+                self.graph.name_of(reader.read): reader.remember() for reader in self.readers
             },
             "between": {
                 self.graph.name_of(stage): [entry.admission.remember() for entry in entries]
                 for stage, entries in zip(self.graph.stages, self._between, strict=True)
             },
             "metrics": self.metrics.remember(),
-            "ended": self._ended,
+            "ended": self.ended,
         }
 
     def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
@@ -180,14 +171,14 @@ class LocalRun:
             run.resume(store, fresh=known is None)
         if known is None:
             return
-        for reader in self._readers:
+        for reader in self.readers:
             reader.resume(known["sources"][self.graph.name_of(reader.read)])
         for stage, entries in zip(self.graph.stages, self._between, strict=True):
             stored = known["between"][self.graph.name_of(stage)]
             for entry, learned in zip(entries, stored, strict=True):
                 entry.admission.resume(learned)
         self.metrics.resume(known["metrics"])
-        self._ended = known["ended"]
+        self.ended = known["ended"]
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""
@@ -197,7 +188,7 @@ class LocalRun:
             origins = (graph.name_of(flow.origin) for flow in stage.inputs)
             before[graph.name_of(stage)] = list(dict.fromkeys(origins))
         low = LowWatermarks(before)
-        for reader in self._readers:
+        for reader in self.readers:
             name = graph.name_of(reader.read)
             low.enter(name, [Hold(self._source_watermark(reader), reader.holder(self._clock))])
             low.leave(name)
@@ -217,13 +208,13 @@ class LocalRun:
             raise InternalError("a run was iterated a second time; its sources are closed")
         self._iterated = True
         with ExitStack() as closing:
-            for reader in self._readers:
+            for reader in self.readers:
                 closing.callback(reader.close)
             yield from self._outcomes()
 
     def _outcomes(self) -> Iterator[Outcome]:
         began = time.perf_counter()
-        if self._ended:
+        if self.ended:
             return
         if self._advancing() is not None:
             yield from self._turn(began)  # the earlier run stopped in the middle of a turn
@@ -246,7 +237,7 @@ class LocalRun:
             reader.bundles_done = 0
             yield Outcome(boundary=True)
         yield from self._turn(began)
-        self._ended = True
+        self.ended = True
         for run in self._stages:
             run.forget(END_OF_TIME)
         if self._observer is not None:
@@ -267,7 +258,7 @@ class LocalRun:
 
     def _next_reader(self) -> SourceReader | None:
         """Return the source to read next: the one furthest behind among those due for a poll."""
-        left = [reader for reader in self._readers if not reader.ended]
+        left = [reader for reader in self.readers if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
         if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:
@@ -359,7 +350,7 @@ class LocalRun:
         low = END_OF_TIME
         for is_source, at in self._reading[run.number]:
             if is_source:
-                low = min(low, self._source_watermark(self._readers[at]))
+                low = min(low, self._source_watermark(self.readers[at]))
             else:
                 low = min(low, self._stages[at].operator.output_watermark)
         return low
@@ -369,7 +360,7 @@ class LocalRun:
         at = reader.watermark()
         if not reader.is_idle():
             return at
-        others = [one for one in self._readers if not (one.ended or one.is_idle())]
+        others = [one for one in self.readers if not (one.ended or one.is_idle())]
         return max(at, min((one.watermark() for one in others), default=at))
 
     def _move_clock(self, now: int | None) -> None:
@@ -432,7 +423,7 @@ class LocalRun:
     def _record(self, recorder: Recorder) -> None:
         """Record the watermarks of sources and stages after a turn."""
         clock = self._clock
-        for reader in self._readers:
+        for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
         held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:

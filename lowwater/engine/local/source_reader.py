@@ -89,7 +89,7 @@ class AdmittedBatch:
         """Split the batch into bundles of at most ``size`` elements."""
         bundle = self.admitted.bundle
         for start in range(0, len(bundle), size):
-            yield self.stage_bundle(bundle_slice(bundle, start, start + size), start)
+            yield self.stage_bundle(bundle.slice(start, start + size), start)
 
     def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
         """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
@@ -189,7 +189,8 @@ class SourceReader:
         self.taken = 0
         self.ended = False
         self.due_at = 0.0
-        self._heard_at: int | None = None
+        # The clock at the last element, or at the first poll before any.
+        self.heard_at: int | None = None
         self._silent_at: int | None = None
         self._asked_at = START_OF_TIME
         self._arrived_at: int | None = None
@@ -218,20 +219,15 @@ class SourceReader:
         sources does not count.
         """
         after = self.read.idle_after_us
-        if after is None or self.ended or self._heard_at is None or self._silent_at is None:
+        if after is None or self.ended or self.heard_at is None or self._silent_at is None:
             return False
-        return self._silent_at - self._heard_at >= after
-
-    @property
-    def heard_at(self) -> int | None:
-        """The clock at the last element, or at the first poll before any; ``None`` before that."""
-        return self._heard_at
+        return self._silent_at - self.heard_at >= after
 
     def holder(self, clock: int) -> str:
         """Describe what holds this source's watermark."""
         if self._estimator is None:
             return "it has no watermark until it ends"
-        since = self._heard_at
+        since = self.heard_at
         silent = ""
         if since is not None and since < clock:
             silent = f"silent since {format_instant(since)}"
@@ -280,7 +276,7 @@ class SourceReader:
 
     def observe(self, cut: SourceCut, clock: int) -> None:
         """Pass a cut to the watermark estimator."""
-        self._heard_at = self._asked_at = clock
+        self.heard_at = self._asked_at = clock
         self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
@@ -301,7 +297,7 @@ class SourceReader:
             "learned": self._learned if self.bundles_done else self._learn(),
             "estimator": None if self._estimator is None else self._estimator.remember(),
             "ended": self.ended,
-            "heard": [self._heard_at, self._silent_at],
+            "heard": [self.heard_at, self._silent_at],
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -311,14 +307,14 @@ class SourceReader:
         self._learned = known["learned"]
         for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
             admission.resume(learned)
-        self._cutter.resume(self._learned["tick"])
+        self._cutter.tick = self._learned["tick"]
         self._arrived_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
             self._away = isinstance(self._clock, WallClock)
         # A wall clock advanced while nothing ran, so stored instants would look like silence.
         if not isinstance(self._clock, WallClock):
-            self._heard_at, self._silent_at = known.get("heard", (None, None))
+            self.heard_at, self._silent_at = known.get("heard", (None, None))
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
@@ -382,7 +378,7 @@ class SourceReader:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
         observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.timezone)
         for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
-            bundled = bundle_slice(bundle, cut.start, cut.stop)
+            bundled = bundle.slice(cut.start, cut.stop)
             stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
             yield SourceCut(cut.clock, (stage_bundle,), bundled.times, observed, cut.start)
 
@@ -432,7 +428,7 @@ class SourceReader:
         rows = _rows(admitted_batch)
         for cut in cuts:
             start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
-            bundle = bundle_slice(admitted_batch.admitted.bundle, start, stop)
+            bundle = admitted_batch.admitted.bundle.slice(start, stop)
             bundles.append(admitted_batch.stage_bundle(bundle, start) if start < stop else None)
         return bundles, admitted_batch.admitted.errors
 
@@ -444,8 +440,8 @@ class SourceReader:
         self._asked_at = max(self._asked_at, clock)
         if clock > START_OF_TIME:
             self._silent_at = clock
-            if self._heard_at is None:
-                self._heard_at = clock
+            if self.heard_at is None:
+                self.heard_at = clock
         self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 
@@ -475,13 +471,6 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
 
 _CHANGING = (Filter, FlatMap, MapBatches)
 """Steps that may output fewer or more records than they take."""
-
-
-def bundle_slice(bundle: Bundle, start: int, stop: int) -> Bundle:
-    """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
-    if start == 0 and stop >= len(bundle):
-        return bundle
-    return bundle.slice(start, stop)
 
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:

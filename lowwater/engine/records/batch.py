@@ -67,10 +67,11 @@ class Records:
         values = {name: _shown(columns[name].slice(index, index + 1))[0] for name in names}
         return values["value"] if names == ("value",) else values
 
-    def rows(self, indices: Int64Array) -> list[Any]:
-        """Return the elements at ``indices`` (int64), as :meth:`row` does."""
+    def rows(self, indices: Int64Array | None = None) -> list[Any]:
+        """Return the elements at ``indices`` (int64), or all, as :meth:`row` does."""
         names = self.names
-        columns = [_shown(self.columns[name].take(indices)) for name in names]
+        every = [self.columns[name] for name in names]
+        columns = [_shown(c if indices is None else c.take(indices)) for c in every]
         if names == ("value",):
             return columns[0]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -93,6 +94,10 @@ class Records:
             return Records(ArrowColumns(part), stop - start, self.origin, first)
         cut = {name: column.slice(start, stop) for name, column in columns.items()}
         return Records(cut, stop - start, self.origin, first)
+
+    def replaced(self, columns: Mapping[str, Column]) -> Records:
+        """Return the same elements with other columns, row for row."""
+        return Records(columns, self.length, self.origin, self.first_row)
 
     def take(self, indices: Int64Array) -> Records:
         """Select the elements at ``indices`` (int64). Their row numbers in the origin are lost."""

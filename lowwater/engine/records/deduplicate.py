@@ -194,7 +194,7 @@ class Deduplicator:
 
     def __init__(self, deduplication: Deduplication) -> None:
         self._within = deduplication.within_us
-        self._watermark = START_OF_TIME
+        self.watermark = START_OF_TIME
         self._memory = _IdsInMemory(len(deduplication.columns))
         self._stored: SeenInStore | None = None
         self._facts = b""
@@ -202,11 +202,6 @@ class Deduplicator:
     def __len__(self) -> int:
         """Return the number of ids held, some expired: at most about twice the live ones."""
         return len(self._memory) if self._stored is None else len(self._stored)
-
-    @property
-    def watermark(self) -> int:
-        """The watermark, int microseconds."""
-        return self._watermark
 
     def step(self, ids: tuple[Column, ...], times: Int64Array) -> Mask:
         """Return which elements of a bundle are first records rather than duplicates.
@@ -225,17 +220,17 @@ class Deduplicator:
             return np.ones(0, dtype=np.bool_)
         expiry = saturating_add_array(times, self._within)
         if self._stored is None:
-            return self._memory.step(ids, expiry, self._watermark)
-        return _step_stored(self._stored, id_bytes(ids), expiry, self._watermark)
+            return self._memory.step(ids, expiry, self.watermark)
+        return _step_stored(self._stored, id_bytes(ids), expiry, self.watermark)
 
     def advance(self, watermark: int) -> None:
         """Forget ids that the watermark has passed. Amortised O(1).
 
         An earlier watermark changes nothing.
         """
-        if watermark <= self._watermark:
+        if watermark <= self.watermark:
             return
-        self._watermark = watermark
+        self.watermark = watermark
         if self._stored is None:
             self._memory.forget(watermark)
         else:
@@ -254,10 +249,8 @@ class Deduplicator:
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch, to be committed before the next step."""
-        self._kept().save(batch, self._watermark)
-        batch.put(
-            [self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self._watermark})]
-        )
+        self._kept().save(batch, self.watermark)
+        batch.put([self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self.watermark})])
 
     def restore(self, store: StateStore) -> bool:
         """Restore what was saved in a store, if anything, and use the store from now on.
@@ -273,10 +266,10 @@ class Deduplicator:
             with decoding("stored record ids"):
                 facts = decode(data)
                 check_format(FORMAT, facts["layout"])
-                self._watermark = facts["watermark"]
-                if type(self._watermark) is not int:
-                    raise damaged("stored record ids", f"the watermark is {self._watermark!r}")
-        self._kept().restore(store, self._watermark)
+                self.watermark = facts["watermark"]
+                if type(self.watermark) is not int:
+                    raise damaged("stored record ids", f"the watermark is {self.watermark!r}")
+        self._kept().restore(store, self.watermark)
         return data is not None
 
     def _kept(self) -> SeenInStore:

@@ -103,7 +103,7 @@ class _Part:
         self._type: pa.DataType | None = None
         self._guessed = False
         self._aggregate: Aggregate | None = None
-        self._bags: dict[str, Bag] = {}
+        self.bags: dict[str, Bag] = {}
         self._fields: list[str] = []
         if spec.column is None:
             self._bind(None, np.dtype(np.int64))
@@ -115,7 +115,7 @@ class _Part:
         return self._aggregate
 
     def __getitem__(self, name: str) -> Any:
-        bag = self._bags.get(name)
+        bag = self.bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
     def add(self, batch: AggregateInput, column: Column | None, element: Int64Array | None) -> None:
@@ -145,12 +145,8 @@ class _Part:
         self.empty_bags(rows)
 
     def empty_bags(self, rows: Int64Array) -> None:
-        for bag in self._bags.values():
+        for bag in self.bags.values():
             bag.clear(rows)
-
-    @property
-    def bags(self) -> Mapping[str, Bag]:
-        return self._bags
 
     def binding(self, written: Callable[[pa.DataType | None], Any]) -> Any:
         if self._dtype is None or self._aggregate is None:
@@ -187,7 +183,7 @@ class _Part:
         for column in self._aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:
-                bag = self._bags.setdefault(column.name, Bag(column.dtype))
+                bag = self.bags.setdefault(column.name, Bag(column.dtype))
                 if bag.dtype != np.dtype(column.dtype):
                     bag.retype(column.dtype)
             elif name not in self._table.columns:

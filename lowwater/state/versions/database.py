@@ -50,17 +50,17 @@ class Database:
         self._root = root
         self._cache = cache
         self._place = cache.new_directory()
-        self._files = self._place / "rows"
+        self.where = self._place / "rows"
         self._directory = directory_of(group)
         self._unlogged = rocksdict.WriteOptions()
         self._unlogged.disable_wal = True
-        self._rows: Any = None
+        self.rows: Any = None
         try:
-            self._files.mkdir()
+            self.where.mkdir()
             if manifest is not None:
                 self._fill(manifest)
-            self._rows = rocksdict.Rdict(
-                str(self._files), options, column_families={"default": options}
+            self.rows = rocksdict.Rdict(
+                str(self.where), options, column_families={"default": options}
             )
         except StateError:
             self.close()
@@ -69,16 +69,6 @@ class Database:
             self.close()
             raise self.failed(error, "a version cannot be opened") from error
 
-    @property
-    def rows(self) -> Any:
-        """The ``rocksdict.Rdict``."""
-        return self._rows
-
-    @property
-    def where(self) -> Path:
-        """The directory of the database, for messages."""
-        return self._files
-
     def advance(self, batch: Batch, version: str, retain: int) -> Manifest:
         """Change the rows, and write all of them as a new version; it is durable on return.
 
@@ -86,9 +76,9 @@ class Database:
         """
         taken = self._place / "taken"
         try:
-            self._rows.write(write_batch(batch)[0], self._unlogged)
-            self._rows.flush(True)
-            rocksdict.Checkpoint(self._rows).create_checkpoint(str(taken))
+            self.rows.write(write_batch(batch)[0], self._unlogged)
+            self.rows.flush(True)
+            rocksdict.Checkpoint(self.rows).create_checkpoint(str(taken))
         except Exception as error:
             raise self.failed(error, "a version cannot be written") from error
         try:
@@ -102,7 +92,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of the database and delete its directory; versions are elsewhere."""
-        rows, self._rows = self._rows, None
+        rows, self.rows = self.rows, None
         try:
             if rows is not None:
                 # Its own close would flush, and wait for tables that are being merged. Without a
@@ -118,14 +108,14 @@ class Database:
         """Return what an error of the database means to a user."""
         version = "no version" if self.manifest is None else f"version {self.manifest.version}"
         return translated(
-            error, self._files, f"{what} (key group {self.group}, from {version})", restore=RESTART
+            error, self.where, f"{what} (key group {self.group}, from {version})", restore=RESTART
         )
 
     def _fill(self, manifest: Manifest) -> None:
         for table in manifest.tables:
-            self._cache.take(self._root, self._directory, table, self._files / table.local)
+            self._cache.take(self._root, self._directory, table, self.where / table.local)
         for name, data in manifest.small.items():
-            (self._files / name).write_bytes(data)
+            (self.where / name).write_bytes(data)
 
     def _publish(self, taken: Path, version: str, retain: int) -> Manifest:
         base = self.manifest
