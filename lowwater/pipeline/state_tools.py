@@ -17,14 +17,14 @@ from lowwater.engine.local.run_record import FORMAT, OUTBOX, RUN, read_outbox, r
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
-from lowwater.engine.window.inspect import TABLES, StoredView
+from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.terminal import table
 from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
-from lowwater.state.id_set import SeenInStore
+from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
 from lowwater.state.rocks import FORMAT as STORE_FORMAT
@@ -152,7 +152,7 @@ def state_info(path: PathLike) -> StateInfo:
             keys += _keys(store, stage)
             if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
-            view, names = StoredView(store, stage), of["keys"]
+            view, names = InspectedWindows(store, stage), of["keys"]
             facts = view.facts
             everything = len(view.windows(names, open_only=False))
             now_open = len(view.windows(names))
@@ -205,12 +205,12 @@ def verify_state(path: PathLike) -> int:
             if not _has_rows(store, stage):
                 continue
             if of["kind"] == "windows":
-                StoredView(store, stage).verify()
+                InspectedWindows(store, stage).verify()
             else:
                 verify_process(store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
-                    SeenInStore(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
+                    StoredIds(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
         return rows
 
 
@@ -227,7 +227,7 @@ def export_state(path: PathLike) -> pa.Table:
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
-            StoredView(store, stage).windows(of["keys"])
+            InspectedWindows(store, stage).windows(of["keys"])
             for stage, of in _stages(record)
             if of["kind"] == "windows" and _has_rows(store, stage)
         ]

@@ -22,7 +22,6 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.spark.rows import OutputRows
 from lowwater.spark.shuffle import (
     SHUFFLE_SCHEMA,
     ShuffledElements,
@@ -32,6 +31,7 @@ from lowwater.spark.shuffle import (
 )
 from lowwater.spark.signals import CarriedTime
 from lowwater.spark.state_backends import LIVE, GroupCell, LiveOperators, StateBackend
+from lowwater.spark.types import OutputRows
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Observed, WatermarkEstimator
 

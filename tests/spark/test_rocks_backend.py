@@ -18,7 +18,7 @@ from lowwater.spark.key_group import KeyGroup
 from lowwater.spark.shuffle import numbers_of_groups
 from lowwater.spark.state_backends import GroupCell, LiveOperators
 from lowwater.spark.versioned import CHECKPOINTS
-from lowwater.state.versions.shelf import close_shelves
+from lowwater.state.versions.database import close_shelves
 from tests.spark.test_state_backends import CASE, shown, shuffle_rows
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 

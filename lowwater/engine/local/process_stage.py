@@ -10,7 +10,7 @@ from lowwater.engine.graph.graph import Computed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
-from lowwater.engine.local.source_reader import StageBundle
+from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.output import emitted_records

@@ -23,7 +23,8 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
-from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission, StageBundle
+from lowwater.engine.local.source_reader import SourceCut, SourceReader
+from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records

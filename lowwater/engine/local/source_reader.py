@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
-from lowwater.engine.graph.graph import MAIN, Read
+from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
-from lowwater.engine.records.admission import Admission, Admitted, OnError
+from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import (
     Filter,
@@ -31,89 +31,12 @@ from lowwater.engine.records.stateless import (
     Step,
     WithColumns,
 )
-from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
 from lowwater.watermark import columns_read, excuse_silence, holder_of
 
 ROW = HIDDEN + "row"
 """Row of a record in its source batch; needed only where several stages read one source."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StageAdmission:
-    """One input of a stage: applies its stateless steps, then validates the resulting records.
-
-    Args:
-        stage: Number of the stage.
-        steps: The stateless steps between the origin and the stage.
-        admission: Validates the records that leave the last step.
-        output: Which output of the origin the stage reads.
-        signed: Whether the input may contain retractions.
-    """
-
-    stage: int
-    steps: tuple[Step, ...]
-    admission: Admission
-    output: str = MAIN
-    signed: bool = False
-
-    def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
-        """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
-
-        Args:
-            records: The batch.
-            clock: The clock when the batch arrived; needed if event times have a ``max_ahead``.
-        """
-        for step in self.steps:
-            records = step.apply(records)
-            # A Python function that is called for no rows returns no columns, so the validation
-            # below would report every column as missing.
-            if not records.length:
-                return None
-        admitted = self.admission.admit(records, clock=clock)
-        return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class AdmittedBatch:
-    """A batch after the steps and the validation of one stage's input."""
-
-    entry: StageAdmission
-    records: Records
-    admitted: Admitted
-
-    def bundles(self, size: int) -> Iterator[StageBundle]:
-        """Split the batch into bundles of at most ``size`` elements."""
-        bundle = self.admitted.bundle
-        for start in range(0, len(bundle), size):
-            yield self.stage_bundle(bundle.slice(start, start + size), start)
-
-    def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
-        """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
-        return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StageBundle:
-    """A bundle addressed to a stage, with the batch that its elements come from.
-
-    Args:
-        stage: Number of the stage.
-        bundle: The elements.
-        start: Index of the bundle's first element among the batch's admitted elements.
-        records: The batch.
-        admitted: The result of validating the batch.
-    """
-
-    stage: int
-    bundle: Bundle
-    start: int
-    records: Records
-    admitted: Admitted
 
 
 @final
@@ -471,13 +394,6 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
 
 _CHANGING = (Filter, FlatMap, MapBatches)
 """Steps that may output fewer or more records than they take."""
-
-
-def _signed(admitted: Admitted, records: Records) -> Admitted:
-    """Attach each record's sign, insert or retract, to the admitted bundle (S-C1)."""
-    column = records.columns[SIGN]
-    signs = column.data if admitted.kept is None else column.data[admitted.kept]
-    return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
 
 
 def _rows(admitted_batch: AdmittedBatch) -> Int64Array:

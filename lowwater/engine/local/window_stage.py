@@ -11,7 +11,7 @@ from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
-from lowwater.engine.local.source_reader import StageBundle
+from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import Deduplicator

@@ -11,7 +11,7 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
-from lowwater.state.arrays import NONE, Scratch
+from lowwater.state.arrays import NONE, Scratch, widened
 from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -68,9 +68,7 @@ class ColumnState:
             self.keys = KeyDictionary(len(columns))
         ids = self.keys.encode(columns)
         if self.keys.capacity > len(self._key_rows):
-            wider = np.zeros(2 * self.keys.capacity, dtype=np.int64)
-            wider[: len(self._key_rows)] = self._key_rows
-            self._key_rows = wider
+            self._key_rows = widened(self._key_rows, 2 * self.keys.capacity)
         return ids
 
     def rows(

@@ -180,18 +180,22 @@ def _from_uint64(array: pa.Array) -> NDArray[Any]:
     return values.astype(object)
 
 
-def type_to_bytes(kind: pa.DataType) -> bytes:
-    """Encode an Arrow type as a serialised schema, Arrow's own stable format."""
+def type_to_bytes(kind: pa.DataType | None) -> bytes | None:
+    """Encode an Arrow type, if there is one, as a serialised schema: Arrow's own stable format."""
+    if kind is None:
+        return None
     data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
     return data
 
 
-def type_from_bytes(data: bytes) -> pa.DataType:
+def type_from_bytes(data: bytes | None) -> pa.DataType | None:
     """Decode a type that :func:`type_to_bytes` encoded.
 
     Raises:
         StateError: The bytes are not an encoded type.
     """
+    if data is None:
+        return None
     try:
         return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
     except (pa.ArrowException, OSError, IndexError, KeyError) as error:

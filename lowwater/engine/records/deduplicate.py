@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument, describe
-from lowwater.state.arrays import NONE
+from lowwater.state.arrays import NONE, widened
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.id_set import SeenInStore
+from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import StoredPlace, encode_int64
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import (
@@ -196,7 +196,7 @@ class Deduplicator:
         self._within = deduplication.within_us
         self.watermark = START_OF_TIME
         self._memory = _IdsInMemory(len(deduplication.columns))
-        self._stored: SeenInStore | None = None
+        self._stored: StoredIds | None = None
         self._facts = b""
 
     def __len__(self) -> int:
@@ -244,7 +244,7 @@ class Deduplicator:
         Args:
             place: Where: the name of the stage, and the key groups.
         """
-        self._stored = SeenInStore(place.prefix(IDS), self._within)
+        self._stored = StoredIds(place.prefix(IDS), self._within)
         self._facts = place.prefix(IDS_FACTS)
 
     def save(self, batch: Batch) -> None:
@@ -272,7 +272,7 @@ class Deduplicator:
         self._kept().restore(store, self.watermark)
         return data is not None
 
-    def _kept(self) -> SeenInStore:
+    def _kept(self) -> StoredIds:
         if self._stored is None:
             raise InternalError("keep_in_store was not called")
         return self._stored
@@ -334,10 +334,9 @@ class _IdsInMemory:
     def _cover(self) -> None:
         need = self._keys.capacity
         if need > len(self._expiry):
-            wider = np.full(max(need, 2 * len(self._expiry)), START_OF_TIME, dtype=np.int64)
-            wider[: len(self._expiry)] = self._expiry
-            self._expiry = wider
-            self._first = np.empty(len(wider), dtype=np.int64)
+            room = max(need, 2 * len(self._expiry))
+            self._expiry = widened(self._expiry, room, START_OF_TIME)
+            self._first = np.empty(room, dtype=np.int64)
 
 
 def _middle(values: Int64Array) -> int:
@@ -345,7 +344,7 @@ def _middle(values: Int64Array) -> int:
     return int(np.partition(values, half)[half])
 
 
-def _step_stored(seen: SeenInStore, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
+def _step_stored(seen: StoredIds, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
     known = seen.known(ids, watermark)
     lasting = expiry > watermark
     kept = np.ones(len(ids), dtype=np.bool_)

@@ -18,7 +18,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance
 from lowwater.engine.window import spilling as _cold
-from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import FACTS, KEYS, SPILLED, SPILLED_BY_KEY
 from lowwater.engine.window.windowing import Windowing
@@ -296,7 +296,7 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
     with pytest.raises(StateError, match="damaged"):
         made().restore(driven.store)
     with pytest.raises(StateError, match="damaged"):
-        StoredView(driven.store, StoredPlace("stage 1", 0, 4)).verify()
+        InspectedWindows(driven.store, StoredPlace("stage 1", 0, 4)).verify()
 
 
 def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:
