@@ -197,6 +197,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _add_diagram(commands: Any) -> None:
+    """Add the command to the parser of the command line."""
     parser = commands.add_parser(
         "diagram",
         help="run a pipeline and draw event time by processing time",
@@ -205,7 +206,7 @@ def _add_diagram(commands: Any) -> None:
         "says what arrived when, and only the windowing and the aggregates of the last stage are "
         "used.",
     )
-    parser.add_argument("target", metavar="TARGET", help=_TARGET)
+    parser.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="what to write: .svg, .html, .txt, .png or .gif"
     )

@@ -213,7 +213,7 @@ BatchFunction: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], Mapping[Any, 
 ``(key, window)`` the value, or a mapping of values by name. A window is a ``Window`` or a pair of
 instants."""
 
-_BATCH = "check_batch_equal"
+_LAW = "check_batch_equal"
 
 
 def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenario) -> None:
@@ -237,7 +237,7 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
         InvalidArgument: The law does not apply, or ``batch`` returns something else.
     """
     built = as_pipeline(pipeline)
-    require_nothing_closes(built, _BATCH)
+    require_nothing_closes(built, _LAW)
     whole = waiting_for(built, scenario)
     run, final = settle(built, whole)
     require_nothing_dropped(run)
@@ -246,12 +246,12 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
         for e in scenario.elements
         if isinstance(e.time, Instant)
     ]
-    with user_code(f"the batch function of {_BATCH}"):
+    with user_code(f"the batch function of {_LAW}"):
         given = batch(records)
     if not isinstance(given, Mapping):
         raise InvalidArgument(
             f"{describe('batch(...)', given)} is no mapping from (key, window) to values",
-            where=_BATCH,
+            where=_LAW,
             hint="Return {(key, (start, end)): value}",
         )
     wanted = {_place(at): value for at, value in given.items()}
@@ -262,7 +262,7 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
         raise Broken(
             "the pipeline does not end with the batch answer (S-W7)",
             lines,
-            call=f"{_BATCH}(pipeline, batch, scenario)",
+            call=f"{_LAW}(pipeline, batch, scenario)",
             scenario=whole,
             panes=run.panes,
         )
@@ -301,7 +301,7 @@ def _place(at: Any) -> tuple[Any, Window]:
     except (TypeError, ValueError):
         raise InvalidArgument(
             f"{at!r} is not (key, window)",
-            where=_BATCH,
+            where=_LAW,
             hint="Return {(key, (start, end)): value}",
         ) from None
     return key, window
