@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.cell import HeldCell, refused
+from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
@@ -128,7 +128,7 @@ class StoredProcess:
 
     Args:
         definition: What the process declares.
-        scopes, cells, timers: Its state, with nothing in it yet.
+        state_keys, cells, timers: Its state, with nothing in it yet.
         placement: Its windows; ``None`` for none.
         place: Where it is stored.
     """
@@ -136,23 +136,23 @@ class StoredProcess:
     def __init__(
         self,
         definition: Definition,
-        scopes: StateKeys,
-        cells: Sequence[HeldCell],
+        state_keys: StateKeys,
+        cells: Sequence[RecordCell],
         timers: Timers,
         placement: Placement | None,
         place: StoredPlace,
     ) -> None:
         self._definition = definition
-        self._scopes = scopes
+        self._state_keys = state_keys
         self._cells = cells
         self._timers = timers
         self._names = list(definition.timers)
         self._place = place
         self._facts = StoredFacts(definition, placement, place)
         self._keys = self._facts.keys
-        # The key groups of stored scopes: when one is deleted, its key may be forgotten already.
+        # The key groups of what is stored: when one is deleted, its key may be forgotten already.
         self._group: dict[int, int] = {}
-        scopes.on_forgetting = self._keys.forget
+        state_keys.on_forgetting = self._keys.forget
 
     def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts.
@@ -168,10 +168,10 @@ class StoredProcess:
             {
                 **facts,
                 "turn": self._timers.turn,
-                "births": self._scopes.births,
-                "top": self._scopes.top,
+                "births": self._state_keys.births,
+                "top": self._state_keys.top,
             },
-            counts=[len(self._scopes), *(len(cell.held) for cell in self._cells)],
+            counts=[len(self._state_keys), *(len(cell.held) for cell in self._cells)],
             timers=self._timers.count,
         )
 
@@ -194,24 +194,24 @@ class StoredProcess:
             StateError: What is stored is damaged.
         """
         facts = record["facts"]
-        self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
+        self._timers.turn, self._state_keys.births = facts["turn"], facts["births"]
         self._load_scopes(store, record)
         self._load_cells(store)
         self._load_timers(store, facts["turn"])
-        found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
+        found = [len(self._state_keys), *(len(cell.held) for cell in self._cells)]
         known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
         was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
         if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
             raise damaged(_WHAT, "parts of it are missing")
 
     def _write_scopes(self, batch: Batch) -> dict[int, int]:
-        """Write scopes and keys that changed; return where those were that left their key group."""
-        scopes, group_of = self._scopes, self._group
-        changed = sorted(scopes.changed)
-        live = [scope for scope in changed if scope in scopes.born]
-        self._keys.use(scopes.keys)
-        self._keys.drop(_ids([key for key in scopes.left if not scopes.has_key(key)]))
-        ids = _ids(map(scopes.key_id, live))
+        """Write what keys changed; return the key groups of those that left theirs."""
+        state_keys, group_of = self._state_keys, self._group
+        changed = sorted(state_keys.changed)
+        live = [scope for scope in changed if scope in state_keys.born]
+        self._keys.use(state_keys.keys)
+        self._keys.drop(_ids([key for key in state_keys.left if not state_keys.has_key(key)]))
+        ids = _ids(map(state_keys.key_id, live))
         self._keys.want(ids)
         self._keys.write(batch)
         groups = dict(zip(live, self._keys.groups(ids).tolist() if live else (), strict=True))
@@ -219,11 +219,11 @@ class StoredProcess:
         batch.delete([self._row(SCOPES, group_of[scope], scope) for scope in left])
         batch.put(
             [self._row(SCOPES, group, scope) for scope, group in groups.items()],
-            [encode([*scopes.place(scope), scopes.born[scope]]) for scope in live],
+            [encode([*state_keys.place(scope), state_keys.born[scope]]) for scope in live],
         )
         before = {scope: group_of.pop(scope) for scope in left}
         group_of.update(groups)
-        scopes.changed, scopes.left = set(), set()
+        state_keys.changed, state_keys.left = set(), set()
         return before
 
     def _write_cells(self, batch: Batch, before: dict[int, int]) -> None:
@@ -235,7 +235,7 @@ class StoredProcess:
                 try:
                     value = cell.encoded(scope)
                 except StateError as error:
-                    key = self._scopes.key(scope)
+                    key = self._state_keys.key(scope)
                     raise refused(error, cell.name, key, self._definition.name) from error
                 if scope in before:
                     gone.append(self._row(CELLS, before[scope], scope, cell.name))
@@ -285,14 +285,14 @@ class StoredProcess:
         return self._place.prefix(table, group) + named
 
     def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
-        scopes, facts = self._scopes, record["facts"]
+        state_keys, facts = self._state_keys, record["facts"]
         ids = self._facts.load_keys(store, record)
-        scopes.keys = self._keys.keys
+        state_keys.keys = self._keys.keys
         values: dict[int, Any] = {}
         groups_of: dict[int, int] = {}
-        if scopes.keys is not None:
+        if state_keys.keys is not None:
             numbers = ids.tolist()
-            values = dict(zip(numbers, key_values(scopes.keys.decode(ids)), strict=True))
+            values = dict(zip(numbers, key_values(state_keys.keys.decode(ids)), strict=True))
             groups_of = dict(zip(numbers, self._keys.groups(ids).tolist(), strict=True))
         seen: set[int] = set()
         for group in self._place.groups:
@@ -305,23 +305,23 @@ class StoredProcess:
                     raise damaged(_WHAT, f"there is a place of no key: {place!r}")
                 sound = (
                     groups_of[key] == group
-                    and scope not in scopes.born
+                    and scope not in state_keys.born
                     and (
                         0 <= scope < facts["top"]
                         and START_OF_TIME <= start < end <= END_OF_TIME
-                        and scopes.find(key, start, end) is None
-                        if scopes.windowed
+                        and state_keys.find(key, start, end) is None
+                        if state_keys.windowed
                         else (key, start, end) == (scope, 0, 0)
                     )
                 )
                 if not sound:
                     raise damaged(_WHAT, f"there is no such window: {place!r}")
                 seen.add(born)
-                scopes.restore(scope, (key, start, end), born, values[key])
+                state_keys.restore(scope, (key, start, end), born, values[key])
                 self._group[scope] = group
-        if any(not scopes.has_key(key) for key in values):
+        if any(not state_keys.has_key(key) for key in values):
             raise damaged(_WHAT, "there is a key without state")
-        scopes.top = max(scopes.top, facts["top"])
+        state_keys.top = max(state_keys.top, facts["top"])
 
     def _load_cells(self, store: StateStore) -> None:
         for cell in self._cells:
