@@ -51,7 +51,9 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
             if not own:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
-                lost.append(f"{record!r} came to {_names(own)}; nothing of it came to `{stage}`")
+                lost.append(
+                    f"{record!r} reached {_names(own)}; nothing derived from it reached `{stage}`"
+                )
     stories += [
         (each.name, one)
         for each in journeys.stages
@@ -105,11 +107,11 @@ def _lost(
     if dead_letters:
         return _dead(dead_letters[0])
     went = (
-        "no step kept it"
+        "a step, such as a filter, dropped it"
         if journeys.knows_origins_of(source)
-        else "what was made of it is not known: a function of map_batches may have moved rows"
+        else "it cannot be traced further: a map_batches function may have reordered rows"
     )
-    return f"{record!r} came from source `{source}` (record {at}), and {went}"
+    return f"{record!r} was read from source `{source}` (record {at}); {went}"
 
 
 def _names(elements: list[tuple[str, TracedElement]]) -> str:
@@ -117,7 +119,7 @@ def _names(elements: list[tuple[str, TracedElement]]) -> str:
 
 
 def _dead(error: ErrorRecord) -> str:
-    return f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
+    return f"{error.record!r} became a dead letter ({error.reason}): {error.detail}"
 
 
 def _explained(
@@ -143,7 +145,7 @@ def _explained(
     if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
-        lines = ["no source gave such an element, and no stage got one"]
+        lines = ["no source read such an element, and no stage received one"]
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 

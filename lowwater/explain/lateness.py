@@ -100,7 +100,7 @@ class LatenessProfile:
 
     def __repr__(self) -> str:
         if not self.elements:
-            return "no elements came, so there is nothing to choose from"
+            return "the stage received no elements, so there is nothing to evaluate"
         head = ["delay", "lateness", "late", "dropped", "median wait", "p99 wait"]
         lines = [
             [
@@ -113,8 +113,8 @@ class LatenessProfile:
         what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
         return (
             f"{table(head, lines)}\n"
-            f"waits by {self.wait_by}; the most belated element is "
-            f"{format_duration(self.disorder)} behind\n"
+            f"waits are measured by {'the clock' if self.wait_by == 'clock' else 'event time'}; "
+            f"elements are up to {format_duration(self.disorder)} out of order\n"
             f"suggestion: watermark=BoundedDisorder({format_duration(said.delay)!r}), "
             f"allowed_lateness={format_duration(said.lateness)!r}: {what}"
         )
@@ -273,7 +273,7 @@ def _stage_of(trace: Trace, name: str | None) -> StageTrace:
             raise InvalidArgument(
                 f"stage {name!r} has no windows",
                 where="lateness_profile",
-                hint="Name one that has, with stage=",
+                hint="Name a stage with windows: stage=",
             )
         return found
     windowed = [stage for stage in trace.stages if stage.windowing is not None]
@@ -291,7 +291,7 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
         return []
     if isinstance(given, (str, int)) or not given:
         raise InvalidArgument(
-            f"{name}={given!r} is no list of durations",
+            f"{name}={given!r} is not a list of durations",
             where="lateness_profile",
             hint=f'Write {name}=["0s", "10s", "1m"]',
         )

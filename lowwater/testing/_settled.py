@@ -71,11 +71,11 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
         finishes = outlook(windowing.trigger, late_possible=late).finishes
         if finishes is Moment.ANYTIME or (finishes is Moment.AT_COMPLETION and late):
             raise InvalidArgument(
-                f"{windowing.trigger!r} may finish while elements are still admitted, and which of "
-                f"them it drops depends on the order and the bundles they come in",
+                f"{windowing.trigger!r} may finish while elements are still admitted, and which "
+                "elements it drops then depends on their order and bundles",
                 where=law,
-                hint=f"Test it with Repeatedly({windowing.trigger!r}); check_no_loss holds for it "
-                "as it is",
+                hint=f"Test it with Repeatedly({windowing.trigger!r}), or use check_no_loss, which "
+                "holds for it",
             )
 
 
@@ -89,7 +89,7 @@ def compare(
         if (key, window) not in left or (key, window) not in right:
             has, lacks = names if (key, window) in left else names[::-1]
             pane = (left.get((key, window)) or right[key, window])[0]
-            yield f"{where} is there {has} ({_texts(pane.values)}), but not {lacks}"
+            yield f"{where} exists {has} ({_texts(pane.values)}), but not {lacks}"
             continue
         (a, a_numbers), (b, b_numbers) = left[key, window], right[key, window]
         tied = has_ties(first, a_numbers) or has_ties(second, b_numbers)

@@ -81,11 +81,11 @@ def check_runner(run: Runner, cases: Iterable[tuple[Scenario, Windowing]] | None
         try:
             assert_panes(panes, wanted.panes)
             assert_late(late, wanted.late)
-            assert panes == wanted.panes, "panes have more values than the list"
+            assert panes == wanted.panes, "panes have values besides the list"
         except AssertionError as error:
             lines = [*str(error).splitlines(), f"windowing = {windowing!r}"]
             raise Broken(
-                "the runner does not give what the rules say",
+                "the runner's output differs from the rules",
                 lines,
                 call="check_runner(run, [(scenario, windowing)])",
                 scenario=scenario,

@@ -40,7 +40,7 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
         raise InvalidArgument(
             f"{describe('logic', custom.logic)} has no on_merge",
             where="check_trigger",
-            hint="Give it on_merge, or say merging=False",
+            hint="Add on_merge, or pass merging=False",
         )
     twin = copy.deepcopy(custom)
     assert custom == twin, "it must equal a copy of itself"
@@ -101,7 +101,9 @@ class _Watched:
         assert context.state == asked, (
             f"ready must change nothing, but the state was {asked!r} and is {context.state!r}"
         )
-        assert bool(self.logic.ready(context)) == says, "ready must say the same when asked twice"
+        assert bool(self.logic.ready(context)) == says, (
+            "ready must return the same when called twice"
+        )
         return says
 
     def on_fire(self, context: TriggerContext) -> bool:
@@ -109,8 +111,8 @@ class _Watched:
         context.state = _stored(context.state)
         if not finished:
             assert not self.logic.ready(context), (
-                f"after a firing it must start anew, but it is ready again at once, its state is "
-                f"{context.state!r}"
+                "after a firing it must start from the beginning, but it is ready again at once; "
+                f"its state is {context.state!r}"
             )
         return finished
 
@@ -124,8 +126,8 @@ class _Watched:
         for parts in ([whole], [self._merged(context, states[:1]), *states[1:]]):
             step = self._merged(context, parts)
             assert step == whole, (
-                f"on_merge must not depend on the steps windows merge in: {states!r} became "
-                f"{whole!r} at once, but {step!r} by way of {parts!r}"
+                f"on_merge must give the same in one step and in several: {states!r} merged at "
+                f"once into {whole!r}, but through {parts!r} into {step!r}"
             )
         context.state = whole
 
@@ -141,5 +143,5 @@ def _stored(state: Any) -> Any:
         back = decode(encode(state))
     except LowwaterError as error:
         raise AssertionError(f"its state cannot be stored: {error}") from error
-    assert back == state, f"its state comes back from a store as {back!r}, but it was {state!r}"
+    assert back == state, f"its state {state!r} is restored from a store as {back!r}"
     return back

@@ -79,7 +79,7 @@ def _given(
     for name in windows.columns:
         if name not in columns or len(columns[name]) != len(at):
             raise InvalidArgument(
-                f"{windows!r} reads a column {name!r}, and there is not a value for each time",
+                f"{windows!r} reads a column {name!r}, but times= and columns= differ in length",
                 where="check_window_function",
                 hint=f"Give times=[...] and columns={{{name!r}: [...]}} of one length",
             )
@@ -101,14 +101,16 @@ def _assigns(windows: WindowFunction, at: Int64Array, columns: dict[str, NDArray
     assert (at == before).all(), "assign must not change the times it is given"
     each = _listed(whole, len(at))
     again = _listed(windows.assign(at, columns), len(at))
-    assert each == again, "assign must give the same for the same, each time"
+    assert each == again, "assign must return the same windows for the same elements"
     nothing = windows.assign(at[:0], {name: column[:0] for name, column in columns.items()})
-    assert len(nothing.start) == len(nothing.end) == 0, "no elements, no windows"
+    assert len(nothing.start) == len(nothing.end) == 0, (
+        "assign must return no windows for no elements"
+    )
     alone = _of_each(windows, at, columns)
     for time, together, single in zip(at.tolist(), each, alone, strict=True):
         assert together == single, (
-            f"the windows of {time} must not depend on the rest of its bundle: {together} in it, "
-            f"{single} alone"
+            f"the windows of {time} must not depend on the rest of its bundle: {together} with it, "
+            f"{single} without it"
         )
     back = _listed(
         windows.assign(at[::-1].copy(), {n: c[::-1].copy() for n, c in columns.items()}), len(at)
@@ -136,10 +138,10 @@ def _listed(assigned: Assignment, count: int) -> list[_Windows]:
     if element is None:
         assert len(start) == count, "without element=, each element has exactly one window"
         element = np.arange(count)
-    assert len(element) == len(start), "each window is for one element"
+    assert len(element) == len(start), "element must have one entry per window"
     assert (np.diff(element) >= 0).all(), "element= must not decrease"
     assert not len(element) or (element[0] >= 0 and element[-1] < count), (
-        "element= must be a number of an element"
+        "element= must be an index of an element"
     )
     of: list[_Windows] = [[] for _ in range(count)]
     for number, low, high in zip(element.tolist(), start.tolist(), end.tolist(), strict=True):
@@ -162,7 +164,9 @@ def _merges(windows: MergingWindowFunction, found: _Windows) -> None:
     half = found[::2]
     both = _merged(windows, {0: half, 3: found})
     assert both[3] == alone, "how a key's windows merge must not depend on other keys"
-    assert both[0] == _merged(windows, {0: half})[0], "nor on those of keys behind it"
+    assert both[0] == _merged(windows, {0: half})[0], (
+        "how a key's windows merge must not depend on later keys"
+    )
     for members, result in alone:
         others = [window for window in found if window not in members]
         assert result not in others, (
@@ -184,9 +188,9 @@ def _is_confluent(windows: MergingWindowFunction, found: _Windows) -> None:
             present = sorted({*active, window})
             active = [result for _, result in _merged(windows, {0: present})[0]]
         assert sorted(active) == wanted, (
-            f"the order of merging must not matter (S-W7): windows that came as {order} became "
-            f"{sorted(active)}, all at once they become {wanted}; say confluent=False if that is "
-            "meant"
+            f"the order of merging must not matter (S-W7): {order}, merged in this order, give "
+            f"{sorted(active)}, but merged at once {wanted}; pass confluent=False if this is "
+            "intended"
         )
 
 

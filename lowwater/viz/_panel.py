@@ -127,10 +127,12 @@ class PanelOf:
         outliers = sorted(late_first[: MOST_MARKS // 15])
         if len(others) > MOST_OUTLIERS:
             notes.append(
-                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements not shown"
+                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements are not shown"
             )
         found = [*others[:MOST_OUTLIERS], *(usual[at] for at in outliers)]
-        notes.append(f"{len(usual):,} elements as density; the {len(outliers)} latest are marked")
+        notes.append(
+            f"{len(usual):,} elements are drawn as density; the {len(outliers)} latest are marked"
+        )
         return [self._mark(e, y, column) for e, y in found], self._cells(usual)
 
     @staticmethod
@@ -192,7 +194,7 @@ class PanelOf:
                 )  # fmt: skip
         for window, since, count in histories.waiting():
             what = "element" if count == 1 else "elements"
-            title = f"{window_text(window)}: {count} {what} that no pane has shown"
+            title = f"{window_text(window)}: {count} {what} that no pane has emitted"
             yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
 
     def _order(self) -> list[tuple[int, int, int]]:

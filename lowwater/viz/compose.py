@@ -67,9 +67,9 @@ def compose(
     for key in chosen:
         panel = PanelOf(trace, key, ordinates, x, y, watermark)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
-    notes = [f"{left_out:,} more keys are not shown: name some with key="] if left_out else []
+    notes = [f"{left_out:,} more keys are not shown: select keys with key="] if left_out else []
     if not (trace.elements or trace.panes):
-        notes.append(f"nothing came{_where(stretch)}")
+        notes.append(f"no elements and no panes{_where(stretch)}")
     return Scene(
         title=_title(trace, shown),
         x=x,
@@ -87,7 +87,7 @@ def _aggregate(trace: StageTrace, column: str | None) -> str | None:
         return next(iter(trace.aggregates), None)
     if column not in trace.aggregates:
         raise InvalidArgument(
-            f"the stage {trace.name!r} shows no {column!r}",
+            f"the stage {trace.name!r} has no aggregate {column!r}",
             where="diagram(column=)",
             hint=nearest(column, trace.aggregates),
         )
@@ -106,13 +106,13 @@ def _keys(
             elsewhere = stretch is not None and hashable(key) in _busy(whole)
             known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS])
             raise InvalidArgument(
-                f"{describe('key', key)} came in this run, but not{_where(stretch)}"
+                f"{describe('key', key)} occurs in this run, but not{_where(stretch)}"
                 if elsewhere
-                else f"{describe('key', key)} did not come in this run",
+                else f"{describe('key', key)} does not occur in this run",
                 where="diagram(key=)",
-                hint=(f"Known there: {known}" if elsewhere else f"Known: {known}")
+                hint=f"Keys{_where(stretch)}: {known}"
                 if known
-                else f"Nothing came{_where(stretch)}",
+                else f"There are no keys{_where(stretch)}",
             )
     return list(dict.fromkeys(map(hashable, keys))), 0
 
@@ -141,7 +141,7 @@ def _stretch(between: Between) -> Span:
     low, high = (instant(at, name="between") for at in between)
     if low >= high:
         raise InvalidArgument(
-            f"between ends at {high}, not after it begins at {low}",
+            f"between= ends at {high}, which is not after its start {low}",
             where="diagram(between=)",
             hint="Give the earlier instant first",
         )

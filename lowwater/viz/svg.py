@@ -161,8 +161,8 @@ def _bar(last: int) -> str:
         '<div class="lw-bar" style="display:none">'
         '<button class="b" aria-label="one step back">\u25c0</button>'
         '<button class="p" aria-label="play">\u25b6</button>'
-        '<button class="f" aria-label="one step on">\u25b6\ufe0e|</button>'
-        f'<input type="range" min="0" max="{last}" value="{last}" aria-label="moment of the run">'
+        '<button class="f" aria-label="one step forward">\u25b6\ufe0e|</button>'
+        f'<input type="range" min="0" max="{last}" value="{last}" aria-label="position in the run">'
         "<output></output></div>\n"
     )
 

@@ -119,7 +119,7 @@ class _Timeline:
             if column >= free:
                 row[column : column + len(tick.text)] = tick.text
                 free = column + len(tick.text) + 1
-        name = "step" if self._scene.steps else "came"
+        name = "step" if self._scene.steps else "clock"
         return (
             f"{name:{self._margin}}{''.join(row).rstrip()}  event time, {day_text(self._scene.x)}"
         )
@@ -137,10 +137,10 @@ class _Timeline:
                     self._fill(row, happening)
                     notes.append(f"{self._window(happening)} {happening.value} {happening.label}")
                 case Retraction():
-                    notes.append(f"{self._window(happening)} {happening.value} taken back")
+                    notes.append(f"{self._window(happening)} {happening.value} retracted")
                 case Bracket():
                     many = len(happening.parts)
-                    notes.append(f"{many} windows became {self._window(happening)}")
+                    notes.append(f"{many} windows merged into {self._window(happening)}")
                 case WatermarkStep():
                     moved = True
                 case Mark():
@@ -151,7 +151,7 @@ class _Timeline:
         if watermark is not None and watermark in self._scene.x:
             row[self._column(watermark)] = "W" if moved else ":"
         elif moved and watermark is not None:
-            every = "all" if watermark == END_OF_TIME else "all that is shown"
+            every = "everything" if watermark == END_OF_TIME else "everything shown"
             notes.append(f"the watermark has passed {every}")
         for happening in happenings:
             if isinstance(happening, Mark):
@@ -228,9 +228,9 @@ def _legend(scene: Scene) -> str:
     outcomes = {mark.outcome for mark in marks if mark.outcome != "kept" or not mark.retract}
     parts = [text for outcome, text in _MEANS.items() if outcome in outcomes]
     if any(mark.retract for mark in marks):
-        parts.append("[-v] takes an element back")
+        parts.append("[-v] retracted element")
     if any(panel.cells for panel in scene.panels):
-        parts.append(". : * # ever more elements")
+        parts.append(". : * # element density, increasing")
     if scene.watermark:
         parts.append("W watermark")
     kinds = {box.kind for panel in scene.panels for box in panel.boxes}

@@ -111,7 +111,7 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
             lines += _unlike("on time", _on_time(one[0]), _on_time(two[0]))
         if lines:
             raise Broken(
-                "the cuts between bundles changed what comes out (S-O1)",
+                "bundle boundaries changed the output (S-O1)",
                 lines,
                 call=f"{_BUNDLES}(pipeline, scenario, other)",
                 scenario=first,
@@ -140,16 +140,16 @@ def require_nothing_dropped(run: Probed) -> None:
     for taken in run.taken.values():
         if any(window.end <= taken.time for window in taken.windows):
             raise InvalidArgument(
-                f"{run.windowing.windows!r} gives windows that end before the elements they are "
-                "for: whether these are dropped depends on the order of arrival",
+                f"{run.windowing.windows!r} assigns elements to windows that end before them, so "
+                "the order of arrival decides whether they are dropped",
                 where=_ORDER,
                 hint="Test windows that contain their elements",
             )
     dropped = [one for one in (*run.late, *run.late_before) if one.reason != "unwindowed"]
     if dropped:
         raise Broken(
-            "an element was dropped, though the watermark waited for it (S-O3, S-H2); unless "
-            "steps of the pipeline change event times",
+            "an element was dropped although the watermark waited for it (S-O3, S-H2); the law "
+            "does not hold if a step changes event times",
             map(_late_text, dropped),
             call=f"{_ORDER}(pipeline, scenario)",
             scenario=run.scenario,
@@ -197,8 +197,8 @@ def _unlike(what: str, one: list[str], other: list[str]) -> Iterator[str]:
         if text in right:
             right.remove(text)
             left.remove(text)
-    yield from (f"{what} in the first bundles alone: {text}" for text in left)
-    yield from (f"{what} in the others alone: {text}" for text in right)
+    yield from (f"{what} only in the first bundles: {text}" for text in left)
+    yield from (f"{what} only in the others: {text}" for text in right)
 
 
 def _panes(final: Final) -> list[Pane]:

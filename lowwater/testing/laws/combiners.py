@@ -59,7 +59,7 @@ def check_merge_associative(
             f"{describe('combiner', combiner)} is neither a combiner nor an aggregate",
             where=_LAW,
             hint="Give an object with create_accumulator, add_input, merge_accumulators and "
-            "extract_output, or lw.sum() and its like",
+            "extract_output, or an aggregate such as lw.sum()",
         )
     if lines:
         head = f"{combiner!r} depends on how values are merged (S-W7)"
@@ -97,11 +97,13 @@ def _by_parts(combiner: Combiner, values: list[Any], equal: Equal) -> Iterator[s
                 ways["a b c at once"] = extract(merge(iter(accumulators())))
                 a, b, c = accumulators()
                 empty = combiner.create_accumulator
-                ways["with nothing between"] = extract(merge([empty(), a, empty(), b, c, empty()]))
+                ways["a b c with empty accumulators"] = extract(
+                    merge([empty(), a, empty(), b, c, empty()])
+                )
                 for name, result in ways.items():
                     if not equal(whole, result):
                         where = f"a={parts[0]!r}, b={parts[1]!r}, c={parts[2]!r}"
-                        yield f"{name} gives {result!r}, all added {whole!r}: {where}"
+                        yield f"merged as {name}: {result!r} instead of {whole!r}, with {where}"
 
 
 def _extracts(
@@ -136,4 +138,4 @@ def _by_sessions(spec: AggregateSpec, values: list[Any], equal: Equal) -> Iterat
         run = scenario.end().run(Sessions(_GAP_US), aggregate=spec)
         results = [pane.value for pane in run.panes]
         if len(results) != 1 or not equal(whole, results[0]):
-            yield f"merged {name}: {results!r}, all added {whole!r}"
+            yield f"merged {name}: {results!r} instead of {whole!r}"

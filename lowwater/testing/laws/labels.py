@@ -50,7 +50,7 @@ def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
         lines += [*_new(run), *_punctual(run)]
     if lines:
         raise Broken(
-            "panes are not labelled by the rules (S-P1, S-P2, S-P3)",
+            "panes are labelled wrongly (S-P1, S-P2, S-P3)",
             lines,
             call=f"{_LAW}(pipeline, scenario)",
             scenario=run.scenario,
@@ -92,10 +92,10 @@ def _counted(run: Probed) -> Iterator[str]:
             if merging:
                 continue
             if pane is not panes[-1] and pane.is_last:
-                yield f"{pane_text(pane)}: is said to be the last, but another one follows"
+                yield f"{pane_text(pane)}: is_last is true, but another pane follows"
             now = _PHASES.index(pane.timing)
             if now < phase or (now == phase == 1 and later):
-                yield f"{pane_text(pane)}: comes behind one that was {_PHASES[phase]}"
+                yield f"{pane_text(pane)}: follows a pane that was {_PHASES[phase]}"
             phase = now
             if pane.on_time_index != (later if now else -1):
                 yield f"{pane_text(pane)}: on_time_index={pane.on_time_index}, not {later}"
@@ -115,7 +115,7 @@ def _new(run: Probed) -> Iterator[str]:
         marks_time = pane.timing == "ON_TIME" and windowing.on_time == "always"
         marks_end = pane.is_last and windowing.closing == "always"
         if set(numbers) <= so_far and not marks_time and not marks_end:
-            yield f"{pane_text(pane)}: shows nothing new"
+            yield f"{pane_text(pane)}: has no new elements"
         so_far |= set(numbers)
 
 
@@ -135,8 +135,8 @@ def _punctual(run: Probed) -> Iterator[str]:
             return
         timely = {n for n, mark in came.items() if mark is not None and mark < pane.window.end}
         if pane.timing == "ON_TIME" and not timely:
-            yield f"{pane_text(pane)}: all its elements came when its window was complete"
+            yield f"{pane_text(pane)}: all its elements arrived after its window was complete"
         if pane.timing == "LATE" and at not in later and new & timely:
-            yield f"{pane_text(pane)}: is the first to show what came before completion"
+            yield f"{pane_text(pane)}: is the first with elements that arrived before completion"
         if pane.timing != "EARLY":
             later.add(at)

@@ -49,21 +49,23 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
     stages = [stage for stage in windowed_stages(built) if not stage.signed]
     if built._stage.signed:
         raise InvalidArgument(
-            "the last stage is behind one that takes panes back, so elements may rightly vanish",
+            "an upstream stage retracts panes, so elements of the last stage may rightly disappear",
             where=_LAW,
-            hint="Use check_order_insensitive or check_batch_equal for the whole, and check_no_loss"
-            " for the stages before",
+            hint="Use check_order_insensitive or check_batch_equal for the whole pipeline, and "
+            "check_no_loss for the upstream stages",
         )
     whole = ended(scenario)
     for stage in stages:
         part = Pipeline(stage)
         run = probe(part, whole)
         _require(run, _reasons(run), "an element was dropped for a reason that does not hold")
-        _require(run, _dead_letters(run), "dead letters are not the invalid elements (S-B1)")
+        _require(
+            run, _dead_letters(run), "the dead letters are not exactly the invalid elements (S-B1)"
+        )
         if run.windowing.mode == "discarding":
             parts = run
         else:
-            _require(run, _held(run), "last panes do not show all that was admitted (S-A2, S-O6)")
+            _require(run, _held(run), "the last panes lack admitted elements (S-A2, S-O6)")
             parts = probe(part, whole, accumulation="discarding")
         law = "discarding panes and late records do not partition the elements (S-A1, S-O3, S-O6)"
         _require(parts, _partition(parts), law)

@@ -156,7 +156,7 @@ def test_differences_of_what_cannot_be_subtracted_are_refused() -> None:
 
 
 def test_earliest_timestamps_hold_the_stage_behind() -> None:
-    """S-H2: the next stage's window waits for elements that no pane has shown."""
+    """S-H2: the next stage's window waits for elements that no pane has emitted."""
     upstream = (
         rides((1, "A", 1), (25, "A", 1), (61, "A", 1))
         .key_by("team")
