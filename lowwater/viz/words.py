@@ -120,7 +120,7 @@ def merge_title(merge: TracedMerge) -> str:
 
 def move_title(move: TracedMove) -> str:
     """Describe a watermark: its value, since when, and what holds it."""
-    text = f"watermark {watermark_text(move.input_watermark)} since {format_instant(move.clock)}"
+    text = f"watermark {watermark_text(move.input_watermark)}\nsince {format_instant(move.clock)}"
     return text if move.held_by is None else f"{text}\nheld by {move.held_by}"
 
 

@@ -171,7 +171,8 @@ def test_a_run_or_a_stretch_with_nothing_in_it_says_so() -> None:
     drawn = counted(2, between=later)
     assert f"no elements and no panes {stretch}" in str(drawn)
     assert f"no elements and no panes {stretch}" in drawn.to_svg()
-    with pytest.raises(lw.InvalidArgument, match=r"occurs in this run, but not from .*13:00") as told:
+    elsewhere = r"occurs in this run, but not from .*13:00"
+    with pytest.raises(lw.InvalidArgument, match=elsewhere) as told:
         counted(2, between=later, key="a")
     assert f"There are no keys {stretch}" in str(told.value)
     with pytest.raises(lw.InvalidArgument, match="does not occur in this run"):
