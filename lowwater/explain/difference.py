@@ -121,10 +121,10 @@ class Difference:
 def diff(a: Run, b: Run) -> Difference:
     """Compare the final panes of two runs, by key and window.
 
-    The final pane of a window is the last one that was shown and not taken back. Where panes are
-    discarding it has the last part alone: compare runs that accumulate. A window that merged into
-    another has none, if the run was traced; without a trace its last pane counts, unless that was
-    taken back.
+    The final pane of a window is the last one that was emitted and not retracted. A discarding
+    pane contains only the last part of its window, so compare accumulating or retracting runs. In a
+    traced run, a window that merged into another has no final pane; without a trace its last pane
+    counts unless it was retracted.
 
     Args:
         a: The result of ``collect()`` or ``Scenario.run``, a trace (its last stage), or panes.

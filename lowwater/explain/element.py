@@ -18,15 +18,15 @@ Predicate: TypeAlias = Callable[[Any], Any]
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     """Explain where an element went: its windows and panes, or why it is in none.
 
-    Of panes that other stages read it tells where they went there, and so on to the last stage.
-    O(records + elements + panes), and what is told.
+    The explanation follows the panes that contain the element through all downstream stages.
+    O(records + elements + panes + lines returned).
 
     Args:
         trace: The trace of the run.
-        element: A record of a source, as it was read: the value of a plain one; a mapping matches
-            every record that has its fields; a function, every record that it is true for. Or a
-            :class:`TracedElement`. What another stage made is looked for too.
-        stage: Look at this stage alone.
+        element: What to look for: a record as the source read it; a mapping, which matches every
+            record that has these fields; a function, which matches every record that it returns
+            true for; or a :class:`TracedElement`. Records that a stage emitted match too.
+        stage: The only stage to look at; all by default.
 
     Raises:
         InvalidArgument: There is no such stage, or the function raises for every record.

@@ -14,7 +14,7 @@ from lowwater.triggers import Default
 def explain_graph(graph: Graph) -> str:
     """Describe the sources and stages in topological order, a paragraph each.
 
-    Data is exchanged where records are grouped, because all records of a key must come together.
+    Data is exchanged where records are grouped, because one task must have all records of a key.
     """
     parts = [
         [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads

@@ -135,7 +135,9 @@ def test_panes_taken_back_at_other_times_than_the_end_are_refused_downstream(
 def test_accumulating_panes_that_come_again_are_refused_downstream() -> None:
     """S-C8: what they hold would count again."""
     keyed = per_team(rides(), accumulation="accumulating").key_by("team")
-    with pytest.raises(InvalidArgument, match=r"would count them more than once.*retracting.*discarding"):
+    with pytest.raises(
+        InvalidArgument, match=r"would count them more than once.*retracting.*discarding"
+    ):
         keyed.window(lw.FixedWindows("10s"), accumulation="retracting").aggregate(n=lw.count())
     once = per_team(
         rides(*ROWS), accumulation="accumulating", trigger=lw.AfterWatermark(), allowed_lateness=0
