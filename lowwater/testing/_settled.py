@@ -24,9 +24,8 @@ Final: TypeAlias = dict[tuple[Any, Window], tuple[Pane, tuple[int, ...]]]
 def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
     """Run a scenario; return the final result of each window.
 
-    A discarding stage is run as a retracting one, and so is one whose windows merge: what a window
-    finally holds does not depend on how its panes relate, and retractions tell which windows others
-    have merged into.
+    A discarding stage, and one whose windows merge, runs as a retracting one: the final contents of
+    a window do not depend on the mode, and retractions show which windows have merged into others.
     """
     windowing = last_windowing(pipeline)
     own = windowing.mode == "accumulating" and windowing.merging is None
@@ -42,7 +41,7 @@ def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
 def standing(run: Probed) -> Final:
     """Return the panes in effect at the end of an accumulating or retracting run.
 
-    One that shows nothing, since all of its window was taken back, does not count.
+    A pane without elements, because all were retracted, does not count.
     """
     final: Final = {}
     for pane, numbers, held in zip(run.panes, run.numbers, run.held, strict=True):
@@ -63,7 +62,7 @@ def last_windowing(pipeline: Pipeline) -> Windowing:
 def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
     """Raise unless no trigger may finish while elements are admitted (S-R3).
 
-    Which elements are dropped as ``closed`` depends on which came first, and with which others.
+    Which elements are dropped as ``closed`` depends on their order and bundles.
     """
     for stage in windowed_stages(pipeline):
         windowing = _windowing(stage)

@@ -29,13 +29,14 @@ _ASCENDING = [
 def check_state_store(make_store: Callable[[str], StateStore]) -> None:
     """Check that a store fulfils :class:`~lowwater.state.store.StateStore`, except for durability.
 
-    That a commit outlives a killed process cannot be seen from inside it: test that yourself.
+    Durability, which means that a commit survives a killed process, cannot be checked from inside
+    that process: test it yourself.
 
     Args:
-        make_store: Opens the store of a name: empty the first time, later with what it held.
+        make_store: Opens the store of a given name: empty the first time, later with its contents.
 
     Raises:
-        AssertionError: A promise is broken; the message names it.
+        AssertionError: A check failed; the message names it.
 
     >>> from collections import defaultdict
     >>> from lowwater.state.memory import MemoryContents, MemoryStore

@@ -19,20 +19,20 @@ from lowwater.windows import FixedWindows, GlobalWindow, Sessions, WindowFunctio
 def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None = None) -> None:
     """Check that trigger logic fulfils :class:`~lowwater.triggers.TriggerLogic`.
 
-    Its value is hashable and equals a copy of itself. ``ready`` changes nothing, and says the same
-    when asked twice. A state comes back from a store as it was. After a firing the logic starts
-    anew: it is not ready again at once. ``on_merge`` depends neither on the order of the states nor
-    on the steps in which windows merge. It finishes only when it was said to. And the engine makes
-    of it what the scalar oracle does, on scenarios full of disorder, alone and within
-    ``Repeatedly``.
+    The checks: its value is hashable and equals a copy of itself. ``ready`` changes nothing, and
+    returns the same when called twice. A state survives a round trip through a store. After a
+    firing the logic starts from the beginning: it is not ready again at once. ``on_merge`` depends
+    neither on the order of the states nor on the steps in which windows merge. It finishes only
+    when ``finishes=`` says so. In scenarios with much disorder, alone and within ``Repeatedly``,
+    the engine emits the same panes as the scalar oracle.
 
     Args:
         trigger: A ``CustomTrigger``, or the logic of one that never finishes.
-        merging: Whether windows that merge are tried too; if left out, when it has ``on_merge``.
+        merging: Whether to try windows that merge; by default if the logic has ``on_merge``.
 
     Raises:
-        AssertionError: A promise is broken; the message names it.
-        InvalidArgument: It is neither, or it shall merge and has no ``on_merge``.
+        AssertionError: A check failed; the message names it.
+        InvalidArgument: ``trigger`` is neither, or it has no ``on_merge`` although ``merging``.
     """
     custom = trigger if isinstance(trigger, CustomTrigger) else CustomTrigger(trigger)
     has_merge = callable(getattr(custom.logic, "on_merge", None))

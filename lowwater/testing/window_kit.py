@@ -26,24 +26,24 @@ def check_window_function(
 ) -> None:
     """Check that a function fulfils :class:`~lowwater.windows.WindowFunction` (S-W6, S-W7).
 
-    The function is a value: hashable, equal to itself, without state. What it assigns to an element
-    depends on that element alone, not on what else is in the bundle; windows end after they start;
-    the columns have their types and order. Where windows merge: each window is in one group of its
-    own key, a key's windows do not depend on other keys, functions of scope ``"overlapping"`` merge
-    only what overlaps or touches, and (``confluent``) merging step by step, in whatever order
-    windows come, leads to the windows that merging all at once gives.
+    The checks: the function is a value, which means hashable, equal to itself and without state.
+    The windows of an element depend on that element only, not on the rest of the bundle. Windows
+    end after they start. The returned columns have the right types and order. If windows merge,
+    each window is in one group of its own key, a key's windows do not depend on other keys, and
+    functions of scope ``"overlapping"`` merge only windows that overlap or touch. If ``confluent``,
+    merging step by step, in any order of arrival, gives the same windows as merging all at once.
 
     Args:
         windows: The window function.
-        times: Event times to try, int microseconds; moments about 2000-01-01 and 1970 if left out.
-            At least two.
+        times: Event times to try, int microseconds, at least two; by default some around
+            2000-01-01 and 1970.
         columns: Values of the columns that the function reads, one for each of ``times``.
-        confluent: Whether the order of merging must not matter. A function that bounds or shrinks
-            windows may not be so; then the order of arrival does change which windows exist.
+        confluent: Whether the order of merging must not matter. Use ``False`` for a function that
+            bounds or shrinks windows; the order of arrival may then change which windows exist.
 
     Raises:
-        AssertionError: A promise is broken; the message names it and shows an instance.
-        InvalidArgument: It is no window function, or a column is missing.
+        AssertionError: A check failed; the message names it and gives an example.
+        InvalidArgument: ``windows`` is not a window function, or a column is missing.
 
     >>> import lowwater as lw
     >>> check_window_function(lw.Sessions("30s"))

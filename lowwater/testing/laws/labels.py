@@ -21,20 +21,20 @@ _PHASES = ("EARLY", "ON_TIME", "LATE")
 def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
     """Check that the panes of the last stage are labelled correctly (S-P1 to S-P3, S-T3).
 
-    - Watermark and clock at emission never go back; a pane is EARLY just when its watermark is
+    - Watermark and clock at emission never go back. A pane is EARLY exactly if its watermark is
       below the end of its window.
-    - Indices of a window count from 0, the first pane says so, and none follows one that says it is
-      the last. Where windows do not merge, the panes come EARLY, then ON_TIME at most once, then
-      LATE, and ``on_time_index`` counts those that are not EARLY.
-    - Of a window's panes that are not EARLY the first is ON_TIME if it is the first to show an
-      element that came before completion; and a window whose elements all came later has no
-      on-time pane (judged in the stage behind the source, where windows do not merge).
-    - A pane shows something new, unless it is the on-time pane (with ``on_time="always"``) or the
-      last one (with ``closing="always"``).
+    - The indices of a window count from 0, ``is_first`` marks the first pane, and no pane follows
+      one with ``is_last``. If windows do not merge, the panes are EARLY, then ON_TIME at most once,
+      then LATE, and ``on_time_index`` counts those that are not EARLY.
+    - The first pane that is not EARLY is ON_TIME if it is the first to contain an element that
+      arrived before completion. A window whose elements all arrived later has no on-time pane.
+      (Checked in the stage that reads the source, if windows do not merge.)
+    - A pane contains something new, unless it is the on-time pane (with ``on_time="always"``) or
+      the last one (with ``closing="always"``).
     - A pane's timestamp lies in its window, for windows that contain their elements.
 
-    It holds for every pipeline that ends in panes. The third and fourth point are left out behind a
-    stage that takes panes back, the fourth for windows of the user's own that merge, too.
+    The law holds for every pipeline that ends in panes. Downstream of a stage that retracts panes
+    the third and fourth point are not checked; nor is the fourth for custom windows that merge.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.

@@ -22,13 +22,13 @@ _LAW = "check_retractions_telescope"
 def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
     """Check that each retraction matches a pane in effect, and that the rest adds up (S-A3).
 
-    - A retraction repeats, value by value and label by label, the pane of its window that stands;
-      a window never has two panes standing.
-    - After each firing, inserts minus retractions over all windows of a key hold just the elements
-      shown so far: those that the same stage, discarding, has shown by then.
+    - A retraction repeats all values and labels of the pane in effect in its window. A window never
+      has two panes in effect.
+    - After each firing, inserts minus retractions over all windows of a key contain exactly the
+      elements emitted so far, which are those that the same stage emits as a discarding one.
 
-    It is about the last stage, which must be retracting; behind a stage that takes panes back too,
-    the second point is left out.
+    The law is about the last stage, which must be retracting. Downstream of another stage that
+    retracts panes, the second point is not checked.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream; its last
@@ -37,7 +37,7 @@ def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
 
     Raises:
         AssertionError: The law is broken.
-        InvalidArgument: The last stage takes nothing back.
+        InvalidArgument: The last stage is not retracting.
     """
     built = as_pipeline(pipeline)
     mode = last_windowing(built).mode

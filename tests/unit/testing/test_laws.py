@@ -126,7 +126,7 @@ def test_a_pipeline_of_two_sources_is_refused() -> None:
 def test_what_is_no_pipeline_is_refused() -> None:
     with pytest.raises(lw.InvalidArgument, match="neither a pipeline nor a function"):
         replay(lambda stream: stream.key_by("key"), DISORDER)  # type: ignore[arg-type, return-value]
-    with pytest.raises(lw.InvalidArgument, match="behind its end"):
+    with pytest.raises(lw.InvalidArgument, match="after its end"):
         replay(sums, DISORDER.end().add((1, "12:09", "A")))
 
 
@@ -273,9 +273,9 @@ def test_other_orders_and_bundles_of_a_scenario() -> None:
     assert [len(getattr(step, "elements", ())) for step in single.steps] == [1, 1, 1, 0, 1, 1]
     assert rebundled(single, [2, 1]) == DISORDER
     assert str(waiting(DISORDER)).count("12:01:26") == 2
-    with pytest.raises(lw.InvalidArgument, match="no permutation"):
+    with pytest.raises(lw.InvalidArgument, match="not a permutation"):
         reordered(DISORDER, [0, 0, 1, 2, 3])
-    with pytest.raises(lw.InvalidArgument, match="no sizes"):
+    with pytest.raises(lw.InvalidArgument, match="not sizes"):
         rebundled(DISORDER, [])
 
 
@@ -340,7 +340,7 @@ def test_a_strategy_names_a_field_that_is_not_there() -> None:
         (lambda: lws.timestamps(units=-1), r"units=-1 \(int\) is not a whole number of 0"),
         (lambda: lws.windows(gap_column=""), "gap_column='' .* is not the name"),
         (lambda: lws.sessions(gap_column=7), "gap_column=7 .* is not the name"),  # type: ignore[arg-type]
-        (lambda: lws.windows(merging=False, gap_column="g"), "is of sessions, and these merge"),
+        (lambda: lws.windows(merging=False, gap_column="g"), "is for sessions, which merge"),
         (lambda: lws.triggers(depth=0), r"depth=0 \(int\)"),
         (lambda: lws.triggers(leaves=3), r"leaves=3 \(int\) is not a strategy"),  # type: ignore[arg-type]
         (lambda: lws.windowings(windows=3), "windows=3"),  # type: ignore[arg-type]
