@@ -13,7 +13,7 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser of the command line."""
     parser = commands.add_parser(
         "diagram",
-        help="run a pipeline and draw event time by processing time",
+        help="run a pipeline and draw event time against processing time",
         description="Run a pipeline and draw the input and output of a stage, with event time to "
         "the right and processing time upwards. Without -o, print a text timeline. With "
         "--scenario, the elements come from that file, and only the windowing and the aggregates "
@@ -34,7 +34,12 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--between", metavar="START..END", help="the event times to draw (default: all)"
     )
-    parser.add_argument("--theme", choices=("auto", "light", "dark"), default="auto")
+    parser.add_argument(
+        "--theme",
+        choices=("auto", "light", "dark"),
+        default="auto",
+        help="the colours (default: auto, which follows the system of the reader)",
+    )
     parser.add_argument(
         "--graph", action="store_true", help="draw the graph of stages and their watermarks instead"
     )

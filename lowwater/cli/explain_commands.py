@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
         "explain",
         help="run a pipeline and explain why a window fired or did not, or where an element went",
         description="Run a pipeline and explain why a window fired or did not, or where an element "
-        "went. Without --key and --element, evaluate other watermark delays and allowed "
+        "went.\nWithout --key and --element, evaluate other watermark delays and allowed "
         "latenesses.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

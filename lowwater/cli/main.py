@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.metrics import Metrics
     from lowwater.pipeline import Pipeline, Processed
 
-_DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
+_DESCRIPTION = "Run, explain, draw and check streaming pipelines, and manage their state."
 _RUN_DESCRIPTION = """\
 Run a pipeline and print its panes as they are emitted.
 
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser(
         "demo",
-        help="run a demonstration: flights out of New York in 2013, out of order",
+        help="run a demonstration on the flights out of New York in 2013",
         description="Compute departures and delays by hour and duty sessions of aircraft, and "
         "check the results. Takes less than a minute.",
     )
