@@ -236,7 +236,7 @@ class TriggerContext(Protocol):
     clock: int
 
     def wake_at_clock(self, at: int) -> None:
-        """Request a call of ``ready`` when the clock reaches ``at``; the earliest request counts."""
+        """Request a call of ``ready`` when the clock reaches ``at``; the earliest request wins."""
         ...
 
     def wake_at_watermark(self, at: int) -> None:
