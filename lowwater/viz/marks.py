@@ -30,8 +30,8 @@ def mark_shapes(
 ) -> Iterator[Shape]:
     """Draw a mark: round if kept, a diamond if late, square if a duplicate; its value inside.
 
-    One that was late for some windows and kept in others is round within a diamond; one that takes
-    an element back is round and dashed.
+    An element that was late for some windows and kept in others is round within a diamond; a
+    retraction is round and dashed.
     """
     wide = half_width(mark, radius)
     title = mark.title or None

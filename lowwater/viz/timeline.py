@@ -1,11 +1,11 @@
 """Renders a scene as a text timeline in plain ASCII, for terminals and test failures.
 
-A line for each moment at which something happened, the first on top; event time to the right::
+There is a line for each moment with an event, the first on top, and event time runs to the right::
 
     12:05:19  |  (5)      |           |
     12:06:00  |===========W           |           [12:00, 12:02) 5 ON TIME #0
 
-Only what users wrote themselves, keys and values, may hold other signs.
+Only keys and values may contain other characters.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
     """Render a scene as lines of text. O(size of the scene · width).
 
     Args:
-        scene: What to show.
-        width: Signs in a line; long notes to the right of the timeline may stick out.
-        rows: Moments shown of each key at most; the middle is left out.
+        scene: The scene.
+        width: Characters per line; long notes on the right may exceed it.
+        rows: The most moments per key; moments in the middle are left out.
 
     Raises:
         InvalidArgument: There is no room for a timeline.
@@ -197,7 +197,7 @@ class _Timeline:
 
 
 def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
-    """Yield (moment, what happened): at one moment in the order in which lines name it."""
+    """Yield (moment, event); events of one moment in the order in which lines name them."""
     steps = list(_noted(scene))
     yield from ((step.y, step) for step in steps if step.y > scene.y.low)
     before = [step for step in steps if step.y <= scene.y.low]
@@ -212,7 +212,7 @@ def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
 
 
 def _noted(scene: Scene) -> Iterator[WatermarkStep]:
-    """Yield the steps of the watermark that lines show or say: beyond the picture, two at most."""
+    """Yield the steps of the watermark to draw or to mention; beyond the picture at most two."""
     is_beyond = False
     for step in scene.watermark:
         if step.x > scene.x.high:
