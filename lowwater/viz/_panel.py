@@ -281,7 +281,8 @@ class _Histories:
         return [(w, self._since[w], count) for w, count in self._unshown.items() if count]
 
     def _home(self, window: Window) -> Window:
-        # A window that was merged away may be created again; its former merge then no longer counts.
+        # A window that was merged away may be created again; then its former merge no longer
+        # counts.
         while (larger := self._became.get(window)) is not None and window not in self._since:
             window = larger
         return window
