@@ -28,9 +28,9 @@ from lowwater.pipeline.run import Outcomes, RunOptions
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Writing:
-    """A pipeline and the sinks that its panes are written to; nothing happens until ``run``.
+    """A pipeline with the sinks that it writes to; nothing happens until ``run``.
 
-    Made by ``write_parquet``, ``write_jsonl`` and ``write_to``.
+    ``write_parquet``, ``write_jsonl`` and ``write_to`` return it.
     """
 
     _stage: Stage
@@ -52,37 +52,37 @@ class Writing:
     ) -> Metrics:
         """Run to the end, write everything, and return the metrics.
 
-        The sinks get what comes out in pieces while the run goes on, with the same names and
-        content whether there is a state directory or not. Without one, a run that fails leaves
-        the pieces it has written, and the sinks note that it is not complete. With one, state,
-        positions and outputs are committed together, and then the outputs are delivered: the run
-        can be killed at any moment and run again. It resumes from the last commit, and what is
-        written is as if nothing had happened.
+        The sinks receive the output in pieces during the run, with the same names and contents with
+        and without a state directory. Without one, a run that fails leaves the pieces that it has
+        written, and the sinks mark the output as incomplete. With one, each commit stores state,
+        positions and outputs together, and then the outputs are delivered. Such a run can be killed
+        at any moment and run again: it resumes from the last commit, and the final output is that
+        of an undisturbed run.
 
         Args:
-            state: A state directory; made if it is not there. It belongs to one pipeline, and to
-                one process at a time.
-            commit_every: How often what came out is delivered, and committed if there is a state
-                directory: ``"bundle"``, a number of elements, or a duration. So long a pane waits
-                before it is written, and so much is done again after a crash. Time is looked at
-                between bundles. An output with 131,072 panes waiting does not wait any longer.
-            memory_limit: Goes with ``state``. How much memory windows that are aggregated may
-                take, such as ``"512MB"``, at least 16 MiB: those not touched for the longest time
-                are in the state directory alone, and come back when elements touch them or they
-                are due. It bounds this state, not the process: that of the user's own processes,
-                bundles, panes on their way out and Python itself come on top. Keys stay for as
-                long as they have windows, and so do windows that wait for the clock. Stages share
-                it alike. ``None``: all windows are in memory. It may change from run to run.
-            **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must stay what it
-                was.
+            state: A state directory; created if it does not exist. It belongs to one pipeline, and
+                to one process at a time.
+            commit_every: How often output is delivered, and committed if there is a state
+                directory: ``"bundle"``, a number of elements, or a duration, which is checked
+                between bundles. It bounds how long a pane waits before it is written, and how much
+                work is repeated after a crash. An output with 131,072 waiting panes is delivered
+                at once.
+            memory_limit: The memory that aggregated windows may use, such as ``"512MB"``; at least
+                16 MiB. Needs ``state``: the least recently touched windows move to the state
+                directory, and are loaded again when elements fall into them or they are due. The
+                limit does not cover the state of processes, bundles, panes being delivered, and
+                Python itself. Keys that have windows, and windows that wait for the clock, stay in
+                memory. Stages share the limit equally. It may change from run to run. ``None``: all
+                windows stay in memory.
+            **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must not change.
 
         Raises:
-            InvalidArgument: With ``state``, a source cannot be read again, as in-memory ones
-                cannot; there is a ``memory_limit``, but no state or no stage of aggregates; or
-                windows cannot leave memory: the trigger is the user's own, or ``timestamps`` is
-                not ``"end"``.
-            StateError: The state directory is damaged, in use, or another pipeline's; or a sink
-                holds the output of another run.
+            InvalidArgument: With ``state``, a source cannot be read again, such as an in-memory
+                one; ``memory_limit`` is given without a state or without windows that are
+                aggregated; or windows cannot leave memory because of a custom trigger, or because
+                ``timestamps`` is not ``"end"``.
+            StateError: The state directory is damaged, in use, or belongs to another pipeline; or a
+                sink holds the output of another run.
         """
         return run(
             self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
@@ -96,24 +96,23 @@ def run(
     memory_limit: MemoryLimit | None = None,
     **options: Unpack[RunOptions],
 ) -> Metrics:
-    """Run several outputs of a pipeline at once, and return the metrics.
+    """Drive several outputs in one run, and return the metrics.
 
-    Sources and stages that outputs share run once; steps on the way, such as ``filter``, run once
-    for each stage that reads through them. A stage is shared if it is the same object: ``p`` and
-    ``p.named("x")`` are two stages, and both run. Late elements go to the first output
-    downstream of where they were found; dead letters go to the first output of all, wherever they
-    were found.
+    Sources and stages that outputs share run once. Steps between stages, such as ``filter``, run
+    once for each stage that reads through them. A stage is shared if it is the same object: ``p``
+    and ``p.named("x")`` are two stages, and both run. Late elements go to the first output
+    downstream of the stage that dropped them. All dead letters go to the first output.
 
     Args:
-        *outputs: What ``write_parquet``, ``write_jsonl`` and ``write_to`` return.
+        *outputs: The return values of ``write_parquet``, ``write_jsonl`` and ``write_to``.
         state: A state directory: see :meth:`Writing.run`.
         commit_every: See :meth:`Writing.run`.
-        memory_limit: See :meth:`Writing.run`; goes with ``state``.
+        memory_limit: See :meth:`Writing.run`; needs ``state``.
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no output, two write to one place, or one to a place within
-            another's.
+        InvalidArgument: There is no output, or two outputs write to the same place, or one inside
+            the place of another.
     """
     if not outputs:
         raise InvalidArgument(
@@ -125,14 +124,14 @@ def run(
             raise InvalidArgument(
                 f"{describe('output', output)} is not the output of a pipeline",
                 where="run",
-                hint='Say where its panes go: pipeline.write_parquet("out/")',
+                hint='Give it an output: pipeline.write_parquet("out/")',
             )
     check_conflicts([output._sinks for output in outputs])
     policy = CommitPolicy.of(commit_every)
     if state is None:
         if memory_limit is not None:
             raise InvalidArgument(
-                "memory_limit= needs a place for what leaves memory",
+                "memory_limit= needs a state directory for the windows that leave memory",
                 where="run(memory_limit=)",
                 hint='Name a state directory: run(state="state/", memory_limit=...)',
             )

@@ -112,9 +112,14 @@ class StateInfo:
         facts: list[tuple[str, str]] = [
             ("layout", f"{self.layout}, in a store of format {STORE_FORMAT}"),
             ("openings", f"{self.sequencer:,}"),
-            ("commits", f"{self.last_commit:,} of the store, epoch {self.epoch:,} of the runs"),
+            ("commits", f"{self.last_commit:,} in the store; the runs are at epoch {self.epoch:,}"),
             ("state id", self.state_id),
-            ("in use", "yes: later commits of that process do not show" if self.in_use else "no"),
+            (
+                "in use",
+                "yes: this is a snapshot, and later commits are not included"
+                if self.in_use
+                else "no",
+            ),
             *(
                 (f"position of {name}", _position(at, complete=self.complete))
                 for name, at in self.positions.items()
@@ -254,8 +259,8 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
     place = _place(path)
     if not yes:
         raise InvalidArgument(
-            f"this would remove the state in {str(place)!r} for good",
-            hint="Say --yes if that is meant; `info` shows what is in it",
+            f"this would remove the state in {str(place)!r} permanently",
+            hint="Pass --yes to confirm; `info` shows the contents",
         )
     owner = Ownership(place)
     try:
@@ -378,10 +383,10 @@ def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:
         return "the beginning"
     if "done" not in position:
         return ", ".join(f"{name}: {value}" for name, value in position.items())
-    done = f"{len(position['done']):,} files read whole"
+    done = f"{len(position['done']):,} files read completely"
     if not position.get("file"):
         return done
-    return f"{done}; of {position['file']} {position['batch']:,} batches"
+    return f"{done}, and {position['batch']:,} batches of {position['file']}"
 
 
 def _delivery(delivery: Delivery) -> str:

@@ -65,5 +65,5 @@ def test_the_demo_gives_the_same_on_spark(spark: Any, monkeypatch: pytest.Monkey
     assert demo_spark.demo_spark(out, spark)
     text = out.getvalue()
     assert "20,000 flights" in text
-    assert "equal, every value" in text
+    assert "equal in every value" in text
     assert "DIFFERENT" not in text
