@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import final
 
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.pieces import Pieces, RunOutput, opened
 from lowwater.engine.local.runner import LocalRun
@@ -38,7 +38,8 @@ class DirectRun:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
         pieces = Pieces(self._outputs)
-        with opened(self._outputs, uuid.uuid4().hex, resumes=False) as sinks:
+        writer = Writer(id=uuid.uuid4().hex, output=0, resumes=False, opening=uuid.uuid4().hex)
+        with opened(self._outputs, writer) as sinks:
             timer = CommitTimer(self._every, self._run)
             epoch, pending = 1, False
             pieces.begin(epoch)
@@ -46,7 +47,9 @@ class DirectRun:
                 if not outcome.boundary:
                     pending = True
                     yield from self._deliver(pieces.add(outcome))
-                elif pieces.is_cut or timer.is_due(pending=pending):
+                    continue
+                sinks.publish_due()
+                if pieces.is_cut or timer.is_due(pending=pending):
                     yield from self._deliver(pieces.rest())
                     epoch, pending = epoch + 1, False
                     pieces.begin(epoch)
