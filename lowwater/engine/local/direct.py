@@ -44,6 +44,7 @@ class DirectRun:
             epoch, pending = 1, False
             pieces.begin(epoch)
             for outcome in outcomes:
+                sinks.check_process()
                 if not outcome.boundary:
                     pending = True
                     yield from self._deliver(pieces.add(outcome))
@@ -55,7 +56,7 @@ class DirectRun:
                     pieces.begin(epoch)
                     timer.restart()
             yield from self._deliver(pieces.rest())
-            sinks.complete = True
+            sinks.complete = not self._run.is_stopped
 
     def _deliver(self, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:

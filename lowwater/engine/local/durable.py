@@ -138,7 +138,7 @@ class DurableRun:
                 ]
                 yield from self._deliver(list(read_outbox(store)))
                 yield from self._go_on(store, outcomes, sinks)
-                sinks.complete = True
+                sinks.complete = not self._run.is_stopped
 
     def _take_up(self, store: StateStore) -> Mapping[str, Any] | None:
         """Resume from the record of an earlier run, and return what it says of the run."""
@@ -217,6 +217,7 @@ class DurableRun:
         ready: list[Delivery] = []
         pending = False
         for outcome in outcomes:
+            sinks.check_process()
             if not outcome.boundary:
                 pending = True
                 ready.extend(pieces.add(outcome))
@@ -227,7 +228,7 @@ class DurableRun:
                 ready, pending = [], False
                 pieces.begin(self._epoch + 1)
                 timer.restart()
-        for reader in self._run.readers:
+        for reader in self._run.readers if not self._run.is_stopped else ():
             next(self._beyond(reader), None)  # raises if a file grew while it was read
         yield from self._commit(store, [*ready, *pieces.rest()])
         yield from self._commit(store, [])  # forgets what was delivered

@@ -6,6 +6,7 @@ become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from lowwater.engine.records.json_rows import errors_to_table, late_to_table
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.records.tagged import panes_to_table
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, StateError
 
 PIECE_ROWS = 131_072
 """How many panes, late elements or dead letters a piece has at most."""
@@ -61,6 +62,27 @@ class Opened:
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self.complete = False
         self._collecting = [sink for sink in sinks if isinstance(sink, Collects)]
+
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked off the one that opened the sinks."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off: the sinks and the state are its parent's.
+
+        Raises:
+            StateError: This is one.
+        """
+        if self.is_forked:
+            raise StateError(
+                f"this process ({os.getpid()}) was forked amid a run of process {self._process}, "
+                "and would write to the same places",
+                hint="End the child with os._exit(), or start it with subprocess or the "
+                'multiprocessing method "spawn"',
+            )
 
     def publish_due(self) -> None:
         """Let sinks publish what has waited for long."""
@@ -116,7 +138,8 @@ def place_names(sink: Sink) -> list[str]:
 
 
 def _close(sink: Sink, opened: Opened) -> None:
-    sink.close(complete=opened.complete)
+    if not opened.is_forked:  # the parent still writes there
+        sink.close(complete=opened.complete)
 
 
 @final
