@@ -129,6 +129,7 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "info": "show what is in it: pipeline, position, watermark, windows, keys, sizes",
         "verify": "read all of it, and say whether anything is damaged",
         "export": "write its open windows as JSON lines or Parquet",
+        "compact": "join small files in the folders that its runs have written",
         "reset": "remove it, so that the pipeline begins anew",
     }
     for name, text in texts.items():
@@ -138,6 +139,13 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--format", choices=("jsonl", "parquet"), default="jsonl")
             action.add_argument(
                 "--output", metavar="FILE", help="where to; JSON lines are printed unless given"
+            )
+        if name == "compact":
+            action.add_argument(
+                "--size", default="128MB", help="files below this size are joined (default: 128MB)"
+            )
+            action.add_argument(
+                "--age", default="1h", help="if they are at least this old (default: 1h)"
             )
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="that this is really meant")
@@ -156,6 +164,15 @@ def _state(options: argparse.Namespace) -> int:
         print(state_tools.state_info(options.directory).to_text())
     elif options.action == "verify":
         print(f"{state_tools.verify_state(options.directory):,} rows, all sound")
+    elif options.action == "compact":
+        from lowwater.io.sinks import Compaction
+
+        compaction = Compaction(size=options.size, age=options.age)
+        folders = state_tools.compact_outputs(options.directory, compaction)
+        for folder in folders:
+            print(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
+        if not folders:
+            print("no folder of output was found", file=sys.stderr)
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")

@@ -19,7 +19,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
 from lowwater.io.sinks.sink_conflicts import check_conflicts
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
@@ -221,18 +221,24 @@ def _prepared(
     return durable, outcomes
 
 
-def parquet_sink(folder: PathLike, *, overwrite: bool) -> Sink:
+def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
     (path,) = as_paths(folder)
-    return ParquetFolder(path, overwrite)
+    return ParquetFolder(path, overwrite, compact=compact)
 
 
-def jsonl_sink(path: PathLike, *, overwrite: bool) -> Sink:
+def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
     (target,) = as_paths(path)
-    if is_file_name(target):
-        return JsonLinesFile(target, overwrite)
-    return JsonLinesFolder(target, overwrite)
+    if not is_file_name(target):
+        return JsonLinesFolder(target, overwrite, compact=compact)
+    if compact is not None:
+        raise InvalidArgument(
+            f"compact= is for folders, and {target!r} is one file, to which all is appended",
+            where="write_jsonl",
+            hint='Leave it out, or name a folder, such as "out"',
+        )
+    return JsonLinesFile(target, overwrite)
 
 
 def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:

@@ -12,6 +12,7 @@ from lowwater.engine.local.delivery import Sink
 from lowwater.errors import UnsupportedByRunner
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
+from lowwater.io.sinks.compaction import Compaction
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
     BatchT,
@@ -99,7 +100,9 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._to()._stage,), options)
 
-    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
+    def write_parquet(
+        self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
         """Return it with a folder of Parquet files as its output; call ``run`` on that.
 
         The files are ``part-<epoch>-<output>-<piece>.parquet``. Late elements and dead letters go
@@ -110,10 +113,14 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             folder: The folder; made if it is not there.
             overwrite: Whether to replace the output of another run or state directory, which is
                 refused otherwise.
+            compact: When deliveries become a file: a run that commits each second then publishes
+                a few large files instead of one each second. ``None``: each delivery at once.
         """
-        return self._to(parquet_sink(folder, overwrite=overwrite))
+        return self._to(parquet_sink(folder, overwrite=overwrite, compact=compact))
 
-    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
+    def write_jsonl(
+        self, path: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
         """Return it with JSON lines as its output; call ``run`` on that.
 
         A name that ends in ``.jsonl`` is one file's: for ``out.jsonl``, late elements and dead
@@ -125,8 +132,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             path: The file or the folder; made if it is not there.
             overwrite: Whether to replace the output of another run or state directory, which is
                 refused otherwise.
+            compact: See :meth:`write_parquet`; for folders.
+
+        Raises:
+            InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
-        return self._to(jsonl_sink(path, overwrite=overwrite))
+        return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
 
     def write_to(self, *sinks: Sink) -> Writing:
         """Return it with sinks as its output, each of which gets everything; call ``run`` on that.

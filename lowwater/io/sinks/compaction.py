@@ -178,6 +178,7 @@ class Pending:
         Raises:
             OSError: The folder cannot be read or written.
         """
+        remove_covered(self._folder)
         self._published = published_up_to(self._folder)
         for name in _names_in(self._hidden):
             found = NAME.fullmatch(name)

@@ -10,7 +10,7 @@ from typing import final
 
 from lowwater.engine.local.delivery import Writer
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.io.sinks.compaction import NAME, Compaction, Pending, last_epoch
+from lowwater.io.sinks.compaction import NAME, Compaction, Pending, compact_published, last_epoch
 from lowwater.io.sinks.output_owner import (
     check_owner,
     check_unlocked,
@@ -121,6 +121,8 @@ class OwnedFolder:
             own = {**known, "opening": own["opening"], "complete": False}
         self._mark(own)
         self._pending.resume()
+        if self._compaction is None:
+            self._publish_pending()  # what an earlier run let collect
 
     def deliver(self, files: Mapping[str, bytes]) -> None:
         """Take the files of a delivery: publish them, or let them collect.
@@ -135,7 +137,6 @@ class OwnedFolder:
             # Before the first rename: cut short, it may leave files, and they need their marker.
             self._has_delivered = self._has_delivered or bool(files)
             if self._compaction is None:
-                self._publish_pending()  # of a run that let them collect
                 publish(self._folder, self._staging, missing)
             else:
                 make_folder(self._hidden)
@@ -237,6 +238,34 @@ class OwnedFolder:
             return True
         known = read_owner(self._folder / MARKER)
         return known is not None and is_same_opening(known, self._owner)
+
+
+def compact_folder(path: Path, writer_id: str, compaction: Compaction) -> tuple[int, int] | None:
+    """Join small published files of a folder that a writer owns and no run has open.
+
+    Args:
+        path: The folder.
+        writer_id: Whose output it must hold.
+        compaction: Files smaller than its size and at least of its age are joined.
+
+    Returns:
+        How many files became how many; ``None`` if it is no folder with output of that writer.
+
+    Raises:
+        StateError: A run writes there at this moment.
+        DataError: The folder cannot be read or written.
+    """
+    with refusals(str(path)):
+        known = read_owner(path / MARKER) if path.is_dir() else None
+        if known is None or known["writer"] != writer_id:
+            return None
+        staging = path / STAGING
+        make_folder(staging)
+        lock = locked(str(path), staging / _LOCK)
+        try:
+            return compact_published(path, staging, compaction)
+        finally:
+            lock.release(remove=True)
 
 
 def _is_plain_file(path: Path) -> bool:
