@@ -127,6 +127,7 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "info": "show the pipeline, positions, watermark, windows, keys and sizes",
         "verify": "read everything and report damage",
         "export": "write the open windows as JSON lines or Parquet",
+        "compact": "join small files in the output folders of its runs",
         "reset": "remove the state, so that the pipeline starts from the beginning",
     }
     for name, text in texts.items():
@@ -138,6 +139,13 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
                 "--output",
                 metavar="FILE",
                 help="file to write (default for JSON lines: standard output)",
+            )
+        if name == "compact":
+            action.add_argument(
+                "--size", default="128MB", help="files below this size are joined (default: 128MB)"
+            )
+            action.add_argument(
+                "--age", default="1h", help="if they are at least this old (default: 1h)"
             )
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="confirm the removal")
@@ -156,6 +164,15 @@ def _state(options: argparse.Namespace) -> int:
         print(state_tools.state_info(options.directory).to_text())
     elif options.action == "verify":
         print(f"{state_tools.verify_state(options.directory):,} rows, no damage found")
+    elif options.action == "compact":
+        from lowwater.io.sinks import Compaction
+
+        compaction = Compaction(size=options.size, age=options.age)
+        folders = state_tools.compact_outputs(options.directory, compaction)
+        for folder in folders:
+            print(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
+        if not folders:
+            print("no folder of output was found", file=sys.stderr)
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")

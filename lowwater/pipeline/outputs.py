@@ -19,9 +19,10 @@ from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
 from lowwater.io.sinks.sink_conflicts import check_conflicts
+from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
 
 
@@ -83,8 +84,30 @@ class Writing:
                 ``timestamps`` is not ``"end"``.
             StateError: The state directory is damaged, in use, or belongs to another pipeline; or a
                 sink holds the output of another run.
+            SystemExit: SIGTERM arrived, and the program does not handle it itself. What was read is
+                processed, committed and delivered by then. The status is 143.
         """
         return run(
+            self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
+        )
+
+    def start(
+        self,
+        *,
+        state: PathLike | None = None,
+        commit_every: CommitEvery = "1s",
+        memory_limit: MemoryLimit | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunHandle:
+        """Run in a thread of its own, and return a handle that can stop the run.
+
+        Args:
+            state: See :meth:`run`.
+            commit_every: See :meth:`run`.
+            memory_limit: See :meth:`run`.
+            **options: See :class:`RunOptions`.
+        """
+        return start(
             self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
         )
 
@@ -114,6 +137,48 @@ def run(
         InvalidArgument: There is no output, or two outputs write to the same place, or one inside
             the place of another.
     """
+    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+    with stopping_at_sigterm(outcomes.stop):
+        _drive(made, outcomes)
+    return outcomes.metrics
+
+
+def start(
+    *outputs: Writing,
+    state: PathLike | None = None,
+    commit_every: CommitEvery = "1s",
+    memory_limit: MemoryLimit | None = None,
+    **options: Unpack[RunOptions],
+) -> RunHandle:
+    """Run several outputs in a thread of their own, and return a handle that can stop the run.
+
+    Args:
+        *outputs: See :func:`run`.
+        state: See :meth:`Writing.run`.
+        commit_every: See :meth:`Writing.run`.
+        memory_limit: See :meth:`Writing.run`.
+        **options: See :class:`RunOptions`.
+
+    Raises:
+        InvalidArgument: See :func:`run`. What goes wrong later is raised by the handle's ``wait``.
+    """
+    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+
+    def go() -> Metrics:
+        _drive(made, outcomes)
+        return outcomes.metrics
+
+    return RunHandle(go, outcomes.stop, lambda: outcomes.metrics)
+
+
+def _prepared(
+    outputs: Sequence[Writing],
+    state: PathLike | None,
+    commit_every: CommitEvery,
+    memory_limit: MemoryLimit | None,
+    options: RunOptions,
+) -> tuple[DirectRun | DurableRun, Outcomes]:
+    """Return a run that has not begun, and its outcomes."""
     if not outputs:
         raise InvalidArgument(
             "run needs at least one output",
@@ -137,7 +202,7 @@ def run(
             )
         outcomes = _outcomes(outputs, options)
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
-        return _driven(direct, outcomes)
+        return direct, outcomes
     (path,) = as_paths(state)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
@@ -152,28 +217,33 @@ def run(
         outcomes.bundle_size,
         budget,
     )
-    return _driven(durable, outcomes)
+    return durable, outcomes
 
 
-def parquet_sink(folder: PathLike, *, overwrite: bool) -> Sink:
+def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
     (path,) = as_paths(folder)
-    return ParquetFolder(path, overwrite)
+    return ParquetFolder(path, overwrite, compact=compact)
 
 
-def jsonl_sink(path: PathLike, *, overwrite: bool) -> Sink:
+def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
     (target,) = as_paths(path)
-    if is_file_name(target):
-        return JsonLinesFile(target, overwrite)
-    return JsonLinesFolder(target, overwrite)
+    if not is_file_name(target):
+        return JsonLinesFolder(target, overwrite, compact=compact)
+    if compact is not None:
+        raise InvalidArgument(
+            f"compact= is for folders, and {target!r} is one file, to which all is appended",
+            where="write_jsonl",
+            hint='Leave it out, or name a folder, such as "out"',
+        )
+    return JsonLinesFile(target, overwrite)
 
 
-def _driven(run: DirectRun | DurableRun, outcomes: Outcomes) -> Metrics:
+def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
     with closing(iter(outcomes)) as found, closing(run.deliveries(found)) as delivered:
         for _ in delivered:
             pass
-    return outcomes.metrics
 
 
 def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutput]:

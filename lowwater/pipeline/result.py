@@ -227,6 +227,13 @@ class Run(Traced, Iterator[ItemT]):
     def __next__(self) -> ItemT:
         return next(self._items)
 
+    def stop(self) -> None:
+        """End the output after what was read so far; open windows emit nothing more.
+
+        May be called from another thread, or between two items.
+        """
+        self._outcomes.stop()
+
     @property
     def metrics(self) -> Metrics:
         """The counts and watermarks of the run so far."""

@@ -104,6 +104,10 @@ class Outcomes:
     def metrics(self) -> Metrics:
         return self._run.metrics
 
+    def stop(self) -> None:
+        """Ask the run to stop at the next boundary of bundles."""
+        self._run.stop()
+
     def trace(self) -> Trace:
         """Return what was recorded so far.
 

@@ -12,6 +12,7 @@ from lowwater.engine.local.delivery import Sink
 from lowwater.errors import UnsupportedByRunner
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
+from lowwater.io.sinks.compaction import Compaction
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
     BatchT,
@@ -99,7 +100,9 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._to()._stage,), options)
 
-    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
+    def write_parquet(
+        self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
         """Return an output that writes Parquet files to a folder; call ``run`` on it.
 
         The files are ``part-<epoch>-<output>-<piece>.parquet``. Late elements and dead letters go
@@ -110,10 +113,14 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             folder: The folder; created if it does not exist.
             overwrite: Whether to replace the output of another run or state directory; otherwise it
                 is refused.
+            compact: When deliveries become a file: a run that commits every second then publishes a
+                few large files instead of one per second. ``None``: each delivery at once.
         """
-        return self._to(parquet_sink(folder, overwrite=overwrite))
+        return self._to(parquet_sink(folder, overwrite=overwrite, compact=compact))
 
-    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
+    def write_jsonl(
+        self, path: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
         """Return an output that writes JSON lines; call ``run`` on it.
 
         A name that ends in ``.jsonl`` means one file. Late elements and dead letters of
@@ -125,8 +132,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             path: The file or the folder; created if it does not exist.
             overwrite: Whether to replace the output of another run or state directory; otherwise it
                 is refused.
+            compact: See :meth:`write_parquet`; for folders only.
+
+        Raises:
+            InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
-        return self._to(jsonl_sink(path, overwrite=overwrite))
+        return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
 
     def write_to(self, *sinks: Sink) -> Writing:
         """Return an output that writes everything to each of the sinks; call ``run`` on it.

@@ -21,6 +21,8 @@ from lowwater.engine.window.inspect import TABLES, StoredView
 from lowwater.engine.window.persistence import FACTS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
+from lowwater.io.sinks.compaction import Compaction
+from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.io.terminal import table
 from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
@@ -237,6 +239,52 @@ def export_state(path: PathLike) -> pa.Table:
             if of["kind"] == "windows" and _has_rows(store, stage)
         ]
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompactedFolder:
+    """What compaction did to a folder of output.
+
+    Args:
+        path: The folder.
+        before: How many files were joined.
+        after: How many files they became.
+    """
+
+    path: str
+    before: int
+    after: int
+
+
+def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFolder]:
+    """Join small files in the folders that the runs over a state directory have written.
+
+    Neighbouring files become one, which is published by rename before they are removed; what a
+    crash leaves in between is removed by the next run or compaction. A program that lists a folder
+    at that moment may see rows twice: where folders are read all the time, give the sinks
+    ``compact=`` instead. Files that are joined have no names of their own any more.
+
+    Args:
+        path: The state directory; relative folders are those below the current one.
+        compaction: Files smaller than its size and at least of its age are joined.
+
+    Returns:
+        The folders of output that are there.
+
+    Raises:
+        StateError: There is no state, it is damaged, or a live process has it open.
+        DataError: A folder cannot be written.
+    """
+    place = _unowned(path)
+    with _reading(place) as store:
+        record = read_run(store, str(place)) or {}
+    found = []
+    for name in record.get("opened", ()):
+        joined = compact_folder(Path(name), record["state_id"], compaction)
+        if joined is not None:
+            found.append(CompactedFolder(name, *joined))
+    return found
 
 
 def reset_state(path: PathLike, *, yes: bool) -> list[str]:
