@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
 
@@ -40,7 +40,8 @@ def files_of(
     """Return the files that paths match, sorted within each path.
 
     A folder matches the files below it with one of the ``suffixes``, except files and folders
-    whose name begins with ``_`` or ``.``.
+    whose name begins with ``_`` or ``.``. A file that several paths match, or several symbolic
+    links lead to, comes once: where it is matched first.
 
     Args:
         paths: Files, folders and globs.
@@ -66,7 +67,27 @@ def files_of(
             if not files and not maybe_none:
                 raise _nothing_at(path)
             found.extend(files)
-    return found
+    real, distinct = RealPaths(), dict[str, Path]()
+    for path in found:
+        distinct.setdefault(real.of(path), path)
+    return list(distinct.values())
+
+
+@final
+class RealPaths:
+    """Resolves the paths of files; each folder is resolved once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of(self, path: Path) -> str:
+        """Return a file's path without symbolic links and ``..``; the file may be gone."""
+        if path.is_symlink():
+            return os.path.realpath(path)
+        folder = str(path.parent)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders[folder], path.name)  # noqa: PTH118  # Path is slower
 
 
 def require_places(paths: tuple[str, ...]) -> None:

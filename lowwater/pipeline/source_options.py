@@ -57,7 +57,8 @@ class FileOptions(SourceOptions, total=False):
             that begins with ``.`` and rename them. Each stays as it is once it was read.
         poll_every: How often to look for new files.
         max_idle: The input ends when nothing new has appeared for so long; never unless given.
-        stop: Called after each look; the input ends when it returns true.
+        stop: Called before each look; when it returns true, the input ends with the files of that
+            look: all that were there before are read.
     """
 
     follow: bool
