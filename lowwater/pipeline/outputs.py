@@ -12,7 +12,7 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
-from lowwater.engine.local.delivery import Sink, check_sink
+from lowwater.engine.local.delivery import Checks, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
@@ -41,6 +41,8 @@ class Writing:
     def __post_init__(self) -> None:
         for sink in self._sinks:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
+            if isinstance(sink, Checks):
+                sink.check(self._empty)
 
     def run(
         self,
