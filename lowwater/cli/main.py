@@ -129,6 +129,7 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "info": "show what is in it: pipeline, position, watermark, windows, keys, sizes",
         "verify": "read all of it, and say whether anything is damaged",
         "export": "write its open windows as JSON lines or Parquet",
+        "relocate": "say where inputs or outputs lie now, after they were moved",
         "reset": "remove it, so that the pipeline begins anew",
     }
     for name, text in texts.items():
@@ -139,6 +140,9 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--output", metavar="FILE", help="where to; JSON lines are printed unless given"
             )
+        if name == "relocate":
+            action.add_argument("old", metavar="OLD", help="a path, or a folder of paths, in it")
+            action.add_argument("new", metavar="NEW", help="where that is now")
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="that this is really meant")
 
@@ -156,6 +160,12 @@ def _state(options: argparse.Namespace) -> int:
         print(state_tools.state_info(options.directory).to_text())
     elif options.action == "verify":
         print(f"{state_tools.verify_state(options.directory):,} rows, all sound")
+    elif options.action == "relocate":
+        from lowwater.pipeline.relocation import relocate_state
+
+        moved = relocate_state(options.directory, options.old, options.new)
+        for old, new in moved.items():
+            print(f"{old} is now {new}")
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")

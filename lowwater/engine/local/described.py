@@ -72,7 +72,7 @@ def _tells_its_arguments(kind: type) -> bool:
     """Whether a class has a ``__repr__`` of its own, not the one that a dataclass is given."""
     if is_dataclass(kind):
         return not hasattr(kind.__repr__, "__wrapped__")
-    return kind.__repr__ is not object.__repr__
+    return getattr(kind, "__repr__") is not object.__repr__  # noqa: B009  # mypy takes it for bound
 
 
 def _attributes(value: object) -> Mapping[str, object]:

@@ -33,6 +33,7 @@ OUTBOX = bytes(4) + b"\x01"
 # How a source is waited for, and where a run without a state begins, may change between runs.
 _FREE = frozenset({"follow", "start", "wait"})
 _WHAT = "the record of the run"
+_MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
 _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
@@ -223,7 +224,8 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
         raise StateError(
             f"the state belongs to another pipeline: {'; '.join(differs)}",
             where=path,
-            hint="Run the pipeline as it was, use another state directory, or reset this one",
+            hint="Run the pipeline as it was, use another state directory, or reset this one"
+            + _MOVED.format(path) * any("no longer reads" in one for one in differs),
         )
 
 
