@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Unpack, final
 
 import pyarrow as pa
@@ -21,8 +22,10 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
-from lowwater.io.sinks.sink_conflicts import check_conflicts
+from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
 from lowwater.pipeline.run import Outcomes, RunOptions
+
+_LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 @final
@@ -115,7 +118,7 @@ def run(
 
     Raises:
         InvalidArgument: There is no output, two write to one place, or one to a place within
-            another's.
+            another's; or the places of inputs, outputs and state lie within one another.
     """
     if not outputs:
         raise InvalidArgument(
@@ -129,7 +132,10 @@ def run(
                 where="run",
                 hint='Say where its panes go: pipeline.write_parquet("out/")',
             )
-    check_conflicts([output._sinks for output in outputs])
+    sinks = [output._sinks for output in outputs]
+    sources = [read.source for read in Graph.of(output._stage for output in outputs).reads]
+    check_conflicts(sinks)
+    check_inputs(sinks, sources)
     policy = CommitPolicy.of(commit_every)
     if state is None:
         if memory_limit is not None:
@@ -142,6 +148,7 @@ def run(
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
         return _driven(direct, outcomes)
     (path,) = as_paths(state)
+    check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
         _check_bounded(outputs)
@@ -169,6 +176,13 @@ def jsonl_sink(path: PathLike, *, overwrite: bool) -> Sink:
     (target,) = as_paths(path)
     if is_file_name(target):
         return JsonLinesFile(target, overwrite)
+    if target.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
+        raise InvalidArgument(
+            f"{describe('path', target)} looks like a file, but only a name that ends in '.jsonl' "
+            "is one: this would be a folder",
+            where="write_jsonl",
+            hint='Use "out.jsonl" for one file, or a name such as "out/" for a folder',
+        )
     return JsonLinesFolder(target, overwrite)
 
 

@@ -119,7 +119,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         A name that ends in ``.jsonl`` is one file's: for ``out.jsonl``, late elements and dead
         letters go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
         :class:`lowwater.io.sinks.JsonLinesFile`). Any other name is a folder's, with the files of
-        ``write_parquet`` as JSON lines.
+        ``write_parquet`` as JSON lines; but ``out.json``, ``out.JSONL`` and other names of files
+        are refused.
 
         Args:
             path: The file or the folder; made if it is not there.
