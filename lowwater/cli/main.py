@@ -128,6 +128,7 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "verify": "read everything and report damage",
         "export": "write the open windows as JSON lines or Parquet",
         "compact": "join small files in the output folders of its runs",
+        "relocate": "tell it where inputs or outputs are after they were moved",
         "reset": "remove the state, so that the pipeline starts from the beginning",
     }
     for name, text in texts.items():
@@ -147,6 +148,9 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--age", default="1h", help="if they are at least this old (default: 1h)"
             )
+        if name == "relocate":
+            action.add_argument("old", metavar="OLD", help="a path, or a folder of paths, in it")
+            action.add_argument("new", metavar="NEW", help="where that is now")
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="confirm the removal")
 
@@ -173,6 +177,12 @@ def _state(options: argparse.Namespace) -> int:
             print(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
         if not folders:
             print("no folder of output was found", file=sys.stderr)
+    elif options.action == "relocate":
+        from lowwater.pipeline.relocation import relocate_state
+
+        moved = relocate_state(options.directory, options.old, options.new)
+        for old, new in moved.items():
+            print(f"{old} is now {new}")
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")

@@ -21,7 +21,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of
+from lowwater.io.paths import files_of, would_match
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -55,6 +55,10 @@ class JsonLinesSource:
             if next(reader.read(path), None) is not None:
                 return pa.schema(list(reader.types.items()))
         return None
+
+    def reads(self, path: Path) -> bool:
+        """Return whether a file would be read if it were there."""
+        return would_match(self.paths, _SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _LinesReader(read_rows(size))

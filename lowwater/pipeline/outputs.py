@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Unpack, final
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
-from lowwater.engine.local.delivery import Sink, check_sink
+from lowwater.engine.local.delivery import Checks, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
@@ -21,9 +22,11 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
-from lowwater.io.sinks.sink_conflicts import check_conflicts
+from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
+
+_LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 @final
@@ -42,6 +45,8 @@ class Writing:
     def __post_init__(self) -> None:
         for sink in self._sinks:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
+            if isinstance(sink, Checks):
+                sink.check(self._empty)
 
     def run(
         self,
@@ -134,8 +139,8 @@ def run(
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no output, or two outputs write to the same place, or one inside
-            the place of another.
+        InvalidArgument: There is no output; two outputs write to the same place, or one inside the
+            place of another; or the places of inputs, outputs and state lie within one another.
     """
     made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
     with stopping_at_sigterm(outcomes.stop):
@@ -191,7 +196,10 @@ def _prepared(
                 where="run",
                 hint='Give it an output: pipeline.write_parquet("out/")',
             )
-    check_conflicts([output._sinks for output in outputs])
+    sinks = [output._sinks for output in outputs]
+    sources = [read.source for read in Graph.of(output._stage for output in outputs).reads]
+    check_conflicts(sinks)
+    check_inputs(sinks, sources)
     policy = CommitPolicy.of(commit_every)
     if state is None:
         if memory_limit is not None:
@@ -204,6 +212,7 @@ def _prepared(
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
         return direct, outcomes
     (path,) = as_paths(state)
+    check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
         _check_bounded(outputs)
@@ -229,15 +238,22 @@ def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | Non
 def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
     (target,) = as_paths(path)
-    if not is_file_name(target):
-        return JsonLinesFolder(target, overwrite, compact=compact)
-    if compact is not None:
+    if is_file_name(target):
+        if compact is not None:
+            raise InvalidArgument(
+                f"compact= is for folders, and {target!r} is one file, to which all is appended",
+                where="write_jsonl",
+                hint='Leave it out, or name a folder, such as "out"',
+            )
+        return JsonLinesFile(target, overwrite)
+    if target.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
         raise InvalidArgument(
-            f"compact= is for folders, and {target!r} is one file, to which all is appended",
+            f"{describe('path', target)} looks like a file, but only a name that ends in '.jsonl' "
+            "is one: this would be a folder",
             where="write_jsonl",
-            hint='Leave it out, or name a folder, such as "out"',
+            hint='Use "out.jsonl" for one file, or a name such as "out/" for a folder',
         )
-    return JsonLinesFile(target, overwrite)
+    return JsonLinesFolder(target, overwrite, compact=compact)
 
 
 def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:

@@ -126,7 +126,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         A name that ends in ``.jsonl`` means one file. Late elements and dead letters of
         ``out.jsonl`` go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
         :class:`lowwater.io.sinks.JsonLinesFile`). Any other name means a folder, with the files of
-        ``write_parquet`` as JSON lines.
+        ``write_parquet`` as JSON lines; but ``out.json``, ``out.JSONL`` and other names of files
+        are refused.
 
         Args:
             path: The file or the folder; created if it does not exist.

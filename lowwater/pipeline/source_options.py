@@ -59,7 +59,8 @@ class FileOptions(SourceOptions, total=False):
             begins with ``.``, then rename them. Do not change a file that was read.
         poll_every: How often to look for new files.
         max_idle: The input ends when no file has appeared for this long; never by default.
-        stop: Called after each look; the input ends when it returns true.
+        stop: Called before each look. When it returns true, the input ends with the files of that
+            look: all files that were there before are read.
     """
 
     follow: bool

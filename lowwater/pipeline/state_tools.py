@@ -193,7 +193,7 @@ def verify_state(path: PathLike) -> int:
     Raises:
         StateError: Something is damaged, or a live process has the state open.
     """
-    place = _unowned(path)
+    place = unowned(path)
     with _reading(place) as store:
         rows = store.verify()
         record = read_run(store, str(place))
@@ -230,7 +230,7 @@ def export_state(path: PathLike) -> pa.Table:
     Raises:
         StateError: There is no state, it is damaged, or a live process has it open.
     """
-    place = _unowned(path)
+    place = unowned(path)
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
@@ -359,7 +359,8 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _unowned(path: PathLike) -> Path:
+def unowned(path: PathLike) -> Path:
+    """Return the directory, which no live process may have open."""
     place = _place(path)
     if is_owned(place):
         raise in_use(place)

@@ -201,6 +201,23 @@ class Collects(Protocol):
         ...
 
 
+@runtime_checkable
+class Checks(Protocol):
+    """What a sink may have beside the methods of :class:`Sink`, as the tables do.
+
+    Called when the sink is given to a pipeline, so that an output that the sink can never take is
+    refused before anything runs: once a delivery is committed, it comes at every restart.
+    """
+
+    def check(self, panes: pa.Table) -> None:
+        """Raise if the sink cannot take deliveries with these columns. Changes nothing.
+
+        Args:
+            panes: The output's table of panes, without rows. Types are not known yet.
+        """
+        ...
+
+
 METHODS = ("places", "open", "deliver", "close")
 
 

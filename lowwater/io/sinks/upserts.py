@@ -21,6 +21,10 @@ Row: TypeAlias = tuple[Any, ...]
 Made: TypeAlias = dict[str, dict[str, Kind]]
 
 LEDGER = "lowwater_outputs"
+NOT_STORABLE = "not_storable"
+"""The reason of a dead letter for a pane that the database cannot hold."""
+
+_SHOWN = 80
 _VERSION = 3
 # What a column becomes that holds the one kind and is given the other.
 _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
@@ -235,12 +239,16 @@ class Upserts:
         if epoch is not None and (delivery.epoch, delivery.piece) <= (epoch, piece):
             return
         made = self._made(known)
+        refused: list[dict[str, Any]] = []
         if delivery.panes.num_rows:
             made[self._table] = self._fit(delivery, made.get(self._table, {}))
-            self._change(delivery, made[self._table])
+            refused = self._change(delivery, made[self._table])
         _, late, errors = tables_of(self._table)
-        for name, rows in ((late, delivery.late), (errors, delivery.errors)):
-            if rows is not None and rows.num_rows:
+        for name, rows in (
+            (late, _rows_of(delivery.late)),
+            (errors, [*_rows_of(delivery.errors), *refused]),
+        ):
+            if rows:
                 if name not in made:
                     self._make_side_table(name)
                     made[name] = {}
@@ -294,7 +302,12 @@ class Upserts:
             )
         return wider
 
-    def _change(self, delivery: Delivery, columns: Mapping[str, Kind]) -> None:
+    def _change(self, delivery: Delivery, columns: Mapping[str, Kind]) -> list[dict[str, Any]]:
+        """Apply the panes; return those that the database cannot hold, as dead letters.
+
+        The delivery is committed already and would come again at every restart, so refusing it
+        would stop the run for good. The row of such a pane is removed: it is not the latest.
+        """
         panes = delivery.panes
         # The key comes first, in any table of panes.
         names = [name for name in panes.schema.names if name in columns]
@@ -319,9 +332,41 @@ class Upserts:
             f"INSERT INTO {own} ({into}) VALUES ({', '.join([mark] * len(names))}) "
             f"ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {rest}"
         )
-        for statement, rows in ((take, change.taken), (drop, change.gone), (put, change.rows)):
-            if rows:
-                self._cursor.executemany(statement, rows)
+        for statement, rows in ((take, change.taken), (drop, change.gone)):
+            self._each(statement, rows)  # a key that cannot be stored has no row to remove
+        failed = self._each(put, change.rows)
+        self._each(drop, [row[: len(key)] for row, _ in failed])
+        return [
+            {
+                "reason": NOT_STORABLE,
+                "detail": f"{_shown(dict(zip(key, row, strict=False)))}: {_message(error)}",
+                "where": f"delivery {delivery.id}",
+                "record": dict(zip(names, row, strict=True)),
+            }
+            for row, error in failed
+        ]
+
+    def _each(self, statement: str, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+        """Run a statement for each row; return the rows that the database cannot hold, and why.
+
+        Complexity: a call per block of rows; about 2 log n more for each row that is refused.
+        """
+        if not rows:
+            return []
+        self._run("SAVEPOINT rows")
+        try:
+            self._cursor.executemany(statement, rows)
+        except Exception as error:
+            if not self._dialect.refuses(error):
+                raise
+            self._run("ROLLBACK TO SAVEPOINT rows")
+            self._run("RELEASE SAVEPOINT rows")
+            if len(rows) == 1:
+                return [(rows[0], error)]
+            half = len(rows) // 2
+            return [*self._each(statement, rows[:half]), *self._each(statement, rows[half:])]
+        self._run("RELEASE SAVEPOINT rows")
+        return []
 
     def _make_side_table(self, table: str) -> None:
         of, own = self._dialect.types, self._dialect.named(table)
@@ -332,16 +377,25 @@ class Upserts:
             "PRIMARY KEY (delivery, place))"
         )
 
-    def _append(self, table: str, delivery: str, rows: pa.Table) -> None:
+    def _append(self, table: str, delivery: str, rows: Sequence[Mapping[str, Any]]) -> None:
         mark, own = self._dialect.mark, self._dialect.named(table)
-        self._cursor.executemany(
+        statement = (
             f"INSERT INTO {own} (delivery, place, reason, record) "
-            f"VALUES ({mark}, {mark}, {mark}, {mark})",
-            [
-                (delivery, place, row.get("reason"), json_text(row))
-                for place, row in enumerate(rows_of(rows))
-            ],
+            f"VALUES ({mark}, {mark}, {mark}, {mark})"
         )
+        failed: list[tuple[Row, Exception]] = []
+        places: Sequence[int] = range(len(rows))
+        # The database's encoding may lack a character, which JSON can escape; or the record is too
+        # long, and only why it is here can be kept.
+        for written in (json_text, _escaped, _without_record):
+            failed = self._each(
+                statement,
+                [(delivery, at, rows[at].get("reason"), written(rows[at])) for at in places],
+            )
+            if not failed:
+                return
+            places = [row[1] for row, _ in failed]
+        raise failed[0][1]
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> None:
         self._cursor.execute(statement, parameters)
@@ -400,6 +454,32 @@ def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: i
 def tables_of(table: str) -> tuple[str, str, str]:
     """Return the tables of a sink: that of panes, of late elements, and of dead letters."""
     return table, f"{table}_late", f"{table}_errors"
+
+
+def _rows_of(table: pa.Table | None) -> list[dict[str, Any]]:
+    return [] if table is None else list(rows_of(table))
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    """Return values as an error names them: a long one is cut."""
+    texts = ((name, repr(value)) for name, value in values.items())
+    return ", ".join(
+        f"{name}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}… ({len(text)} characters)'}"
+        for name, text in texts
+    )
+
+
+def _message(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _escaped(row: Mapping[str, Any]) -> str:
+    """Return a row as JSON in ASCII."""
+    return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in json_text(row))
+
+
+def _without_record(row: Mapping[str, Any]) -> str:
+    return _escaped({name: value for name, value in row.items() if name != "record"})
 
 
 def _key(delivery: Delivery) -> tuple[str, ...]:
