@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import Records, require_open_names
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.file_source import read_once, replay
@@ -23,6 +23,8 @@ from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
 _BLOCK_BYTES = 8 << 20
+_SAMPLE_BYTES = 64 << 10
+_INTEGER = r"^\s*[+-]?\d+\s*$"
 
 
 @final
@@ -35,10 +37,12 @@ class CsvSource:
     length, or with a value that is not of its column's type, is a dead letter (``malformed_csv``,
     ``wrong_type``). An unquoted empty field is null.
 
+    Event times are integers or text, whichever most of the first of them are.
+
     Args:
         paths: Files, folders and globs.
         types: Arrow types by column, for columns whose type is not to be inferred.
-        time: The column of event times, read as text unless it contains integers.
+        time: The column of event times.
         delimiter: The field separator.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
     """
@@ -72,7 +76,9 @@ class CsvSource:
             with reader:
                 schema: pa.Schema = reader.schema
                 names = schema.names
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             raise _unreadable(path, error) from None
         if len(set(names)) < len(names):
             raise InvalidArgument(
@@ -86,18 +92,31 @@ class CsvSource:
                     hint=nearest(name, names),
                 )
         whole = path.stat().st_size <= _BLOCK_BYTES
-        return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])
+        return pa.schema([field.with_type(self._settle(field, whole, path)) for field in schema])
 
-    def _settle(self, field: pa.Field, whole: bool) -> pa.DataType:
+    def _settle(self, field: pa.Field, whole: bool, path: Path) -> pa.DataType:
         kind = self.types.get(field.name)
         if kind is not None:
             return kind
         kind = field.type
-        if pa.types.is_binary(kind) or (pa.types.is_null(kind) and not whole):
-            return pa.string()
-        if field.name == self.time and pa.types.is_temporal(kind):
-            return pa.string()
-        return kind
+        if pa.types.is_null(kind):
+            return kind if whole else pa.string()
+        if field.name == self.time and not pa.types.is_integer(kind):
+            integers = pa.types.is_floating(kind) or self._has_integer_times(path)
+            return pa.int64() if integers else pa.string()
+        return pa.string() if pa.types.is_binary(kind) else kind
+
+    def _has_integer_times(self, path: Path) -> bool:
+        """Return whether most of the first event times are integers, although not all are."""
+        raw = {self.time: pa.binary()}
+        try:
+            with _open(path, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES) as reader:
+                first = reader.read_next_batch().column(self.time)
+        except (pa.ArrowInvalid, StopIteration):  # a record is longer than the sample
+            return False
+        texts, _ = cast_rows(first, pa.string())
+        integers = pc.sum(pc.match_substring_regex(texts, _INTEGER)).as_py() or 0
+        return bool(2 * integers > len(texts) - texts.null_count)
 
 
 @final
@@ -114,7 +133,8 @@ class _FilesReader:
             return
         if not self.types:
             self.types.update((field.name, field.type) for field in self._source._infer(path))
-        yield from _FileReader(path, self.types, self._source.delimiter).records()
+        source = self._source
+        yield from _FileReader(path, self.types, source.time, source.delimiter).records()
 
     def require_whole(self, path: Path) -> None:
         """Do nothing: a text file does not show whether it is complete."""
@@ -127,12 +147,16 @@ class _FileReader:
     Args:
         path: The file.
         types: Types by column, shared by all files; widened where necessary.
+        time: The column of event times, which is never widened.
         delimiter: The field separator.
     """
 
-    def __init__(self, path: Path, types: dict[str, pa.DataType], delimiter: str) -> None:
+    def __init__(
+        self, path: Path, types: dict[str, pa.DataType], time: str, delimiter: str
+    ) -> None:
         self._path = path
         self._types = types
+        self._time = time
         self._delimiter = delimiter
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
@@ -141,11 +165,17 @@ class _FileReader:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
-            for batch in _open(self._path, self._types, self._delimiter, self._note):
+            reader = _open(self._path, self._types, self._delimiter, self._note)
+            require_open_names(reader.schema.names, str(self._path))
+            for batch in reader:
                 yield self._with_unread(Records.from_arrow(batch, str(self._path), done))
                 done += batch.num_rows
+        except FileNotFoundError:
+            raise
         except pa.ArrowInvalid:  # some value is not of its column's type
             yield from self._with_care(done)
+        except OSError as error:  # a damaged archive
+            raise _unreadable(self._path, error, done) from None
         if self._unread:
             yield self._with_unread(Records({}, 0, str(self._path)))
 
@@ -160,8 +190,10 @@ class _FileReader:
                 if rest.num_rows:
                     yield self._with_unread(self._convert(rest, row))
                 row += rest.num_rows
-        except pa.ArrowInvalid as error:
-            raise _unreadable(self._path, error) from None
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _unreadable(self._path, error, row) from None
 
     def _convert(self, batch: pa.RecordBatch, row: int) -> Records:
         arrays: dict[str, pa.Array] = {}
@@ -189,7 +221,7 @@ class _FileReader:
     def _convert_column(self, name: str, raw: pa.Array) -> tuple[pa.Array, Int64Array]:
         kind = self._types.get(name, pa.string())
         made, bad = cast_rows(raw, kind)
-        if bad.size and pa.types.is_integer(kind):
+        if bad.size and pa.types.is_integer(kind) and name != self._time:
             wider, worse = cast_rows(raw, pa.float64())
             if worse.size < bad.size:
                 self._types[name] = pa.float64()
@@ -243,11 +275,15 @@ def _cast(raw: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _open(
-    path: Path, types: Mapping[str, pa.DataType], delimiter: str, on_invalid: Any
+    path: Path,
+    types: Mapping[str, pa.DataType],
+    delimiter: str,
+    on_invalid: Any,
+    block_bytes: int = _BLOCK_BYTES,
 ) -> pa_csv.CSVStreamingReader:
     return pa_csv.open_csv(
         str(path),
-        read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+        read_options=pa_csv.ReadOptions(block_size=block_bytes, use_threads=False),
         parse_options=pa_csv.ParseOptions(
             delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_invalid
         ),
@@ -257,9 +293,10 @@ def _open(
     )
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable(path: Path, error: Exception, row: int | None = None) -> DataError:
+    after = f" after row {row - 1}" if row else ""
     return DataError(
-        f"the file cannot be read as CSV: {str(error).rstrip('.')}",
+        f"the file cannot be read as CSV{after}: {str(error).rstrip('.')}",
         where=str(path),
         hint="Write it again with a header and one record per line, or leave it out",
     )

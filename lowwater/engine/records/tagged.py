@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import column_to_arrow, panes_to_arrow
+from lowwater.engine.records.python_values import python_values
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.errors import DataError
 
@@ -127,8 +128,7 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
     """
     encoding = encoding_of(field)
     if encoding is None:
-        values: list[Any] = _in_microseconds(column).to_pylist()
-        return values
+        return python_values(_in_microseconds(column))
     decoders: dict[bytes, Callable[[Any], Any]] = {
         MSGPACK: msgspec.msgpack.decode,
         JSON: json.loads,
