@@ -18,6 +18,7 @@ from lowwater.time import (
     DAY_US,
     END_OF_TIME,
     LAST_EVENT_TIME,
+    START_OF_TIME,
     Int64Array,
     duration,
     format_duration,
@@ -30,6 +31,7 @@ _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UTC_MICROS = pa.timestamp("us", "UTC")
 _NANOS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 1_000, "ns": 1}
 _NOT_IN_64_BITS = "the event time does not fit 64 bits"
+_AT_THE_START = "the event time is the beginning of time, which stands for no time at all"
 _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 
 
@@ -55,6 +57,9 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
     if times.size and int(times.max()) > LAST_EVENT_TIME:
         late = np.flatnonzero(times > LAST_EVENT_TIME)
         problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
+    if times.size and int(times.min()) == START_OF_TIME:
+        early = np.flatnonzero(times == START_OF_TIME)
+        problems.add_all(early, "time_out_of_range", _AT_THE_START)
     return times
 
 

@@ -50,6 +50,13 @@ def python_values(array: pa.Array | pa.ChunkedArray, *, exact: bool = False) -> 
     return [_value(scalar, exact) for scalar in array]
 
 
+def python_rows(table: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Convert the rows of a batch or a table to dicts of Python values."""
+    columns = [python_values(column) for column in table.columns]
+    names = table.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def _clipped(array: pa.Array) -> pa.Array:
     """Replace the timestamps that Python cannot hold; the others lose their nanoseconds."""
     kind = array.type
