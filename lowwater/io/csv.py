@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
 _BLOCK_BYTES = 8 << 20
+_UTF8, _LATIN = "utf8", "latin-1"
 _SAMPLE_BYTES = 64 << 10
 _INTEGER = r"^\s*[+-]?\d+\s*$"
 
@@ -70,12 +72,10 @@ class CsvSource:
         return replay(self.paths, _SUFFIXES, _FilesReader(self), position, self.follow)
 
     def _infer(self, path: Path) -> pa.Schema:
+        raw = dict.fromkeys(self.types, pa.binary())
         try:
-            raw = dict.fromkeys(self.types, pa.binary())
-            reader = _open(path, raw, self.delimiter, lambda _row: "skip")
-            with reader:
-                schema: pa.Schema = reader.schema
-                names = schema.names
+            schema = self._schema_of(path, raw)
+            names = schema.names
         except FileNotFoundError:
             raise
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
@@ -94,6 +94,18 @@ class CsvSource:
         whole = path.stat().st_size <= _BLOCK_BYTES
         return pa.schema([field.with_type(self._settle(field, whole, path)) for field in schema])
 
+    def _schema_of(self, path: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
+        try:
+            with _open(path, types, self.delimiter) as reader:
+                return reader.schema
+        except pa.ArrowInvalid:  # a row of the wrong length
+            encoding = _encoding_of(path)
+        skip = _open(path, types, self.delimiter, lambda _row: "skip", encoding=encoding)
+        with skip as reader:
+            return pa.schema(
+                [field.with_name(_decoded(field.name, encoding)) for field in reader.schema]
+            )
+
     def _settle(self, field: pa.Field, whole: bool, path: Path) -> pa.DataType:
         kind = self.types.get(field.name)
         if kind is not None:
@@ -110,9 +122,11 @@ class CsvSource:
         """Return whether most of the first event times are integers, although not all are."""
         raw = {self.time: pa.binary()}
         try:
-            with _open(path, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES) as reader:
+            with _open(
+                path, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN
+            ) as reader:
                 first = reader.read_next_batch().column(self.time)
-        except (pa.ArrowInvalid, StopIteration):  # a record is longer than the sample
+        except (pa.ArrowInvalid, StopIteration, KeyError):  # a record is longer than the sample
             return False
         texts, _ = cast_rows(first, pa.string())
         integers = pc.sum(pc.match_substring_regex(texts, _INTEGER)).as_py() or 0
@@ -160,19 +174,20 @@ class _FileReader:
         self._delimiter = delimiter
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
+        self._encoding = _UTF8
 
     def records(self) -> Iterator[Records]:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
-            reader = _open(self._path, self._types, self._delimiter, self._note)
+            reader = _open(self._path, self._types, self._delimiter)
             require_open_names(reader.schema.names, str(self._path))
             for batch in reader:
                 yield self._with_unread(Records.from_arrow(batch, str(self._path), done))
                 done += batch.num_rows
         except FileNotFoundError:
             raise
-        except pa.ArrowInvalid:  # some value is not of its column's type
+        except pa.ArrowInvalid:  # a row of the wrong length, or a value that is not of its type
             yield from self._with_care(done)
         except OSError as error:  # a damaged archive
             raise _unreadable(self._path, error, done) from None
@@ -184,7 +199,9 @@ class _FileReader:
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
-            for batch in _open(self._path, binary, self._delimiter, self._note):
+            self._encoding = encoding = _encoding_of(self._path)
+            for given in _open(self._path, binary, self._delimiter, self._note, encoding=encoding):
+                batch = given if encoding == _UTF8 else _as_written(given)
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
                 if rest.num_rows:
@@ -234,7 +251,8 @@ class _FileReader:
             self._noted.add(number)
             detail = f"{row.actual_columns} fields instead of {row.expected_columns}"
             where = f"{self._path}:{number}"
-            self._unread.append(ErrorRecord(row.text, "malformed_csv", detail, where))
+            text = _decoded(row.text, self._encoding, "replace")
+            self._unread.append(ErrorRecord(text, "malformed_csv", detail, where))
         return "skip"
 
     def _with_unread(self, records: Records) -> Records:
@@ -278,12 +296,17 @@ def _open(
     path: Path,
     types: Mapping[str, pa.DataType],
     delimiter: str,
-    on_invalid: Any,
+    on_invalid: Any = None,
     block_bytes: int = _BLOCK_BYTES,
+    encoding: str = _UTF8,
 ) -> pa_csv.CSVStreamingReader:
+    if encoding != _UTF8:
+        types = {_encoded(name): kind for name, kind in types.items()}
     return pa_csv.open_csv(
         str(path),
-        read_options=pa_csv.ReadOptions(block_size=block_bytes, use_threads=False),
+        read_options=pa_csv.ReadOptions(
+            block_size=block_bytes, use_threads=False, encoding=encoding
+        ),
         parse_options=pa_csv.ParseOptions(
             delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_invalid
         ),
@@ -291,6 +314,47 @@ def _open(
             column_types=dict(types), strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
     )
+
+
+def _encoding_of(path: Path) -> str:
+    """Return as what to read a file that has rows of the wrong length, or other mistakes.
+
+    Arrow passes the text of such a row to Python, which fails if it is not UTF-8. As Latin-1, in
+    which each byte is a character, everything can be passed on and be restored.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with pa.input_stream(str(path), compression="detect") as file:
+        try:
+            while data := file.read(_BLOCK_BYTES):
+                decoder.decode(data)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return _LATIN
+    return _UTF8
+
+
+def _encoded(name: str) -> str:
+    return name.encode().decode(_LATIN)
+
+
+def _decoded(text: str, encoding: str, errors: str = "strict") -> str:
+    """Return text as it is in the file."""
+    return text if encoding == _UTF8 else text.encode(_LATIN).decode(errors=errors)
+
+
+def _as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of a batch that was read as Latin-1 with the bytes of the file."""
+    columns = {
+        _decoded(name, _LATIN): pa.array(
+            [
+                None if value is None else value.decode().encode(_LATIN)
+                for value in column.cast(pa.binary()).to_pylist()
+            ],
+            pa.binary(),
+        )
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _unreadable(path: Path, error: Exception, row: int | None = None) -> DataError:

@@ -168,10 +168,17 @@ class ArrowSource:
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ColumnsSource:
-    """Columns held in memory, some of them of Python values."""
+    """Columns held in memory, some of them of Python values.
+
+    Args:
+        columns: The columns by name.
+        length: How many rows they have.
+        letters: Dead letters for rows that the columns do not have.
+    """
 
     columns: Mapping[str, Column]
     length: int
+    letters: tuple[ErrorRecord, ...] = ()
 
     def __repr__(self) -> str:
         return f"ColumnsSource({self.length} rows)"
@@ -184,6 +191,8 @@ class ColumnsSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         whole = Records(self.columns, self.length)
+        if self.letters:
+            yield Records({}, 0, unreadable=self.letters)
         for start in range(0, self.length, read_rows(size)):
             yield whole.slice(start, start + read_rows(size))
 
@@ -228,19 +237,47 @@ def pandas_source(frame: Any) -> ColumnsSource:
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         raise InvalidArgument("two columns of the DataFrame have one name", hint="Rename one")
+    require_open_names(names, "from_pandas")
+    deep = _deep_rows(frame)
+    letters = tuple(
+        ErrorRecord(
+            _shallow(dict(zip(names, frame.iloc[row].tolist(), strict=True))),
+            "wrong_type",
+            f"{names[column]} is nested more than {MOST_NESTED} deep",
+            f"row {row}",
+        )
+        for row, column in deep.items()
+    )
+    if deep:
+        frame = frame.iloc[[row for row in range(len(frame)) if row not in deep]]
     columns = {name: _from_series(frame.iloc[:, at]) for at, name in enumerate(names)}
-    return ColumnsSource(columns, len(frame))
+    return ColumnsSource(columns, len(frame), letters)
+
+
+def _deep_rows(frame: Any) -> dict[int, int]:
+    """Return the rows with a value nested too deep, and in which column.
+
+    Arrow would overflow the stack with the deepest of them, and end the process.
+    """
+    deep: dict[int, int] = {}
+    for at in range(frame.shape[1]):
+        series = frame.iloc[:, at]
+        if series.dtype != object:
+            continue
+        values = series.tolist()
+        if any(issubclass(kind, _NESTED) for kind in set(map(type, values))):
+            deep.update({row: at for row, value in enumerate(values) if _is_deep(value)})
+    return dict(sorted(deep.items()))
 
 
 def _from_series(series: Any) -> Column:
     try:
         array = pa.Array.from_pandas(series)
     except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
+        pa.ArrowException,
         OverflowError,
-        UnicodeEncodeError,
+        TypeError,
+        ValueError,
     ):
         array = None
     if array is not None and not isinstance(array.type, pa.BaseExtensionType):

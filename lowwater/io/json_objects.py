@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ def _kind_of_times(values: list[Any]) -> pa.DataType:
 
 def _column(name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str]) -> pa.Array:
     if pa.types.is_null(kind):
-        kind = _kind_of_first(values)
+        kind = _kind_of_most(values)
     if pa.types.is_integer(kind) and any(type(value) is float for value in values):
         kind = pa.float64()
     try:
@@ -156,14 +157,20 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, type=kind)
 
 
-def _kind_of_first(values: list[Any]) -> pa.DataType:
-    for value in values:
-        if value is not None:
-            try:
-                return pa.array([value]).type
-            except _BAD_VALUE:
-                continue
+def _kind_of_most(values: list[Any]) -> pa.DataType:
+    """Return the type that most values have, so that one wrong value does not decide it."""
+    shapes = Counter(_SHAPES.get(type(value)) for value in values if value is not None)
+    for shape, _ in shapes.most_common():  # those of one count in order of appearance
+        for value in values:
+            if value is not None and _SHAPES.get(type(value)) == shape:
+                try:
+                    return pa.array([value]).type
+                except _BAD_VALUE:
+                    continue
     return pa.null()
+
+
+_SHAPES = {int: "number", float: "number", bool: "bool", str: "text", list: "list", dict: "object"}
 
 
 def _is_int64(value: Any) -> bool:

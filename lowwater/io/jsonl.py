@@ -48,9 +48,10 @@ _NEWLINE, _RETURN, _OPENING, _CLOSING = b"\n\r{}"
 class JsonLinesSource:
     """Files of one JSON object per line, one file after the other; blank lines do not count.
 
-    A field's type is the one it shows first; integers become floats where a fraction turns up,
-    except in the field of event times. A line that is no JSON object is a dead letter
-    (``malformed_json``), as is one with a value that is not of its field's type (``wrong_type``).
+    A field's type is the one that most of the first lines show; integers become floats where a
+    fraction turns up, except in the field of event times. A line that is no JSON object is a dead
+    letter (``malformed_json``), as is one with a value that is not of its field's type
+    (``wrong_type``).
 
     Args:
         paths: Files, folders and globs.

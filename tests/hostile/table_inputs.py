@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +41,11 @@ def _deep(levels: int) -> pa.Array:
 
 COLUMNS: Mapping[str, Callable[[], pa.Array]] = {
     **{
-        f"timestamp in {unit}, {zone}": (lambda unit=unit, zone=zone: _viewed(pa.timestamp(unit, zone)))
+        f"timestamp in {unit}, {zone}": partial(_viewed, pa.timestamp(unit, zone))
         for unit in ("s", "ms", "us", "ns")
         for zone in (None, "UTC", "Europe/Berlin", "Nowhere/Land", "+25:00", "-01:00")
     },
-    **{f"{kind}": (lambda kind=kind: _viewed(kind)) for kind in (
+    **{f"{kind}": partial(_viewed, kind) for kind in (
         pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.duration("s"),
         pa.duration("us"), pa.duration("ns"), pa.int64(), pa.uint64(), pa.float64(),
     )},
@@ -190,18 +191,43 @@ def _endless() -> list[Any]:
     return value
 
 
-VALUES: list[Any] = [
-        None, 0, -1, 2**62, 2**63, -(2**63), 2**63 - 1, 10**400, 0.5, float("nan"), float("inf"),
-        True, "", "soon", "\ud800", "\x00", b"\xff", [], {}, (), set(), [None], {1: 2}, {"\ud800": 1},
-        _nested(38), _nested(90), _nested(900), _nested(50_000), _endless(), object(), _Unequal(),
-        dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=dt.UTC),
-        dt.datetime(2024, 5, 1), dt.date.max, dt.time.max, dt.timedelta.max, dt.timedelta.min,  # noqa: DTZ001
-        dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=23))),
-        np.datetime64("NaT"), np.datetime64(2**62, "us"), np.datetime64(2**62, "s"),
-        np.timedelta64("NaT"), np.float32(1), np.int8(1), np.uint64(2**63), np.array([1, 2]),
-        pd.NaT, pd.NA, pd.Timestamp.max, Decimal("NaN"), Decimal("1e400"), 1j, len, ..., range(3),
-        frozenset({1}), memoryview(b"a"), bytearray(b"a"), Exception("no"),
+PLAIN: list[Any] = [
+    None, 0, -1, 2**62, 2**63, -(2**63), 2**63 - 1, 0.5, float("nan"), float("inf"), True, "",
+    "soon", "\ud800", "\x00", b"\xff", [], {}, (), set(), [None], {1: 2}, {"\ud800": 1},
+    _nested(38), _nested(90), _nested(900), _nested(50_000), _endless(),
+    dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(2024, 5, 1), dt.date.max, dt.time.max, dt.timedelta.max, dt.timedelta.min,  # noqa: DTZ001
+    dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=23))),
 ]  # fmt: skip
+"""Values that any pipeline must get along with."""
+ODD: list[Any] = [
+    10**400,
+    object(),
+    _Unequal(),
+    np.datetime64("NaT"),
+    np.datetime64(2**62, "us"),
+    np.datetime64(2**62, "s"),
+    np.timedelta64("NaT"),
+    np.float32(1),
+    np.int8(1),
+    np.uint64(2**63),
+    np.array([1, 2]),
+    pd.NaT,
+    pd.NA,
+    pd.Timestamp.max,
+    Decimal("NaN"),
+    Decimal("1e400"),
+    1j,
+    len,
+    ...,
+    range(3),
+    frozenset({1}),
+    memoryview(b"a"),
+    bytearray(b"a"),
+    Exception("no"),
+]
+"""Values that not every output can hold: a clear error will do."""
+VALUES = [*PLAIN, *ODD]
 
 
 def elements(random_: random.Random) -> HostileInput:
@@ -226,7 +252,8 @@ def _with_value(random_: random.Random, number: int, name: str) -> HostileInput:
     place = random_.choice((0, 4, 8))
     items[place] = kind(**{"at": TIME_US, "k": "a", "v": 1, "x": 1} | {name: value})
     title = f"{name} is a {type(value).__name__} ({number})"
-    return HostileInput("iterable", title, data=items, rows=9, refusable=False)
+    refusable = number >= len(PLAIN)
+    return HostileInput("iterable", title, data=items, rows=9, refusable=refusable)
 
 
 def odd_elements(random_: random.Random) -> HostileInput:

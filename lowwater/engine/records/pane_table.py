@@ -34,7 +34,8 @@ _NOT_FOR_ARROW = (
     pa.ArrowTypeError,
     pa.ArrowNotImplementedError,
     OverflowError,
-    UnicodeEncodeError,
+    TypeError,
+    ValueError,
 )
 
 

@@ -3,7 +3,7 @@
 Python's dates end with the year 9999. A later time, such as the end of the global window, becomes
 the last one that Python can hold, and one before the year 1 the first: a function that takes
 datetimes gets a datetime. Where two times must stay apart, as in keys and in dead letters, a time
-stays exact and becomes an ``Instant``.
+stays exact and becomes an ``Instant``, or its text if it does not fit 64 bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lowwater.time import Instant
+from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, Instant
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -23,7 +23,6 @@ FIRST_DATETIME = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECO
 LAST_DATETIME = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
 """The last one."""
 
-_DAY_US = 86_400_000_000
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _NOT_FOR_PYTHON = (OverflowError, ValueError)  # ArrowInvalid is a ValueError
 
@@ -72,7 +71,7 @@ def _clipped(array: pa.Array) -> pa.Array:
 def _bounds(kind: pa.DataType) -> tuple[int, int]:
     """Return the first and the last timestamp that Python can hold, in the unit of the type."""
     # A day less elsewhere than in UTC, because the local time must be within the years as well.
-    room = 0 if kind.tz in (None, "UTC") else _DAY_US
+    room = 0 if kind.tz in (None, "UTC") else DAY_US
     factor = _MICROS[kind.unit]
     return -(-(FIRST_DATETIME + room) // factor), (LAST_DATETIME - room) // factor
 
@@ -94,8 +93,8 @@ def _value(scalar: pa.Scalar, exact: bool) -> Any:
     if pa.types.is_timestamp(kind):
         return _timestamp(scalar, exact)
     if pa.types.is_date(kind):
-        days = scalar.value if pa.types.is_date32(kind) else scalar.value // (_DAY_US // 1000)
-        return Instant(days * _DAY_US) if exact else (dt.date.max if days > 0 else dt.date.min)
+        days = scalar.value if pa.types.is_date32(kind) else scalar.value // (DAY_US // 1000)
+        return _exact(days * DAY_US) if exact else (dt.date.max if days > 0 else dt.date.min)
     if pa.types.is_duration(kind):
         return dt.timedelta.max if scalar.value > 0 else dt.timedelta.min
     if hasattr(scalar, "as_buffer"):
@@ -108,6 +107,10 @@ def _timestamp(scalar: pa.Scalar, exact: bool) -> Any:
     if kind.unit == "ns":
         return scalar.cast(pa.timestamp("us", kind.tz), safe=False).as_py()
     if exact:
-        return Instant(scalar.value * _MICROS[kind.unit])
+        return _exact(scalar.value * _MICROS[kind.unit])
     first, last = _bounds(kind)
     return pa.scalar(min(max(scalar.value, first), last), pa.int64()).cast(kind).as_py()
+
+
+def _exact(micros: int) -> Instant | str:
+    return Instant(micros) if START_OF_TIME <= micros <= END_OF_TIME else f"{micros}us"
