@@ -206,11 +206,11 @@ class _LinesReader:
             kept = np.array([i for i in range(len(objects)) if i not in wrong], dtype=np.int64)
             batch, numbers = batch.take(pa.array(kept)), numbers[kept]
         letters.sort(key=lambda letter: letter[0])
-        return replace(
-            Records.from_arrow(batch, str(path)),
-            row_numbers=numbers,
-            unreadable=tuple(letter for _, letter in letters),
-        )
+        unreadable = tuple(letter for _, letter in letters)
+        if not batch.num_rows:  # no column is missing from lines that are all unusable
+            return Records({}, 0, str(path), unreadable=unreadable)
+        records = Records.from_arrow(batch, str(path))
+        return replace(records, row_numbers=numbers, unreadable=unreadable)
 
 
 def _count_objects(block: bytes, lines: list[bytes]) -> int | None:
