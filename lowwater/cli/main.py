@@ -195,6 +195,7 @@ def _state(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> None:
     from lowwater.engine.records.json_rows import to_json
+    from lowwater.engine.records.python_values import python_rows
     from lowwater.pipeline.state_tools import export_state
 
     if options.format == "parquet" and options.output is None:
@@ -208,7 +209,7 @@ def _export(options: argparse.Namespace) -> None:
         except OSError as error:
             raise _unwritable(options.output, error) from None
         return
-    lines = (to_json(row) + "\n" for row in windows.to_pylist())
+    lines = (to_json(row) + "\n" for row in python_rows(windows))
     if options.output is None:
         sys.stdout.writelines(lines)
         return
@@ -260,6 +261,7 @@ def summary(metrics: Metrics) -> str:
 
 def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO) -> Metrics:
     from lowwater.engine.records.json_rows import to_json
+    from lowwater.engine.records.python_values import python_rows
     from lowwater.io.terminal import PaneTable
 
     if options.format == "jsonl":
@@ -267,7 +269,7 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
             bundle_size=options.bundle_size, on_error=options.on_error
         )
         for batch in batches:
-            stream.writelines(to_json(row) + "\n" for row in batch.to_pylist())
+            stream.writelines(to_json(row) + "\n" for row in python_rows(batch))
         return batches.metrics
     panes = pipeline.run(bundle_size=options.bundle_size, on_error=options.on_error)
     writer = PaneTable(stream)
@@ -278,11 +280,12 @@ def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO
 
 def _print_emitted(process: Processed, options: argparse.Namespace, stream: TextIO) -> Metrics:
     from lowwater.engine.records.json_rows import to_json
+    from lowwater.engine.records.python_values import python_rows
     from lowwater.io.terminal import cell
 
     batches = process.to_arrow_batches(bundle_size=options.bundle_size, on_error=options.on_error)
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in python_rows(batch):
             text = (
                 to_json(row)
                 if options.format == "jsonl"

@@ -239,7 +239,7 @@ def read_jsonl(
         time: The field of event times: ISO-8601 text, or integers of microseconds.
     """
     at = as_paths(paths)
-    source = JsonLinesSource(at, follow_of(at, options))
+    source = JsonLinesSource(at, time, follow_of(at, options))
     return stream_of(source, time, options, FileOptions)
 
 

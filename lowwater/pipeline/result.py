@@ -21,7 +21,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.process.emitted import emitted_table
 from lowwater.engine.records.pane_table import panes_to_arrow
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.steps import PaneBatch, key_values
 from lowwater.engine.records.tagged import encoding_of, to_values
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.pipeline.checks import no_step
@@ -115,9 +115,8 @@ class ElementForm:
         return outcome.emitted.get(self.output)
 
     def items(self, batch: Emitted) -> Iterable[Element]:
-        keys = [column.to_list() for column in batch.keys]
-        each = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-        for key, value, time in zip(each, batch.to_list(), batch.times.tolist(), strict=True):
+        keys = key_values(batch.keys)
+        for key, value, time in zip(keys, batch.to_list(), batch.times.tolist(), strict=True):
             yield Element(key, value, Instant(time), self.output)
 
     def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:

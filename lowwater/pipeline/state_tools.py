@@ -276,7 +276,7 @@ def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFol
         StateError: There is no state, it is damaged, or a live process has it open.
         DataError: A folder cannot be written.
     """
-    place = _unowned(path)
+    place = unowned(path)
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
     found = []
