@@ -52,10 +52,8 @@ class Waiting:
             case AfterWatermark():
                 return self._watermark(trigger)
             case AfterCount():
-                return (
-                    f"{counted(trigger.count, 'element')} since the last pane "
-                    f"(there {'is' if len(self.fresh) == 1 else 'are'} {len(self.fresh):,})"
-                )
+                elements = counted(trigger.count, "element")
+                return f"{elements} since the last pane (so far {len(self.fresh):,})"
             case AfterProcessingTime():
                 return self._clock(trigger)
             case AfterAny():
@@ -65,15 +63,15 @@ class Waiting:
             case AfterEach():
                 return ", then ".join(self._part(part) for part in trigger.parts)
             case Repeatedly():
-                return f"{self.text(trigger.trigger)}, again and again"
+                return f"{self.text(trigger.trigger)}, repeatedly"
             case OrFinally():
                 return f"{self._part(trigger.main)}, until {self._part(trigger.until)}"
             case Never():
                 return "nothing: Never() never fires"
             case Always():
-                return "the next bundle with an element of the window"
+                return "the next bundle with an element for the window"
             case CustomTrigger():
-                return f"what its own logic says, {trigger.logic!r}"
+                return f"its custom logic, {trigger.logic!r}"
             case _:
                 assert_never(trigger)
 
@@ -88,23 +86,24 @@ class Waiting:
             return (
                 text
                 if trigger.early is None
-                else f"{text}, or early for {self.text(trigger.early)}"
+                else f"{text}, or, for an early pane, {self.text(trigger.early)}"
             )
         if trigger.late is None:
-            return "nothing more: it closed at its on-time pane"
+            return "nothing more: it closed with its on-time pane"
         return f"late elements: {self.text(trigger.late)}"
 
     def _clock(self, trigger: AfterProcessingTime) -> str:
         delay = format_duration(trigger.delay_us)
-        aligned = (
-            "" if trigger.align_us is None else f", at a full {format_duration(trigger.align_us)}"
-        )
+        aligned = ""
+        if trigger.align_us is not None:
+            aligned = f", rounded up to a multiple of {format_duration(trigger.align_us)}"
         if not self.fresh:
-            return f"the clock to be {delay} past its next element{aligned}"
+            return f"the clock to be {delay} past the arrival of its next element{aligned}"
         at = saturating_add(self.fresh[0].clock, trigger.delay_us)
         if trigger.align_us is not None:
             at = -(-at // trigger.align_us) * trigger.align_us
-        return f"the clock to reach {self.times.at(at)} ({delay} past its first element{aligned})"
+        reason = f"{delay} after its first element arrived{aligned}"
+        return f"the clock to reach {self.times.at(at)} ({reason})"
 
 
 @final
@@ -156,7 +155,7 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
         found.append((at, name))
     if not found:
         return WatermarkHolder(
-            "nothing moves it further", "move it on, as in Scenario(...).watermark(...)"
+            "nothing advances it", "advance it with Scenario(...).watermark(...)"
         )
     _, name = min(found, key=lambda each: each[0])
     if name not in names:
@@ -167,8 +166,8 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
     if moved and moved[-1].output_watermark < moved[-1].input_watermark:
         return WatermarkHolder(
             f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "
-            "that no pane has shown",
-            f"look at its trigger with explain(..., stage={name!r})",
+            "that no pane has emitted",
+            f"check its trigger with explain(..., stage={name!r})",
         )
     return holder(trace, above, before, times)
 
@@ -187,7 +186,7 @@ def _of_source(
 ) -> WatermarkHolder:
     read = trace.reads.get(name)
     if source is None:
-        return WatermarkHolder(f"source `{name}` has given nothing yet", "")
+        return WatermarkHolder(f"source `{name}` has not emitted anything yet", "")
     if read is not None and read.watermark is None:
         return WatermarkHolder(
             f"source `{name}` holds it: it has no watermark until it ends",
@@ -200,16 +199,18 @@ def _of_source(
         since = times.at(source.heard_at)
         if not others:
             return WatermarkHolder(
-                f"source `{name}` holds it: it is silent since {since}",
-                "it goes on with the next element",
+                f"source `{name}` holds it: it has been silent since {since}",
+                "the next element advances it",
             )
         set_to = None if read is None else read.idle_after_us
         if set_to is not None:
             return WatermarkHolder(
-                f"source `{name}` idle since {since} holds it",
+                f"source `{name}` holds it: it has been idle since {since}",
                 f"set a shorter `idle_after=` than {format_duration(set_to)}",
             )
-        return WatermarkHolder(f"source `{name}` idle since {since} holds it", "set `idle_after=`")
+        return WatermarkHolder(
+            f"source `{name}` holds it: it has been idle since {since}", "set `idle_after=`"
+        )
     return _behind(name, source, None if read is None else read.watermark, times)
 
 
@@ -219,7 +220,7 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         return WatermarkHolder(
             f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
             f"latest element, {times.at(source.watermark + delay)}",
-            "wait for later elements, or let it be less behind",
+            "wait for later elements, or use a shorter delay",
         )
     if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
         return WatermarkHolder(
@@ -228,9 +229,10 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         )
     if source.watermark == START_OF_TIME and source.heard_at is None:
         return WatermarkHolder(
-            f"source `{name}` holds it: it has given nothing yet", "wait, or set `idle_after=`"
+            f"source `{name}` holds it: it has not emitted anything yet",
+            "wait, or set `idle_after=`",
         )
     hint = "wait for later elements"
     if isinstance(estimator, PerPartition) and estimator.idle_after is None:
-        hint = "set PerPartition(..., `idle_after=`) if it may be silent"
+        hint = "set PerPartition(..., `idle_after=`) if it may fall silent"
     return WatermarkHolder(f"source `{name}` holds it: {source.holder}", hint)

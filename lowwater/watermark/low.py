@@ -95,7 +95,7 @@ class LowWatermarks:
         self._input = dict.fromkeys(self.stages, START_OF_TIME)
         self._output = dict.fromkeys(self.stages, START_OF_TIME)
         # What holds each watermark: an upstream stage (by name), or a hold of the stage itself.
-        nothing = Hold(START_OF_TIME, "it has not begun")
+        nothing = Hold(START_OF_TIME, "it has not started")
         self._holds_input: dict[str, str | Hold] = dict.fromkeys(self.stages, nothing)
         self._holds_output: dict[str, Hold | None] = dict.fromkeys(self.stages)
 

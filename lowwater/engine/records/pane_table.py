@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME, python_values
 from lowwater.engine.records.steps import INSERT, KINDS, TIMINGS, PaneBatch
 from lowwater.errors import DataError
-from lowwater.time import Int64Array
+from lowwater.time import Instant, Int64Array
 
 MICROS_UTC = pa.timestamp("us", "UTC")
 PANE_FIELDS = (
@@ -37,16 +37,13 @@ PANE_FIELDS = (
 )
 RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
     pa.ArrowTypeError,
     pa.ArrowNotImplementedError,
     OverflowError,
-    UnicodeEncodeError,
+    TypeError,
+    ValueError,
 )
 
 
@@ -89,8 +86,10 @@ def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) 
 
 def instants_to_arrow(instants: Int64Array) -> pa.Array:
     """Convert int64 microseconds to UTC timestamps, clipped to the years 1 to 9999."""
-    if instants.size and (int(instants.max()) > _LAST or int(instants.min()) < _FIRST):
-        instants = np.clip(instants, _FIRST, _LAST)
+    if instants.size and (
+        int(instants.max()) > LAST_DATETIME or int(instants.min()) < FIRST_DATETIME
+    ):
+        instants = np.clip(instants, FIRST_DATETIME, LAST_DATETIME)
     return pa.array(instants).view(MICROS_UTC)
 
 
@@ -255,14 +254,18 @@ def encoding_of(field: pa.Field) -> bytes | None:
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     """Encode values as a column of msgpack; ``None`` becomes null.
 
+    Lone surrogates, which UTF-8 cannot encode, become escapes.
+
     Raises:
         DataError: A value has no msgpack form; the message names the column.
     """
-    encode = msgspec.msgpack.Encoder(enc_hook=_from_numpy).encode
+    encode = msgspec.msgpack.Encoder(enc_hook=_as_plain).encode
     encoded: list[bytes | None] = []
     for value in values:
         try:
             encoded.append(None if value is None else encode(value))
+        except UnicodeEncodeError:
+            encoded.append(encode(_escaped(value)))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
                 f"the column {name!r} holds a {type(value).__name__} that cannot be encoded: "
@@ -270,6 +273,17 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
                 hint="Have the aggregate return numbers, text, lists, dicts or dataclasses",
             ) from error
     return pa.array(encoded, type=pa.binary())
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value whose text can be encoded."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_escaped(item) for item in value]
+    return value
 
 
 def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
@@ -280,8 +294,7 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
     """
     encoding = encoding_of(field)
     if encoding is None:
-        values: list[Any] = _in_microseconds(column).to_pylist()
-        return values
+        return python_values(_in_microseconds(column))
     decoders: dict[bytes, Callable[[Any], Any]] = {
         MSGPACK: msgspec.msgpack.decode,
         JSON: json.loads,
@@ -309,9 +322,11 @@ def _is_mixed(column: Column) -> bool:
     return len(types) > 1 and not types <= {int, float}
 
 
-def _from_numpy(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
+    if isinstance(value, Instant):
+        return int(value)
     raise TypeError(f"{type(value).__name__} has no form in msgpack")
 
 
