@@ -206,7 +206,8 @@ def read_csv(
 
     Args:
         paths: Files, folders and globs; each path's files come in sorted order.
-        time: The column of event times: ISO-8601 text, or integers of microseconds.
+        time: The column of event times: ISO-8601 text, or integers of microseconds, whichever most
+            of the first are; not floats.
         types: Types by column, such as ``{"delay": "float64"}``; others are inferred.
         delimiter: What separates fields.
     """
@@ -231,11 +232,13 @@ def read_jsonl(
 ) -> Stream:
     """Begin with files of one JSON object per line, read piece by piece.
 
-    A line that cannot be read is a dead letter that names the file and the line.
+    A line that cannot be read is a dead letter that names the file and the line, as is one with a
+    value that is not of its field's type: the one that most of the first lines show. Files may be
+    compressed with gzip.
 
     Args:
         paths: Files, folders and globs; each path's files come in sorted order.
-        time: The field of event times: ISO-8601 text, or integers of microseconds.
+        time: The field of event times: ISO-8601 text, or integers of microseconds; not floats.
     """
     at = as_paths(paths)
     source = JsonLinesSource(at, time, follow_of(at, options))
