@@ -27,7 +27,7 @@ from lowwater.watermark import Hold
 
 @final
 class ProcessOperator:
-    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
+    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K10).
 
     It takes an advance of the watermark whole, and all of its state is in memory.
     A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.

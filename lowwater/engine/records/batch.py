@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.python_values import is_zone
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -246,7 +247,7 @@ def _readable(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
-    if pa.types.is_timestamp(kind) and kind.tz is not None and not _is_zone(kind.tz):
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not is_zone(kind.tz):
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _readable(kind.value_type), kind.ordered)
@@ -257,14 +258,6 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_readable(field.type)) for field in kind])
     return kind
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        pa.lib.string_to_tzinfo(name)
-    except (pa.ArrowException, ValueError, OSError):
-        return False
-    return True
 
 
 def columns_of(items: Sequence[Any]) -> dict[str, Column]:

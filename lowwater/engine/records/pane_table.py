@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -254,7 +255,8 @@ def encoding_of(field: pa.Field) -> bytes | None:
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     """Encode values as a column of msgpack; ``None`` becomes null.
 
-    Lone surrogates, which UTF-8 cannot encode, become escapes.
+    Lone surrogates, which UTF-8 cannot encode, become escapes; datetimes that are outside the
+    years 1 to 9999 in UTC become text.
 
     Raises:
         DataError: A value has no msgpack form; the message names the column.
@@ -263,9 +265,7 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     encoded: list[bytes | None] = []
     for value in values:
         try:
-            encoded.append(None if value is None else encode(value))
-        except UnicodeEncodeError:
-            encoded.append(encode(_escaped(value)))
+            encoded.append(None if value is None else _encoded(encode, value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
                 f"the column {name!r} holds a {type(value).__name__} that cannot be encoded: "
@@ -275,8 +275,17 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     return pa.array(encoded, type=pa.binary())
 
 
+def _encoded(encode: Callable[[Any], bytes], value: Any) -> bytes:
+    try:
+        return encode(value)
+    except (UnicodeEncodeError, OverflowError):
+        return encode(_escaped(value))
+
+
 def _escaped(value: Any) -> Any:
-    """Return a value whose text can be encoded."""
+    """Return a value whose text and times can be encoded."""
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, Mapping):

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.records.batch import MOST_NESTED, is_too_deep
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.io.valid_text import holds_text
 from lowwater.time import Int64Array
 
 
@@ -96,9 +98,26 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
                 f"column {field.name!r} has a dictionary inside: {field.type}",
                 hint="Cast it to its plain type",
             )
+        if is_too_deep(decoded.type):
+            raise InvalidArgument(
+                f"column {field.name!r} is nested more than {MOST_NESTED} deep",
+                hint="Leave it out, or store its values as text",
+            )
+        if holds_text(decoded.type):
+            _require_text(field.name, decoded)
         fields.append(pa.field(field.name, decoded.type, field.nullable, field.metadata))
         arrays.append(decoded)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _require_text(name: str, array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"column {name!r} cannot be stored: {str(error).rstrip('.')}",
+            hint="Decode its values anew, or store them as binary",
+        ) from None
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
