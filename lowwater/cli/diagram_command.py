@@ -13,28 +13,33 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser of the command line."""
     parser = commands.add_parser(
         "diagram",
-        help="run a pipeline and draw event time by processing time",
-        description="Run a pipeline and draw what a stage was given and did: event time to the "
-        "right, processing time upwards. Without -o: a timeline of text. With --scenario, the file "
-        "says what arrived when, and only the windowing and the aggregates of the last stage are "
-        "used.",
+        help="run a pipeline and draw event time against processing time",
+        description="Run a pipeline and draw the input and output of a stage, with event time to "
+        "the right and processing time upwards. Without -o, print a text timeline. With "
+        "--scenario, the elements come from that file, and only the windowing and the aggregates "
+        "of the last stage are used.",
     )
     parser.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="what to write: .svg, .html, .txt, .png or .gif"
+        "-o", "--output", metavar="FILE", help="file to write: .svg, .html, .txt, .png or .gif"
     )
     parser.add_argument(
         "--key",
         action="append",
         metavar="KEY",
-        help="a key to show, again for more; a Python literal such as 7 or ('a', 1), or text",
+        help="a key to draw (repeatable): a Python literal such as 7 or ('a', 1), or text",
     )
-    parser.add_argument("--stage", help="the stage; the last one unless given")
-    parser.add_argument("--column", help="which aggregate panes show; the first unless given")
+    parser.add_argument("--stage", help="the stage (default: the last one)")
+    parser.add_argument("--column", help="the aggregate to draw (default: the first)")
     parser.add_argument(
-        "--between", metavar="START..END", help="the event times to show; all unless given"
+        "--between", metavar="START..END", help="the event times to draw (default: all)"
     )
-    parser.add_argument("--theme", choices=("auto", "light", "dark"), default="auto")
+    parser.add_argument(
+        "--theme",
+        choices=("auto", "light", "dark"),
+        default="auto",
+        help="the colours (default: auto, which follows the system of the reader)",
+    )
     parser.add_argument(
         "--graph", action="store_true", help="draw the graph of stages and their watermarks instead"
     )

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _TARGET = "module:pipeline or file.py:pipeline"
 _BUNDLE_OF_RUN = 50_000
 _SCENARIO = """\
-With --scenario, the file says what arrived when, as Scenario.to_markdown() or .to_yaml() writes it,
-and only the windowing and the aggregates of the pipeline's last stage are used."""
+With --scenario, the elements come from a file that Scenario.to_markdown() or .to_yaml() wrote, and
+only the windowing and the aggregates of the pipeline's last stage are used."""
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
     explain = commands.add_parser(
         "explain",
-        help="run a pipeline and say why a window fired or has not, or where an element went",
-        description="Run a pipeline and say why a window fired, or where an element went. Without "
-        "--key and --element: what other watermark delays and latenesses would have done.\n\n"
-        + _SCENARIO,
+        help="run a pipeline and explain why a window fired or did not, or where an element went",
+        description="Run a pipeline and explain why a window fired or did not, or where an element "
+        "went.\nWithout --key and --element, evaluate other watermark delays and allowed "
+        "latenesses.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     explain.add_argument("target", metavar="TARGET", help=_TARGET)
@@ -40,13 +40,13 @@ def add_commands(commands: Any) -> None:
     explain.add_argument(
         "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""
     )
-    explain.add_argument("--stage", help="the stage; else the last one, or all with --element")
+    explain.add_argument("--stage", help="the stage (default: the last one; with --element, all)")
     _add_run(explain)
     diff = commands.add_parser(
         "diff",
-        help="run two pipelines and show which final panes differ",
-        description="Run two pipelines and show which final panes differ; the exit status is 1 if "
-        "any does.\n\n" + _SCENARIO,
+        help="run two pipelines and compare their final panes",
+        description="Run two pipelines and print the final panes that differ. The exit status is 1 "
+        "if any differ.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     diff.add_argument("target", metavar="A", help=_TARGET)
@@ -54,9 +54,9 @@ def add_commands(commands: Any) -> None:
     _add_run(diff)
     check = commands.add_parser(
         "check",
-        help="say what is doubtful about a pipeline, without running it",
-        description="Say what is doubtful about a pipeline, without running it; the exit status is "
-        "1 if there is an error or a warning.",
+        help="report likely mistakes in a pipeline, without running it",
+        description="Report likely mistakes in a pipeline, without running it. The exit status is "
+        "1 if there are errors or warnings.",
     )
     check.add_argument("target", metavar="TARGET", help=_TARGET)
 
@@ -80,7 +80,8 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
         )
     if not isinstance(pipeline, Pipeline):
         raise InvalidArgument(
-            f"{target!r} writes its panes", hint="Name the pipeline before write_parquet and others"
+            f"{target!r} is a pipeline with an output",
+            hint="Name the pipeline without its write_... call",
         )
     if options.scenario is None:
         return pipeline.collect(trace=True, bundle_size=options.bundle_size, progress=False)
@@ -96,7 +97,7 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
 def tell_bundles(options: argparse.Namespace) -> None:
     """Warn on standard error if the bundle size differs from ``run``: early panes depend on it."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
-        print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+        print(f"bundle size {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
 
 
 def _tell_dead_letters(run: ScenarioRun) -> None:
@@ -132,7 +133,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="elements per bundle at most (default: 1, to see what each one does)",
+        help="maximum number of elements per bundle (default: 1, which shows the effect of each)",
     )
 
 
@@ -153,7 +154,7 @@ def _scenario(path: str) -> Any:
 def _explain(options: argparse.Namespace) -> int:
     if (options.key is None) != (options.window is None):
         raise InvalidArgument(
-            "a window needs its key, and a key its window",
+            "--key and --window go together",
             hint="Give both: --key home --window 2000-01-01T12:00:00Z",
         )
     run = run_target(options.target, options)
@@ -195,5 +196,5 @@ def _check(options: argparse.Namespace) -> int:
     print(findings)
     bad = [each for each in findings if each.severity != "note"]
     notes = counted(len(findings) - len(bad), "note")
-    print(f"{len(bad)} to look at, {notes}", file=sys.stderr)
+    print(f"{counted(len(bad), 'problem')}, {notes}", file=sys.stderr)
     return 1 if bad else 0

@@ -18,15 +18,15 @@ Predicate: TypeAlias = Callable[[Any], Any]
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     """Explain where an element went: its windows and panes, or why it is in none.
 
-    Of panes that other stages read it tells where they went there, and so on to the last stage.
-    O(records + elements + panes), and what is told.
+    The explanation follows the panes that contain the element through all downstream stages.
+    O(records + elements + panes + lines returned).
 
     Args:
         trace: The trace of the run.
-        element: A record of a source, as it was read: the value of a plain one; a mapping matches
-            every record that has its fields; a function, every record that it is true for. Or a
-            :class:`TracedElement`. What another stage made is looked for too.
-        stage: Look at this stage alone.
+        element: What to look for: a record as the source read it; a mapping, which matches every
+            record that has these fields; a function, which matches every record that it returns
+            true for; or a :class:`TracedElement`. Records that a stage emitted match too.
+        stage: The only stage to look at; all by default.
 
     Raises:
         InvalidArgument: There is no such stage, or the function raises for every record.
@@ -51,7 +51,9 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
             if not own:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
-                lost.append(f"{record!r} came to {_names(own)}; nothing of it came to `{stage}`")
+                lost.append(
+                    f"{record!r} reached {_names(own)}; nothing derived from it reached `{stage}`"
+                )
     stories += [
         (each.name, one)
         for each in journeys.stages
@@ -105,11 +107,11 @@ def _lost(
     if dead_letters:
         return _dead(dead_letters[0])
     went = (
-        "no step kept it"
+        "a step, such as a filter, dropped it"
         if journeys.knows_origins_of(source)
-        else "what was made of it is not known: a function of map_batches may have moved rows"
+        else "it cannot be traced further: a map_batches function may have reordered rows"
     )
-    return f"{record!r} came from source `{source}` (record {at}), and {went}"
+    return f"{record!r} was read from source `{source}` (record {at}); {went}"
 
 
 def _names(elements: list[tuple[str, TracedElement]]) -> str:
@@ -117,7 +119,7 @@ def _names(elements: list[tuple[str, TracedElement]]) -> str:
 
 
 def _dead(error: ErrorRecord) -> str:
-    return f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
+    return f"{error.record!r} became a dead letter ({error.reason}): {error.detail}"
 
 
 def _explained(
@@ -143,7 +145,7 @@ def _explained(
     if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
-        lines = ["no source gave such an element, and no stage got one"]
+        lines = ["no source read such an element, and no stage received one"]
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 

@@ -14,7 +14,7 @@ from lowwater.triggers import Default
 def explain_graph(graph: Graph) -> str:
     """Describe the sources and stages in topological order, a paragraph each.
 
-    Data is exchanged where records are grouped, because all records of a key must come together.
+    Data is exchanged where records are grouped, because one task must have all records of a key.
     """
     parts = [
         [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
@@ -39,7 +39,7 @@ def mermaid_graph(graph: Graph) -> str:
 
 
 def _read_lines(read: Read) -> Iterator[str]:
-    zone = "" if read.timezone is None else f", without a time zone in {read.timezone}"
+    zone = "" if read.timezone is None else f"; times without a zone are in {read.timezone}"
     yield f"event time: {read.time}{zone}"
     if read.watermark is None:
         yield "watermark: none until the input ends"
@@ -72,9 +72,10 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
         if isinstance(stage.work, Windowed):
             lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
-    lines.extend(f"shows: {text}" for text in work_texts(stage))
+    emits = "emits: " if isinstance(stage.work, Windowed) else ""
+    lines.extend(f"{emits}{text}" for text in work_texts(stage))
     if stage.signed:
-        lines.append("takes back what the stage before retracts")
+        lines.append("applies upstream retractions")
     return lines
 
 

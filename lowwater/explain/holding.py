@@ -61,7 +61,7 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
         found.append((at, name))
     if not found:
         return WatermarkHolder(
-            "nothing moves it further", "move it on, as in Scenario(...).watermark(...)"
+            "nothing advances it", "advance it with Scenario(...).watermark(...)"
         )
     _, name = min(found, key=lambda each: each[0])
     if name not in names:
@@ -72,8 +72,8 @@ def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> Waterm
     if moved and moved[-1].output_watermark < moved[-1].input_watermark:
         return WatermarkHolder(
             f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "
-            "that no pane has shown",
-            f"look at its trigger with explain(..., stage={name!r})",
+            "that no pane has emitted",
+            f"check its trigger with explain(..., stage={name!r})",
         )
     return holder(trace, above, before, times)
 
@@ -92,7 +92,7 @@ def _of_source(
 ) -> WatermarkHolder:
     read = trace.reads.get(name)
     if source is None:
-        return WatermarkHolder(f"source `{name}` has given nothing yet", "")
+        return WatermarkHolder(f"source `{name}` has not emitted anything yet", "")
     if read is not None and read.watermark is None:
         return WatermarkHolder(
             f"source `{name}` holds it: it has no watermark until it ends",
@@ -105,16 +105,18 @@ def _of_source(
         since = times.at(source.heard_at)
         if not others:
             return WatermarkHolder(
-                f"source `{name}` holds it: it is silent since {since}",
-                "it goes on with the next element",
+                f"source `{name}` holds it: it has been silent since {since}",
+                "the next element advances it",
             )
         set_to = None if read is None else read.idle_after_us
         if set_to is not None:
             return WatermarkHolder(
-                f"source `{name}` idle since {since} holds it",
+                f"source `{name}` holds it: it has been idle since {since}",
                 f"set a shorter `idle_after=` than {format_duration(set_to)}",
             )
-        return WatermarkHolder(f"source `{name}` idle since {since} holds it", "set `idle_after=`")
+        return WatermarkHolder(
+            f"source `{name}` holds it: it has been idle since {since}", "set `idle_after=`"
+        )
     return _behind(name, source, None if read is None else read.watermark, times)
 
 
@@ -124,7 +126,7 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         return WatermarkHolder(
             f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
             f"latest element, {times.at(source.watermark + delay)}",
-            "wait for later elements, or let it be less behind",
+            "wait for later elements, or use a shorter delay",
         )
     if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
         return WatermarkHolder(
@@ -133,9 +135,10 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         )
     if source.watermark == START_OF_TIME and source.heard_at is None:
         return WatermarkHolder(
-            f"source `{name}` holds it: it has given nothing yet", "wait, or set `idle_after=`"
+            f"source `{name}` holds it: it has not emitted anything yet",
+            "wait, or set `idle_after=`",
         )
     hint = "wait for later elements"
     if isinstance(estimator, PerPartition) and estimator.idle_after is None:
-        hint = "set PerPartition(..., `idle_after=`) if it may be silent"
+        hint = "set PerPartition(..., `idle_after=`) if it may fall silent"
     return WatermarkHolder(f"source `{name}` holds it: {source.holder}", hint)

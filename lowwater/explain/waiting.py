@@ -51,10 +51,8 @@ class Waiting:
             case AfterWatermark():
                 return self._watermark(trigger)
             case AfterCount():
-                return (
-                    f"{counted(trigger.count, 'element')} since the last pane "
-                    f"(there {'is' if len(self.fresh) == 1 else 'are'} {len(self.fresh):,})"
-                )
+                elements = counted(trigger.count, "element")
+                return f"{elements} since the last pane (so far {len(self.fresh):,})"
             case AfterProcessingTime():
                 return self._clock(trigger)
             case AfterAny():
@@ -64,15 +62,15 @@ class Waiting:
             case AfterEach():
                 return ", then ".join(self._part(part) for part in trigger.parts)
             case Repeatedly():
-                return f"{self.text(trigger.trigger)}, again and again"
+                return f"{self.text(trigger.trigger)}, repeatedly"
             case OrFinally():
                 return f"{self._part(trigger.main)}, until {self._part(trigger.until)}"
             case Never():
                 return "nothing: Never() never fires"
             case Always():
-                return "the next bundle with an element of the window"
+                return "the next bundle with an element for the window"
             case CustomTrigger():
-                return f"what its own logic says, {trigger.logic!r}"
+                return f"its custom logic, {trigger.logic!r}"
             case _:
                 assert_never(trigger)
 
@@ -87,23 +85,24 @@ class Waiting:
             return (
                 text
                 if trigger.early is None
-                else f"{text}, or early for {self.text(trigger.early)}"
+                else f"{text}, or, for an early pane, {self.text(trigger.early)}"
             )
         if trigger.late is None:
-            return "nothing more: it closed at its on-time pane"
+            return "nothing more: it closed with its on-time pane"
         return f"late elements: {self.text(trigger.late)}"
 
     def _clock(self, trigger: AfterProcessingTime) -> str:
         delay = format_duration(trigger.delay_us)
-        aligned = (
-            "" if trigger.align_us is None else f", at a full {format_duration(trigger.align_us)}"
-        )
+        aligned = ""
+        if trigger.align_us is not None:
+            aligned = f", rounded up to a multiple of {format_duration(trigger.align_us)}"
         if not self.fresh:
-            return f"the clock to be {delay} past its next element{aligned}"
+            return f"the clock to be {delay} past the arrival of its next element{aligned}"
         at = saturating_add(self.fresh[0].clock, trigger.delay_us)
         if trigger.align_us is not None:
             at = -(-at // trigger.align_us) * trigger.align_us
-        return f"the clock to reach {self.times.at(at)} ({delay} past its first element{aligned})"
+        reason = f"{delay} after its first element arrived{aligned}"
+        return f"the clock to reach {self.times.at(at)} ({reason})"
 
 
 def looks_at_watermark(trigger: Trigger) -> bool:

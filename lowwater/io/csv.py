@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import Records, require_open_names
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.file_source import read_once, replay
@@ -23,6 +24,9 @@ from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
 _BLOCK_BYTES = 8 << 20
+_UTF8, _LATIN = "utf8", "latin-1"
+_SAMPLE_BYTES = 64 << 10
+_INTEGER = r"^\s*[+-]?\d+\s*$"
 
 
 @final
@@ -35,10 +39,12 @@ class CsvSource:
     length, or with a value that is not of its column's type, is a dead letter (``malformed_csv``,
     ``wrong_type``). An unquoted empty field is null.
 
+    Event times are integers or text, whichever most of the first of them are.
+
     Args:
         paths: Files, folders and globs.
         types: Arrow types by column, for columns whose type is not to be inferred.
-        time: The column of event times, read as text unless it contains integers.
+        time: The column of event times.
         delimiter: The field separator.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
     """
@@ -70,13 +76,13 @@ class CsvSource:
         return replay(self.paths, _SUFFIXES, _FilesReader(self), position, self.follow)
 
     def _infer(self, path: Path) -> pa.Schema:
+        raw = dict.fromkeys(self.types, pa.binary())
         try:
-            raw = dict.fromkeys(self.types, pa.binary())
-            reader = _open(path, raw, self.delimiter, lambda _row: "skip")
-            with reader:
-                schema: pa.Schema = reader.schema
-                names = schema.names
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            schema = self._schema_of(path, raw)
+            names = schema.names
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             raise _unreadable(path, error) from None
         if len(set(names)) < len(names):
             raise InvalidArgument(
@@ -90,18 +96,45 @@ class CsvSource:
                     hint=nearest(name, names),
                 )
         whole = path.stat().st_size <= _BLOCK_BYTES
-        return pa.schema([field.with_type(self._settle(field, whole)) for field in schema])
+        return pa.schema([field.with_type(self._settle(field, whole, path)) for field in schema])
 
-    def _settle(self, field: pa.Field, whole: bool) -> pa.DataType:
+    def _schema_of(self, path: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
+        try:
+            with _open(path, types, self.delimiter) as reader:
+                return reader.schema
+        except pa.ArrowInvalid:  # a row of the wrong length
+            encoding = _encoding_of(path)
+        skip = _open(path, types, self.delimiter, lambda _row: "skip", encoding=encoding)
+        with skip as reader:
+            return pa.schema(
+                [field.with_name(_decoded(field.name, encoding)) for field in reader.schema]
+            )
+
+    def _settle(self, field: pa.Field, whole: bool, path: Path) -> pa.DataType:
         kind = self.types.get(field.name)
         if kind is not None:
             return kind
         kind = field.type
-        if pa.types.is_binary(kind) or (pa.types.is_null(kind) and not whole):
-            return pa.string()
-        if field.name == self.time and pa.types.is_temporal(kind):
-            return pa.string()
-        return kind
+        if pa.types.is_null(kind):
+            return kind if whole else pa.string()
+        if field.name == self.time and not pa.types.is_integer(kind):
+            integers = pa.types.is_floating(kind) or self._has_integer_times(path)
+            return pa.int64() if integers else pa.string()
+        return pa.string() if pa.types.is_binary(kind) else kind
+
+    def _has_integer_times(self, path: Path) -> bool:
+        """Return whether most of the first event times are integers, although not all are."""
+        raw = {self.time: pa.binary()}
+        try:
+            with _open(
+                path, raw, self.delimiter, lambda _row: "skip", _SAMPLE_BYTES, _LATIN
+            ) as reader:
+                first = reader.read_next_batch().column(self.time)
+        except (pa.ArrowInvalid, StopIteration, KeyError):  # a record is longer than the sample
+            return False
+        texts, _ = cast_rows(first, pa.string())
+        integers = pc.sum(pc.match_substring_regex(texts, _INTEGER)).as_py() or 0
+        return bool(2 * integers > len(texts) - texts.null_count)
 
 
 @final
@@ -118,7 +151,8 @@ class _FilesReader:
             return
         if not self.types:
             self.types.update((field.name, field.type) for field in self._source._infer(path))
-        yield from _FileReader(path, self.types, self._source.delimiter).records()
+        source = self._source
+        yield from _FileReader(path, self.types, source.time, source.delimiter).records()
 
     def require_whole(self, path: Path) -> None:
         """Do nothing: a text file does not show whether it is complete."""
@@ -131,25 +165,36 @@ class _FileReader:
     Args:
         path: The file.
         types: Types by column, shared by all files; widened where necessary.
+        time: The column of event times, which is never widened.
         delimiter: The field separator.
     """
 
-    def __init__(self, path: Path, types: dict[str, pa.DataType], delimiter: str) -> None:
+    def __init__(
+        self, path: Path, types: dict[str, pa.DataType], time: str, delimiter: str
+    ) -> None:
         self._path = path
         self._types = types
+        self._time = time
         self._delimiter = delimiter
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
+        self._encoding = _UTF8
 
     def records(self) -> Iterator[Records]:
         """Yield the file's records, with dead letters for rows that cannot be parsed."""
         done = 0
         try:
-            for batch in _open(self._path, self._types, self._delimiter, self._note):
+            reader = _open(self._path, self._types, self._delimiter)
+            require_open_names(reader.schema.names, str(self._path))
+            for batch in reader:
                 yield self._with_unread(Records.from_arrow(batch, str(self._path), done))
                 done += batch.num_rows
-        except pa.ArrowInvalid:  # some value is not of its column's type
+        except FileNotFoundError:
+            raise
+        except pa.ArrowInvalid:  # a row of the wrong length, or a value that is not of its type
             yield from self._with_care(done)
+        except OSError as error:  # a damaged archive
+            raise _unreadable(self._path, error, done) from None
         if self._unread:
             yield self._with_unread(Records({}, 0, str(self._path)))
 
@@ -158,14 +203,18 @@ class _FileReader:
         row = 0
         binary = dict.fromkeys(self._types, pa.binary())
         try:
-            for batch in _open(self._path, binary, self._delimiter, self._note):
+            self._encoding = encoding = _encoding_of(self._path)
+            for given in _open(self._path, binary, self._delimiter, self._note, encoding=encoding):
+                batch = given if encoding == _UTF8 else _as_written(given)
                 rest = batch.slice(max(0, done - row))
                 row += batch.num_rows - rest.num_rows
                 if rest.num_rows:
                     yield self._with_unread(self._convert(rest, row))
                 row += rest.num_rows
-        except pa.ArrowInvalid as error:
-            raise _unreadable(self._path, error) from None
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _unreadable(self._path, error, row) from None
 
     def _convert(self, batch: pa.RecordBatch, row: int) -> Records:
         arrays: dict[str, pa.Array] = {}
@@ -193,7 +242,7 @@ class _FileReader:
     def _convert_column(self, name: str, raw: pa.Array) -> tuple[pa.Array, Int64Array]:
         kind = self._types.get(name, pa.string())
         made, bad = cast_rows(raw, kind)
-        if bad.size and pa.types.is_integer(kind):
+        if bad.size and pa.types.is_integer(kind) and name != self._time:
             wider, worse = cast_rows(raw, pa.float64())
             if worse.size < bad.size:
                 self._types[name] = pa.float64()
@@ -206,7 +255,8 @@ class _FileReader:
             self._noted.add(number)
             detail = f"{row.actual_columns} fields instead of {row.expected_columns}"
             where = f"{self._path}:{number}"
-            self._unread.append(ErrorRecord(row.text, "malformed_csv", detail, where))
+            text = _decoded(row.text, self._encoding, "replace")
+            self._unread.append(ErrorRecord(text, "malformed_csv", detail, where))
         return "skip"
 
     def _with_unread(self, records: Records) -> Records:
@@ -247,11 +297,20 @@ def _cast(raw: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _open(
-    path: Path, types: Mapping[str, pa.DataType], delimiter: str, on_invalid: Any
+    path: Path,
+    types: Mapping[str, pa.DataType],
+    delimiter: str,
+    on_invalid: Any = None,
+    block_bytes: int = _BLOCK_BYTES,
+    encoding: str = _UTF8,
 ) -> pa_csv.CSVStreamingReader:
+    if encoding != _UTF8:
+        types = {_encoded(name): kind for name, kind in types.items()}
     return pa_csv.open_csv(
         str(path),
-        read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+        read_options=pa_csv.ReadOptions(
+            block_size=block_bytes, use_threads=False, encoding=encoding
+        ),
         parse_options=pa_csv.ParseOptions(
             delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_invalid
         ),
@@ -261,9 +320,51 @@ def _open(
     )
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _encoding_of(path: Path) -> str:
+    """Return as what to read a file that has rows of the wrong length, or other mistakes.
+
+    Arrow passes the text of such a row to Python, which fails if it is not UTF-8. As Latin-1, in
+    which each byte is a character, everything can be passed on and be restored.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with pa.input_stream(str(path), compression="detect") as file:
+        try:
+            while data := file.read(_BLOCK_BYTES):
+                decoder.decode(data)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return _LATIN
+    return _UTF8
+
+
+def _encoded(name: str) -> str:
+    return name.encode().decode(_LATIN)
+
+
+def _decoded(text: str, encoding: str, errors: str = "strict") -> str:
+    """Return text as it is in the file."""
+    return text if encoding == _UTF8 else text.encode(_LATIN).decode(errors=errors)
+
+
+def _as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of a batch that was read as Latin-1 with the bytes of the file."""
+    columns = {
+        _decoded(name, _LATIN): pa.array(
+            [
+                None if value is None else value.decode().encode(_LATIN)
+                for value in column.cast(pa.binary()).to_pylist()
+            ],
+            pa.binary(),
+        )
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _unreadable(path: Path, error: Exception, row: int | None = None) -> DataError:
+    after = f" after row {row - 1}" if row else ""
     return DataError(
-        f"the file cannot be read as CSV: {str(error).rstrip('.')}",
+        f"the file cannot be read as CSV{after}: {str(error).rstrip('.')}",
         where=str(path),
         hint="Write it again with a header and one record per line, or leave it out",
     )

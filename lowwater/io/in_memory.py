@@ -11,9 +11,19 @@ from typing import Any, ClassVar, final
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import read_rows
-from lowwater.engine.records.batch import Records, columns_of, without_views
+from lowwater.engine.records.batch import (
+    MOST_NESTED,
+    Records,
+    columns_of,
+    fields_of,
+    is_name,
+    readable,
+    require_open_names,
+)
 from lowwater.engine.records.columns import Column
-from lowwater.errors import InvalidArgument
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError, InvalidArgument
+from lowwater.io.valid_text import checked_records
 
 _PATIENCE = 1000
 """A column that is missing from this many elements is an error, not a null."""
@@ -84,14 +94,15 @@ class IterableSource:
             chunk = list(islice(iterator, size))
             if not chunk and not seen:
                 return
-            columns = columns_of(chunk)
-            for name, function in self.computed.items():
-                columns[name] = Column.of_objects([_attempt(function, item) for item in chunk])
-            known.update(dict.fromkeys(columns))
             seen += len(chunk)
             ended = len(chunk) < size
             patient = seen < _PATIENCE and not ended
-            yield Records(SparseColumns(columns, known, len(chunk), patient), len(chunk))
+            chunk, columns, letters = _usable(chunk)
+            for name, function in self.computed.items():
+                columns[name] = Column.of_objects([_attempt(function, item) for item in chunk])
+            known.update(dict.fromkeys(columns))
+            sparse = SparseColumns(columns, known, len(chunk), patient)
+            yield Records(sparse, len(chunk), unreadable=letters)
             if ended:
                 return
 
@@ -151,16 +162,23 @@ class ArrowSource:
         parts = self.data.to_batches(max_chunksize=rows) if table else self.data
         for batch in parts:
             for start in range(0, batch.num_rows, rows):
-                yield Records.from_arrow(batch.slice(start, rows))
+                yield checked_records(batch.slice(start, rows))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ColumnsSource:
-    """Columns held in memory, some of them of Python values."""
+    """Columns held in memory, some of them of Python values.
+
+    Args:
+        columns: The columns by name.
+        length: How many rows they have.
+        letters: Dead letters for rows that the columns do not have.
+    """
 
     columns: Mapping[str, Column]
     length: int
+    letters: tuple[ErrorRecord, ...] = ()
 
     def __repr__(self) -> str:
         return f"ColumnsSource({self.length} rows)"
@@ -173,6 +191,8 @@ class ColumnsSource:
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         whole = Records(self.columns, self.length)
+        if self.letters:
+            yield Records({}, 0, unreadable=self.letters)
         for start in range(0, self.length, read_rows(size)):
             yield whole.slice(start, start + read_rows(size))
 
@@ -190,7 +210,8 @@ def arrow_source(data: Any) -> ArrowSource:
     ):
         data = pa.table(data)
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
-        schema = without_views(data.schema)
+        require_open_names(data.schema.names, "from_arrow")
+        schema = readable(data.schema, "from_arrow")
         return ArrowSource(data if schema == data.schema else data.cast(schema))
     raise InvalidArgument(
         f"data= is a {type(data).__name__}, not Arrow data",
@@ -216,19 +237,47 @@ def pandas_source(frame: Any) -> ColumnsSource:
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         raise InvalidArgument("two columns of the DataFrame have one name", hint="Rename one")
+    require_open_names(names, "from_pandas")
+    deep = _deep_rows(frame)
+    letters = tuple(
+        ErrorRecord(
+            _shallow(dict(zip(names, frame.iloc[row].tolist(), strict=True))),
+            "wrong_type",
+            f"{names[column]} is nested more than {MOST_NESTED} deep",
+            f"row {row}",
+        )
+        for row, column in deep.items()
+    )
+    if deep:
+        frame = frame.iloc[[row for row in range(len(frame)) if row not in deep]]
     columns = {name: _from_series(frame.iloc[:, at]) for at, name in enumerate(names)}
-    return ColumnsSource(columns, len(frame))
+    return ColumnsSource(columns, len(frame), letters)
+
+
+def _deep_rows(frame: Any) -> dict[int, int]:
+    """Return the rows with a value nested too deep, and in which column.
+
+    Arrow would overflow the stack with the deepest of them, and end the process.
+    """
+    deep: dict[int, int] = {}
+    for at in range(frame.shape[1]):
+        series = frame.iloc[:, at]
+        if series.dtype != object:
+            continue
+        values = series.tolist()
+        if any(issubclass(kind, _NESTED) for kind in set(map(type, values))):
+            deep.update({row: at for row, value in enumerate(values) if _is_deep(value)})
+    return dict(sorted(deep.items()))
 
 
 def _from_series(series: Any) -> Column:
     try:
         array = pa.Array.from_pandas(series)
     except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
+        pa.ArrowException,
         OverflowError,
-        UnicodeEncodeError,
+        TypeError,
+        ValueError,
     ):
         array = None
     if array is not None and not isinstance(array.type, pa.BaseExtensionType):
@@ -238,6 +287,66 @@ def _from_series(series: Any) -> Column:
     return Column.of_objects(
         [None if gone else value for gone, value in zip(missing, values, strict=True)]
     )
+
+
+def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorRecord]]:
+    """Return the elements that can be records, their columns, and dead letters for the others."""
+    try:
+        columns = columns_of(items)
+    except DataError:  # some name cannot be a column's
+        problems = {at: _bad_name(item) for at, item in enumerate(items)}
+    else:
+        problems = {}
+        for name, column in columns.items():
+            values: list[Any] = column.data.tolist()
+            if not any(issubclass(kind, _NESTED) for kind in set(map(type, values))):
+                continue
+            detail = f"{name} is nested more than {MOST_NESTED} deep"
+            problems.update({at: detail for at, value in enumerate(values) if _is_deep(value)})
+        if not problems:
+            return items, columns, []
+    letters = [
+        ErrorRecord(_shallow(items[at]), "wrong_type", detail, None)
+        for at, detail in sorted(problems.items())
+        if detail is not None
+    ]
+    usable = [item for at, item in enumerate(items) if problems.get(at) is None]
+    more, columns, deep = _usable(usable)
+    return more, columns, letters + deep
+
+
+def _bad_name(item: Any) -> str | None:
+    for name in fields_of(item):
+        if not is_name(name):
+            return f"{name!r} cannot be the name of a column"
+    return None
+
+
+_NESTED = (list, tuple, set, frozenset, Mapping)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        # By identity, because the same list may be in a level many times.
+        inside = {id(item): item for item in level if isinstance(item, _NESTED)}
+        if not inside:
+            return False
+        level = [
+            child
+            for item in inside.values()
+            for child in (item.values() if isinstance(item, Mapping) else item)
+        ]
+    return True
+
+
+def _shallow(item: Any) -> Any:
+    """Return a record without the values that are nested too deep to be written anywhere."""
+    fields = {
+        name: f"<{type(value).__name__}, nested too deep>" if _is_deep(value) else value
+        for name, value in fields_of(item).items()
+    }
+    return fields["value"] if list(fields) == ["value"] else fields
 
 
 def _extent(data: Any) -> str:

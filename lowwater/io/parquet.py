@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lowwater.engine.graph.sources import Position, read_rows
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import Records, readable, require_open_names
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.paths import files_of, would_match
+from lowwater.io.valid_text import checked_records
 
 _SUFFIXES = (".parquet", ".pq")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
@@ -66,7 +67,7 @@ class ParquetSource:
         for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             try:
                 with _open(path, ()) as file:
-                    return path, file.schema_arrow
+                    return path, readable(file.schema_arrow, str(path))
             except DataError:
                 if self.follow is None:  # when following, it may still be being written
                     raise
@@ -75,6 +76,7 @@ class ParquetSource:
     def _read(self, path: Path, rows: int, keys: tuple[str, ...]) -> Iterator[Records]:
         with _open(path, ()) as file:
             schema = file.schema_arrow
+            require_open_names(schema.names, str(path))
             if self.columns is not None:
                 _require_columns(self.columns, schema, path)
         texts = [name for name in keys if name in schema.names and _is_text(schema, name)]
@@ -89,7 +91,7 @@ class ParquetSource:
                     return
                 except _UNREADABLE as error:
                     raise _unreadable(path, error) from None
-                yield Records.from_arrow(batch, str(path), row)
+                yield checked_records(batch, str(path), row)
                 row += batch.num_rows
 
 

@@ -213,10 +213,10 @@ def panes_as_records(
 
 
 def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schema | None:
-    """Return the columns of two streams that come together.
+    """Return the columns of the union of two streams.
 
     Raises:
-        InvalidArgument: They have types that do not go together.
+        InvalidArgument: The types of a column have no common type.
     """
     if first is None or second is None:
         return None
@@ -224,7 +224,7 @@ def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schem
         return pa.unify_schemas([first, second], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidArgument(
-            f"streams that come together differ in the types of their columns: {error}",
+            f"the streams of a union differ in the types of their columns: {error}",
             where="union",
             hint="Convert one of them with with_columns",
         ) from error
@@ -240,8 +240,8 @@ def _common_names(
     for name in sorted({*public[0]} ^ {*public[1]}):
         without = public[1] if name in public[0] else public[0]
         raise InvalidArgument(
-            f"streams that come together have the same columns, but one has {name!r} and the other "
-            "does not",
+            f"the streams of a union must have the same columns, but one has {name!r} and the "
+            "other does not",
             where="union",
             hint=nearest(name, without),
         )

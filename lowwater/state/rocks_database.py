@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never, final
+from weakref import WeakSet
 
 import rocksdict
 
@@ -176,3 +179,29 @@ def translated(error: Exception, path: Path, what: str, *, restore: str = RESTOR
     if "Corruption" in text:
         return StateError(f"{what}: it is damaged ({text})", where=where, hint=restore)
     return StateError(f"{what}: {text}", where=where)
+
+
+_open_stores: WeakSet[object] = WeakSet()
+
+
+def outlive_forks(store: object) -> None:
+    """Keep a store from hanging or crashing a process that is forked off while it is open.
+
+    RocksDB's threads stay with the parent. So in the child the store must be neither closed nor
+    garbage-collected, both of which wait for them, and RocksDB's handlers at exit must not run,
+    which join them. The child's own exit, its status and what Python does at its end are as usual.
+    """
+    _open_stores.add(store)
+
+
+def _abandon() -> None:
+    if not _open_stores:
+        return
+    for store in _open_stores:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # of glibc; called before all handlers that are there by now
+        libc.on_exit(libc._exit, None)
+
+
+os.register_at_fork(after_in_child=_abandon)

@@ -42,7 +42,7 @@ class AfterWatermark:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class AfterCount:
-    """Fires once ``count`` or more elements have come since the pane began.
+    """Fires once ``count`` or more elements have arrived since the pane began.
 
     >>> AfterCount(100)
     AfterCount(100)
@@ -204,7 +204,7 @@ class OrFinally:
 @final
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Never fires. Admitted data still comes out once, when the window expires (S-O6)."""
+    """Never fires. Admitted data is still emitted once, when the window expires (S-O6)."""
 
 
 @final
@@ -216,7 +216,7 @@ class Always:
 @final
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``AfterWatermark(late=Always())``: once when complete, then with every late bundle."""
+    """Short for ``AfterWatermark(late=Always())``: when complete, then after every late bundle."""
 
     def expand(self) -> AfterWatermark:
         """Return the trigger it is short for."""
@@ -236,11 +236,11 @@ class TriggerContext(Protocol):
     clock: int
 
     def wake_at_clock(self, at: int) -> None:
-        """Ask to be judged again when the clock reaches ``at`` (the earliest asked for counts)."""
+        """Request a call of ``ready`` when the clock reaches ``at``; the earliest request wins."""
         ...
 
     def wake_at_watermark(self, at: int) -> None:
-        """Ask to be judged again when the watermark reaches ``at``."""
+        """Request a call of ``ready`` when the watermark reaches ``at``."""
         ...
 
 
@@ -273,13 +273,14 @@ Finishing: TypeAlias = Literal["never", "at_completion", "anytime"]
 @final
 @dataclass(frozen=True, slots=True)
 class CustomTrigger:
-    """A trigger of the user's own making.
+    """A trigger with your own logic.
 
     Args:
         logic: The four functions of :class:`TriggerLogic`; ``on_merge`` may be missing where
             windows do not merge.
-        finishes: When ``on_fire`` may return true: never (it is an error then), only once the
-            watermark has passed the end of the window, or at any time.
+        finishes: When ``on_fire`` may return true: ``"never"`` (returning true is then an error),
+            ``"at_completion"`` (once the watermark has passed the end of the window) or
+            ``"anytime"``.
     """
 
     logic: TriggerLogic

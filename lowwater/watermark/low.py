@@ -95,7 +95,7 @@ class LowWatermarks:
         self._input = dict.fromkeys(self._order, START_OF_TIME)
         self._output = dict.fromkeys(self._order, START_OF_TIME)
         # What holds each watermark: an upstream stage (by name), or a hold of the stage itself.
-        nothing = Hold(START_OF_TIME, "it has not begun")
+        nothing = Hold(START_OF_TIME, "it has not started")
         self._holds_input: dict[str, str | Hold] = dict.fromkeys(self._order, nothing)
         self._holds_output: dict[str, Hold | None] = dict.fromkeys(self._order)
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
-from lowwater.engine.records.pane_table import _FIRST, _LAST
 from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime
 from lowwater.spark.key_group import KeyGroup, ShuffleRows
@@ -160,7 +160,7 @@ def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:
 
 def near(at: int) -> Instant:
     """Return an instant as it comes through a column of timestamps: within the years 1 to 9999."""
-    return Instant(min(max(int(at), _FIRST), _LAST))
+    return Instant(min(max(int(at), FIRST_DATETIME), LAST_DATETIME))
 
 
 def wanted_panes(panes: list[Pane]) -> list[Pane]:

@@ -120,12 +120,12 @@ def test_it_is_a_value_that_can_be_shipped(backend: RocksBackend) -> None:
 
 def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path) -> None:
     """Stopped and started again half-way; and a checkpoint goes on with its own backend alone."""
-    parts = cut(table(800), 100)
+    parts = cut(table(800), 200)
 
     def both(where: str, **options: Any) -> list[str]:
-        folder = write(tmp_path / where, *parts[:4])
+        folder = write(tmp_path / where, *parts[:2])
         rows = []
-        for more in (parts[4:], []):
+        for more in (parts[2:], []):
             begun = lw.from_spark(stream(spark, folder), time="at", watermark="1s")
             panes = everything(begun).to_spark(spark, types=TYPES, key_groups=3, **options)
             rows += run(panes, tmp_path / f"{where}-checkpoint")[0]

@@ -94,12 +94,26 @@ class Writer:
             does. It then delivers its last epoch again.
         delivered: Whether the writer has delivered to the sink's places before, up to its last
             commit. Its output must be there then: what is lost of it would not come again.
+        opening: A random id of this opening of the state directory. The sink stores it: the
+            output belongs to the opening that it names.
+        openings: The earlier openings that the output may name, as this one follows them. Another
+            opening of the same writer is one of a copy of the state directory, or of a later
+            state than this one: either has delivered what this writer knows nothing of.
+        epoch: The last epoch that the state directory holds. An output that is ahead of it has
+            deliveries that this writer would number again.
     """
 
     id: str
     output: int
     resumes: bool
     delivered: bool = False
+    opening: str = ""
+    openings: tuple[str, ...] = ()
+    epoch: int = 0
+
+    def follows(self, opening: str) -> bool:
+        """Whether the output that an opening of the same writer wrote may be continued."""
+        return opening == self.opening or opening in self.openings
 
 
 @final
@@ -171,6 +185,19 @@ class Looks(Protocol):
 
     def look(self, writer: Writer) -> None:
         """Raise what ``open`` would raise about what is at the place. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """What a sink has, beside the methods of :class:`Sink`, that lets deliveries collect.
+
+    A run calls ``publish_due`` at the boundaries of bundles, so that what has waited for long is
+    published although nothing new is delivered.
+    """
+
+    def publish_due(self) -> None:
+        """Publish what has collected, if it is time to."""
         ...
 
 

@@ -38,6 +38,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
     "opened": (list,),
+    "openings": (list,),
     "description": (dict,),
     "stages": (dict,),
     "key_groups": (int,),

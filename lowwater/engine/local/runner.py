@@ -87,6 +87,7 @@ class LocalRun:
         self._observer = observer
         self._durable = durable
         self._ended = False
+        self._stopping = False
         self._iterated = False
         self._ends = [graph.name_of(end) for end in ends]
         self._stages = [
@@ -133,6 +134,18 @@ class LocalRun:
     def ending(self) -> bool:
         """Whether the input has ended, even if output is still to be emitted."""
         return all(reader.ended for reader in self._readers)
+
+    def stop(self) -> None:
+        """Stop at the next boundary, before more is read; may be called from another thread.
+
+        Windows stay open: a durable run can be resumed.
+        """
+        self._stopping = True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run was asked to stop before its input ended."""
+        return self._stopping and not self._ended
 
     @property
     def is_over(self) -> bool:
@@ -227,6 +240,8 @@ class LocalRun:
         if self._is_advancing():
             yield from self._turn(began)  # the earlier run stopped in the middle of a turn
         while (reader := self._next_reader()) is not None:
+            if self._stopping:
+                return
             found = reader.next()
             if found is None:
                 reader.ended = True
@@ -240,6 +255,8 @@ class LocalRun:
             if self._recorder is not None:
                 records = self._recorder.read(reader.read, records)
             yield from self._read(reader, records, began)
+            if self._stopping:
+                return  # perhaps amid the batch: its position is the one before it
             reader.taken = taken
             reader.position = position
             reader.bundles_done = 0
@@ -318,6 +335,8 @@ class LocalRun:
             yield from self._turn(began)
             self._notify_observer()
             yield Outcome(boundary=True)
+            if self._stopping:
+                return
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Process queued bundles through all stages, and advance their clocks and watermarks."""

@@ -99,7 +99,7 @@ class ColumnProcess:
             if rows.size and int(holds.min()) < best:
                 row = rows[[int(holds.argmin())]]
                 best = int(holds.min())
-                key = tuple(column.to_list()[0] for column in self._context.keys(row))
+                key = tuple(column.to_list(exact=True)[0] for column in self._context.keys(row))
                 shown = key[0] if len(key) == 1 else key
                 found = Hold(
                     best, f"key {shown!r}, timer {name!r}, output time {format_instant(best)}"

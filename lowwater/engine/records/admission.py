@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -120,20 +121,22 @@ class Admission:
                 ``None``: unknown, so that no event time is too far ahead.
 
         Raises:
-            InvalidArgument: A column is missing, or its type can never be valid.
+            InvalidArgument: A column is missing from the first records, or its type can never be
+                valid. If the type is another only in later records, these are dead letters.
             DataError: A column disappeared from the stream; or a record is invalid and
                 ``on_error`` is ``"raise"``.
         """
         problems = Problems()
-        times = event_times(self._column(records, self._time), self._time, self._timezone, problems)
+        times = self._times(records, problems)
         keys = tuple(self._key(records, name, problems) for name in self._keys)
-        ids = tuple(check_key(self._column(records, k), k, problems, "id") for k in self._ids)
+        ids = tuple(self._key(records, name, problems, "id") for name in self._ids)
         values = {
-            name: admission.admit(self._column(records, name), problems)
+            name: self._checked(records, name, problems, admission.admit)
             for name, admission in self._columns.items()
         }
         for name in self._durations:
-            values[name] = gaps(self._column(records, name), name, problems)
+            check = partial(_checked_gaps, name)
+            values[name] = self._checked(records, name, problems, check)
         if self._max_ahead is not None and clock is not None:
             note_far_ahead(times, clock, self._max_ahead, problems)
         first = self._seen
@@ -144,9 +147,39 @@ class Admission:
             self._stop(records, problems, first, where)
         return self._sift(records, Bundle(times, keys, values), ids, problems, where)
 
-    def _key(self, records: Records, name: str, problems: Problems) -> Column:
-        column = self._column(records, name)
-        return column if name in self._sound_keys else check_key(column, name, problems)
+    def _times(self, records: Records, problems: Problems) -> Int64Array:
+        times = self._checked(
+            records,
+            self._time,
+            problems,
+            lambda column, found: Column(event_times(column, self._time, self._timezone, found)),
+        )
+        return times.data
+
+    def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
+        if name in self._sound_keys:
+            return self._column(records, name)
+        return self._checked(
+            records, name, problems, lambda column, found: check_key(column, name, found, noun)
+        )
+
+    def _checked(
+        self,
+        records: Records,
+        name: str,
+        problems: Problems,
+        check: Callable[[Column, Problems], Column],
+    ) -> Column:
+        """Check a column; reject all its rows if it has a type that it cannot have (S-B1)."""
+        try:
+            return check(self._column(records, name), problems)
+        except InvalidArgument as error:
+            if not self._seen or name not in records.columns:
+                raise InvalidArgument(
+                    error.what, where=error.where or records.origin, hint=error.hint
+                ) from None
+            problems.add_all(np.arange(records.length), "wrong_type", error.what)
+            return Column(np.zeros(records.length, dtype=np.int64))
 
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
@@ -171,7 +204,7 @@ class Admission:
         sound = np.ones(records.length, dtype=np.bool_)
         sound[bad] = False
         kept = np.flatnonzero(sound)
-        dead_letters = records.rows(bad)
+        dead_letters = records.rows(bad, exact=True)
         errors = [
             ErrorRecord(record, *problems.found[row], records.place(row) or where)
             for record, row in zip(dead_letters, bad.tolist(), strict=True)
@@ -186,6 +219,10 @@ class Admission:
             where=records.place(row) or where,
             hint='Fix the record, or use on_error="dead_letter" to set such records aside',
         )
+
+
+def _checked_gaps(name: str, column: Column, problems: Problems) -> Column:
+    return gaps(column, name, problems)
 
 
 _SOUND = frozenset({str, int, bytes, bool, dt.date, dt.datetime, dt.timedelta})

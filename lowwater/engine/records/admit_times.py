@@ -15,8 +15,10 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems, is_nan
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, describe
 from lowwater.time import (
+    DAY_US,
     END_OF_TIME,
     LAST_EVENT_TIME,
+    START_OF_TIME,
     Int64Array,
     duration,
     format_duration,
@@ -27,6 +29,9 @@ from lowwater.watermark.limits import TOO_FAR_AHEAD, too_far_ahead
 
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UTC_MICROS = pa.timestamp("us", "UTC")
+_NANOS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 1_000, "ns": 1}
+_NOT_IN_64_BITS = "the event time does not fit 64 bits"
+_AT_THE_START = "the event time is the beginning of time, which stands for no time at all"
 _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 
 
@@ -52,6 +57,9 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
     if times.size and int(times.max()) > LAST_EVENT_TIME:
         late = np.flatnonzero(times > LAST_EVENT_TIME)
         problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
+    if times.size and int(times.min()) == START_OF_TIME:
+        early = np.flatnonzero(times == START_OF_TIME)
+        problems.add_all(early, "time_out_of_range", _AT_THE_START)
     return times
 
 
@@ -144,7 +152,16 @@ def _local_times(column: Column, name: str, timezone: str | None, problems: Prob
         problems.add_all(unclear, "bad_time", detail)
     made = Column.from_arrow(zoned)
     _note_nulls(made, "null_time", f"the event time {name!r} is null", problems)
+    _note_wrapped(column.data, array.type.unit, problems)
     return _in_range(made.data, array.type.unit, problems)
+
+
+def _note_wrapped(local: Int64Array, unit: str, problems: Problems) -> None:
+    """Record the local times so near the ends of 64 bits that Arrow's offset may wrap around."""
+    limit = END_OF_TIME - DAY_US * 1000 // _NANOS_PER_UNIT[unit]
+    if local.size and (int(local.max()) > limit or int(local.min()) < -limit):
+        rows = np.flatnonzero((local > limit) | (local < -limit))
+        problems.add_all(rows, "time_out_of_range", _NOT_IN_64_BITS)
 
 
 def _unclear_times(array: pa.Array, timezone: str) -> tuple[pa.Array, Int64Array]:
@@ -163,7 +180,7 @@ def _unclear_times(array: pa.Array, timezone: str) -> tuple[pa.Array, Int64Array
 def _in_range(data: Int64Array, unit: str, problems: Problems) -> Int64Array:
     times, beyond = _to_micros(data, unit)
     if beyond is not None:
-        problems.add_all(beyond, "time_out_of_range", "the event time does not fit 64 bits")
+        problems.add_all(beyond, "time_out_of_range", _NOT_IN_64_BITS)
     return times
 
 
@@ -274,7 +291,10 @@ def _localized(value: Any, name: str, timezone: str) -> Any:
             f"{describe(name, value)} does not exist or exists twice in {timezone}",
             hint="Give it an offset",
         )
-    return zoned.astimezone(UTC)
+    try:
+        return zoned.astimezone(UTC)
+    except OverflowError:  # the local time is within the years 1 to 9999, the one in UTC is not
+        return zoned
 
 
 def _object_gaps(values: list[Any], name: str, problems: Problems) -> Int64Array:

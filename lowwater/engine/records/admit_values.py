@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column, Mask, type_from_bytes, type_to_bytes
 from lowwater.engine.records.problems import Problems, is_nan
+from lowwater.engine.records.python_values import python_values
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.arrays import object_array
 from lowwater.time import END_OF_TIME, START_OF_TIME
@@ -117,11 +118,20 @@ class ValueAdmission:
         return column
 
     def _cast(self, column: Column, problems: Problems) -> Column:
+        given = column.to_arrow()
         try:
-            return Column.from_arrow(column.to_arrow().cast(self._type))
+            made = given.cast(self._type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             self._reject_all(column, problems)
             return self._nulls(len(column))
+        if pa.types.is_nested(made.type):
+            # Arrow's cast leaves out the fields of structs that are not in the new type.
+            values, kept = python_values(given), python_values(made)
+            for row, (value, rest) in enumerate(zip(values, kept, strict=True)):
+                if _without_nulls(value) != _without_nulls(rest):
+                    detail = f"{describe(self._name, value)} does not fit {self._type}"
+                    problems.add(row, "wrong_type", detail)
+        return Column.from_arrow(made)
 
     def _reject_all(self, column: Column, problems: Problems) -> None:
         rows = np.arange(len(column)) if column.valid is None else np.flatnonzero(column.valid)
@@ -255,6 +265,17 @@ def _kind_of_value(value: Any) -> str | None:
     except (TypeError, ValueError):
         return None
     return type(value).__name__
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value to compare: without the null fields of structs, and NaN equal to itself."""
+    if is_nan(value):
+        return "NaN"
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
 
 
 def _fits(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, final
@@ -16,6 +16,8 @@ from lowwater.time import Int64Array
 
 HIDDEN = "__lw_"
 """Prefix of lowwater's internal columns, which users never see in a record."""
+MOST_NESTED = 40
+"""How deep values may be nested: Arrow's files hold 64 levels, and Parquet's about 45 of lists."""
 TRACED = HIDDEN + "traced"
 """Hidden column of traced runs: the number of each record in its source."""
 
@@ -29,9 +31,11 @@ class Records:
         columns: The columns by name, each of length ``length``.
         length: The number of elements.
         origin: The file that the elements come from, for messages.
-        first_row: Row of the first element in ``origin``, from 0; ``None`` once rows were dropped.
+        first_row: Row of the first element in ``origin``, from 0; ``None`` if it is not known.
         unreadable: Dead letters for what the source could not parse before these elements.
         rest_seconds: Poll the source again after this time; other sources are read meanwhile.
+        row_numbers: Row of each element in ``origin``, int64, where rows were dropped; ``None``:
+            they follow ``first_row``.
     """
 
     columns: Mapping[str, Column]
@@ -40,16 +44,28 @@ class Records:
     first_row: int | None = None
     unreadable: Sequence[ErrorRecord] = ()
     rest_seconds: float = 0.0
+    row_numbers: Int64Array | None = None
 
     @classmethod
     def from_arrow(
         cls, batch: pa.RecordBatch, origin: str | None = None, first_row: int | None = None
     ) -> Records:
-        """Wrap an Arrow batch; nothing is copied except string views."""
+        """Wrap an Arrow batch; nothing is copied except string views.
+
+        Raises:
+            DataError: A column is nested too deep, or has text that is not valid UTF-8.
+        """
         given = batch.schema
-        schema = without_views(given)
+        schema = readable(given, origin)
         if schema is not given:
-            batch = batch.cast(schema)
+            try:
+                batch = batch.cast(schema)
+            except pa.ArrowInvalid as error:
+                raise DataError(
+                    f"a column is damaged: {str(error).rstrip('.')}",
+                    where=origin,
+                    hint="Write the data again, or leave the column out",
+                ) from None
         return cls(ArrowColumns(batch), batch.num_rows, origin, first_row)
 
     def __len__(self) -> int:
@@ -61,25 +77,40 @@ class Records:
         return tuple(name for name in self.columns if not name.startswith(HIDDEN))
 
     def row(self, index: int) -> Any:
-        """Return one element: a mapping of its columns, or its value if that is its only column."""
+        """Return one element: a mapping of its columns, or its value if that is its only column.
+
+        A time that Python cannot hold is an ``Instant``.
+        """
         names = self.names
         columns = self.columns
-        values = {name: _shown(columns[name].slice(index, index + 1))[0] for name in names}
+        values = {
+            name: columns[name].slice(index, index + 1).to_list(exact=True)[0] for name in names
+        }
         return values["value"] if names == ("value",) else values
 
-    def rows(self, indices: Int64Array) -> list[Any]:
-        """Return the elements at ``indices`` (int64), as :meth:`row` does."""
+    def rows(self, indices: Int64Array, *, exact: bool = False) -> list[Any]:
+        """Return the elements at ``indices`` (int64), as :meth:`row` does.
+
+        Args:
+            indices: The elements.
+            exact: Whether a time that Python cannot hold is an ``Instant``; otherwise it is the
+                nearest that Python can hold.
+        """
         names = self.names
-        columns = [_shown(self.columns[name].take(indices)) for name in names]
+        columns = [self.columns[name].take(indices).to_list(exact=exact) for name in names]
         if names == ("value",):
             return columns[0]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def place(self, index: int) -> str | None:
         """Describe the origin of an element: file and row, as far as they are known."""
-        if self.origin is None or self.first_row is None:
-            return self.origin
-        return f"{self.origin}, row {self.first_row + index}"
+        if self.origin is None:
+            return None
+        if self.row_numbers is not None:
+            return f"{self.origin}, row {self.row_numbers[index]}"
+        if self.first_row is not None:
+            return f"{self.origin}, row {self.first_row + index}"
+        return self.origin
 
     def slice(self, start: int, stop: int) -> Records:
         """Return elements ``start`` to ``stop`` (exclusive) without copying."""
@@ -88,19 +119,25 @@ class Records:
             return self
         columns = self.columns
         first = None if self.first_row is None else self.first_row + start
+        rows = None if self.row_numbers is None else self.row_numbers[start:stop]
         if isinstance(columns, ArrowColumns):
             part = columns.batch.slice(start, stop - start)
-            return Records(ArrowColumns(part), stop - start, self.origin, first)
+            return Records(ArrowColumns(part), stop - start, self.origin, first, row_numbers=rows)
         cut = {name: column.slice(start, stop) for name, column in columns.items()}
-        return Records(cut, stop - start, self.origin, first)
+        return Records(cut, stop - start, self.origin, first, row_numbers=rows)
 
     def take(self, indices: Int64Array) -> Records:
-        """Select the elements at ``indices`` (int64). Their row numbers in the origin are lost."""
-        columns = self.columns
+        """Select the elements at ``indices`` (int64)."""
+        columns, rows = self.columns, self.row_numbers
+        if rows is not None:
+            rows = rows[indices]
+        elif self.first_row is not None:
+            rows = self.first_row + indices
         if isinstance(columns, ArrowColumns):
-            return Records.from_arrow(columns.batch.take(pa.array(indices)), self.origin)
-        taken = {name: column.take(indices) for name, column in columns.items()}
-        return Records(taken, len(indices), self.origin)
+            taken: Mapping[str, Column] = ArrowColumns(columns.batch.take(pa.array(indices)))
+        else:
+            taken = {name: column.take(indices) for name, column in columns.items()}
+        return Records(taken, len(indices), self.origin, row_numbers=rows)
 
     def to_arrow(self, names: tuple[str, ...] | None = None) -> pa.RecordBatch:
         """Convert the user-visible columns, or those named, to an Arrow batch."""
@@ -142,45 +179,85 @@ class ArrowColumns(Mapping[str, Column]):
         return isinstance(name, str) and self.batch.schema.get_field_index(name) >= 0
 
 
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """Replace string and binary views in a schema, because Arrow cannot ``take`` from views."""
-    kinds = [_without_view(kind) for kind in schema.types]
+def readable(schema: pa.Schema, origin: str | None = None) -> pa.Schema:
+    """Replace the types in a schema that cannot be worked with, without changing a value.
+
+    String and binary views become plain strings and bytes, because Arrow cannot ``take`` from
+    views. Instants in an unknown time zone become instants in UTC.
+
+    Args:
+        schema: The schema of some records.
+        origin: The file they come from, for messages.
+
+    Raises:
+        DataError: A column is nested too deep.
+    """
+    for field in schema:
+        if pa.types.is_nested(field.type) and is_too_deep(field.type):
+            raise DataError(
+                f"the column {field.name!r} is nested more than {MOST_NESTED} deep",
+                where=origin,
+                hint="Leave it out, or store its values as text",
+            )
+    kinds = [_readable(kind) for kind in schema.types]
     if kinds == schema.types:
         return schema
     fields = [field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)]
     return pa.schema(fields, schema.metadata)
 
 
+def require_open_names(names: Iterable[str], origin: str | None = None) -> None:
+    """Raise ``DataError`` for a column with a name that lowwater's own columns have."""
+    for name in names:
+        if name.startswith(HIDDEN):
+            raise DataError(
+                f"the name of the column {name!r} is reserved",
+                where=origin,
+                hint="Rename it",
+            )
+
+
+def is_too_deep(kind: pa.DataType) -> bool:
+    """Return whether values of a type are nested more than ``MOST_NESTED`` deep."""
+    depth = 0
+    kinds = [kind]
+    while kinds := [
+        each.field(at).type
+        for each in kinds
+        if pa.types.is_nested(each)
+        for at in range(each.num_fields)
+    ]:
+        depth += 1
+        if depth > MOST_NESTED:
+            return True
+    return False
+
+
 @cache
-def _without_view(kind: pa.DataType) -> pa.DataType:
+def _readable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not _is_zone(kind.tz):
+        return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _without_view(kind.value_type), kind.ordered)
+        return pa.dictionary(kind.index_type, _readable(kind.value_type), kind.ordered)
     if pa.types.is_list(kind):
-        return pa.list_(_without_view(kind.value_type))
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(_without_view(kind.value_type))
+        return pa.large_list(kind.value_field.with_type(_readable(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_view(field.type)) for field in kind])
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
     return kind
 
 
-def _shown(column: Column) -> list[Any]:
-    """Convert to Python values; values Python cannot represent (the year 100000) as numbers."""
+def _is_zone(name: str) -> bool:
     try:
-        return column.to_list()
-    except (OverflowError, ValueError):
-        return [_one_shown(value) for value in column.to_arrow()]
-
-
-def _one_shown(value: pa.Scalar) -> Any:
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):
-        return value.value if hasattr(value, "value") else repr(value)
+        pa.lib.string_to_tzinfo(name)
+    except (pa.ArrowException, ValueError, OSError):
+        return False
+    return True
 
 
 def columns_of(items: Sequence[Any]) -> dict[str, Column]:
@@ -189,18 +266,32 @@ def columns_of(items: Sequence[Any]) -> dict[str, Column]:
     Mappings, dataclasses and named tuples become one column per field; anything else becomes the
     column ``value``.
 
+    Raises:
+        DataError: A field has a name that cannot be a column's.
+
     >>> {name: column.to_list() for name, column in columns_of([{"a": 1}, {"b": 2}]).items()}
     {'a': [1, None], 'b': [None, 2]}
     """
     rows = [item if type(item) is dict else fields_of(item) for item in items]
     names = dict.fromkeys(name for row in rows for name in row)
     for name in names:
-        if not isinstance(name, str) or name.startswith(HIDDEN):
+        if not is_name(name):
             raise DataError(
                 f"{name!r} cannot be the name of a column",
                 hint="Use plain text as the names of fields",
             )
     return {name: Column.of_objects([row.get(name) for row in rows]) for name in names}
+
+
+def is_name(name: object) -> bool:
+    """Return whether a field of an element may have this name."""
+    if not isinstance(name, str) or name.startswith(HIDDEN):
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def fields_of(item: Any) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lowwater.engine.records.python_values import python_values
 from lowwater.errors import InternalError, StateError
 from lowwater.state.arrays import object_array
 
@@ -141,11 +142,15 @@ class Column:
         width = pa.int32() if self.type.bit_width == 32 else pa.int64()
         return pa.array(data, mask=mask).cast(width).view(self.type)
 
-    def to_list(self) -> list[Any]:
-        """Convert to Python values, ``None`` for nulls."""
+    def to_list(self, *, exact: bool = False) -> list[Any]:
+        """Convert to Python values, ``None`` for nulls.
+
+        Args:
+            exact: Whether a time that Python's types cannot hold becomes an ``Instant``, not the
+                nearest time that they can hold.
+        """
         if self._arrow is not None or (self.type is not None and self.data.dtype == np.int64):
-            values: list[Any] = self.to_arrow().to_pylist()
-            return values
+            return python_values(self.to_arrow(), exact=exact)
         values = self.data.tolist()
         if self._valid is not None:
             values = [v if ok else None for v, ok in zip(values, self._valid.tolist(), strict=True)]
@@ -175,7 +180,7 @@ class Column:
             filled = array.fill_null(False) if array.null_count else array
             self._data = filled.to_numpy(zero_copy_only=False)
         else:
-            self._data = object_array(array.to_pylist())
+            self._data = object_array(python_values(array))
 
 
 def _from_uint64(array: pa.Array) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.python_values import python_values
 from lowwater.errors import InternalError
 from lowwater.state.arrays import distinct, object_array
 from lowwater.state.table import Field, Index, Table
@@ -229,7 +230,7 @@ class _NumberCodes:
     def as_objects(self, other: pa.DataType | None) -> _ObjectCodes:
         """Convert to codes of arbitrary hashable values, keeping all codes."""
         rows = self._table.live()
-        codes = dict(zip(self.take(rows).to_list(), rows.tolist(), strict=True))
+        codes = dict(zip(self.take(rows).to_list(exact=True), rows.tolist(), strict=True))
         return _ObjectCodes(self._type if other == self._type else None, codes)
 
 
@@ -265,7 +266,7 @@ class _ObjectCodes:
         return self._type, "|O"
 
     def restore(self, ids: Int64Array, column: Column) -> None:
-        codes = dict(zip(column.to_list(), ids.tolist(), strict=True))
+        codes = dict(zip(column.to_list(exact=True), ids.tolist(), strict=True))
         self.__init__(self._type, codes)
 
     def encode(self, column: Column) -> Int64Array:
@@ -273,10 +274,10 @@ class _ObjectCodes:
         if self._type is not None and len(column) and _plain(column.type) != self._type:
             self._type = None  # values of several types
         if arrow is None or _is_number(arrow.type):
-            return self._look_up(column.to_list())
+            return self._look_up(column.to_list(exact=True))
         if not pa.types.is_dictionary(arrow.type):
             arrow = arrow.dictionary_encode()
-            codes = self._look_up(arrow.dictionary.to_pylist())
+            codes = self._look_up(python_values(arrow.dictionary, exact=True))
             return codes[arrow.indices.to_numpy(zero_copy_only=False)]
         known = self._remembered(arrow.dictionary)
         indices = arrow.indices.to_numpy(zero_copy_only=False)
@@ -284,7 +285,9 @@ class _ObjectCodes:
         missing = codes < 0
         if missing.any():
             new = distinct(indices[missing])
-            known.codes[new] = self._look_up(known.values.take(pa.array(new)).to_pylist())
+            known.codes[new] = self._look_up(
+                python_values(known.values.take(pa.array(new)), exact=True)
+            )
             codes = known.codes[indices]
         return codes
 

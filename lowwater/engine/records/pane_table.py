@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
+from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.engine.records.steps import INSERT, KINDS, TIMINGS, PaneBatch
 from lowwater.time import Int64Array
 
@@ -29,16 +29,13 @@ PANE_FIELDS = (
 )
 RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
     pa.ArrowTypeError,
     pa.ArrowNotImplementedError,
     OverflowError,
-    UnicodeEncodeError,
+    TypeError,
+    ValueError,
 )
 
 
@@ -81,8 +78,10 @@ def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) 
 
 def instants_to_arrow(instants: Int64Array) -> pa.Array:
     """Convert int64 microseconds to UTC timestamps, clipped to the years 1 to 9999."""
-    if instants.size and (int(instants.max()) > _LAST or int(instants.min()) < _FIRST):
-        instants = np.clip(instants, _FIRST, _LAST)
+    if instants.size and (
+        int(instants.max()) > LAST_DATETIME or int(instants.min()) < FIRST_DATETIME
+    ):
+        instants = np.clip(instants, FIRST_DATETIME, LAST_DATETIME)
     return pa.array(instants).view(MICROS_UTC)
 
 

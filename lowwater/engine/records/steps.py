@@ -291,7 +291,7 @@ class StepOutput:
 
 def key_values(keys: Sequence[Column]) -> list[Any]:
     """Return each row's key: a plain value for one key column, a tuple for several."""
-    columns = [column.to_list() for column in keys]
+    columns = [column.to_list(exact=True) for column in keys]
     if len(columns) == 1:
         return columns[0]
     return list(zip(*columns, strict=True))

@@ -297,7 +297,9 @@ def _column(
     plain: list[Any] = []
     for piece, its_kind in pieces:
         plain += (
-            piece.tolist() if piece.dtype == object else Column(piece, None, its_kind).to_list()
+            piece.tolist()
+            if piece.dtype == object
+            else Column(piece, None, its_kind).to_list(exact=True)
         )
     every = object_array(plain)[order].tolist()
     return Column.of_objects(every) if kind is None else Column.from_arrow(pa.array(every, kind))

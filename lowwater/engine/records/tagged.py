@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import column_to_arrow, panes_to_arrow
+from lowwater.engine.records.python_values import python_values
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.errors import DataError
+from lowwater.time import Instant
 
 TAG = b"lowwater.encoding"
 MSGPACK, JSON = b"msgpack", b"json"
@@ -102,14 +104,18 @@ def encoding_of(field: pa.Field) -> bytes | None:
 def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
     """Encode values as a column of msgpack; ``None`` becomes null.
 
+    Lone surrogates, which UTF-8 cannot encode, become escapes.
+
     Raises:
         DataError: A value has no msgpack form; the message names the column.
     """
-    encode = msgspec.msgpack.Encoder(enc_hook=_from_numpy).encode
+    encode = msgspec.msgpack.Encoder(enc_hook=_as_plain).encode
     encoded: list[bytes | None] = []
     for value in values:
         try:
             encoded.append(None if value is None else encode(value))
+        except UnicodeEncodeError:
+            encoded.append(encode(_escaped(value)))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(
                 f"the column {name!r} holds a {type(value).__name__} that cannot be encoded: "
@@ -117,6 +123,17 @@ def to_msgpack(name: str, values: Sequence[Any]) -> pa.Array:
                 hint="Have the aggregate return numbers, text, lists, dicts or dataclasses",
             ) from error
     return pa.array(encoded, type=pa.binary())
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value whose text can be encoded."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_escaped(item) for item in value]
+    return value
 
 
 def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
@@ -127,8 +144,7 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
     """
     encoding = encoding_of(field)
     if encoding is None:
-        values: list[Any] = _in_microseconds(column).to_pylist()
-        return values
+        return python_values(_in_microseconds(column))
     decoders: dict[bytes, Callable[[Any], Any]] = {
         MSGPACK: msgspec.msgpack.decode,
         JSON: json.loads,
@@ -156,9 +172,11 @@ def _is_mixed(column: Column) -> bool:
     return len(types) > 1 and not types <= {int, float}
 
 
-def _from_numpy(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
+    if isinstance(value, Instant):
+        return int(value)
     raise TypeError(f"{type(value).__name__} has no form in msgpack")
 
 

@@ -127,7 +127,7 @@ class WatermarkHolds:
         rows = table.live()
         at = self.times(rows)
         row = rows[[int(at.argmin())]]
-        keys = tuple(column.to_list()[0] for column in self._state.decode_keys(row))
+        keys = tuple(column.to_list(exact=True)[0] for column in self._state.decode_keys(row))
         key = keys[0] if len(keys) == 1 else keys
         window = Window(Instant(int(table["start"][row][0])), Instant(int(table["end"][row][0])))
         return Hold(int(at.min()), f"key {key!r}, window {window}")

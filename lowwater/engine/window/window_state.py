@@ -332,7 +332,9 @@ class WindowState:
         assert ((places >= 0) & (places < self.places_given)).all()
         if self.keys is not None:
             assert (live < self.keys.capacity).all()
-            decoded = list(zip(*(each.to_list() for each in self.keys.decode(live)), strict=True))
+            decoded = list(
+                zip(*(each.to_list(exact=True) for each in self.keys.decode(live)), strict=True)
+            )
             assert len(set(decoded)) == len(decoded) == len(live)
 
     def _cover_keys(self) -> None:

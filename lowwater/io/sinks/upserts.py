@@ -22,7 +22,7 @@ from lowwater.io.sinks.dialect import (
     readable_values_of,
     values_of,
 )
-from lowwater.io.sinks.output_owner import lost, swapped
+from lowwater.io.sinks.output_owner import ahead, foreign_opening, lost, swapped
 
 Row: TypeAlias = tuple[Any, ...]
 # The tables that a writer has made, and the kinds of the columns that come from panes.
@@ -33,7 +33,7 @@ NOT_STORABLE = "not_storable"
 """The reason of a dead letter for a pane that the database cannot hold."""
 
 _SHOWN = 80
-_VERSION = 2
+_VERSION = 3
 # What a column becomes that holds the one kind and is given the other.
 _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
     ("integer", "real"): "real",
@@ -108,16 +108,24 @@ class Upserts:
         mark, writer = self._dialect.mark, self._writer
         replaced = self._look(overwrite=overwrite)
         if replaced is None:
+            self._run(
+                f"UPDATE {self._ledger} SET opening = {mark}, complete = {mark} "
+                f"WHERE table_name = {mark}",
+                (writer.opening, False, self._table),
+            )
             return
         for table in replaced:
             self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
         self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
         self._run(
             f"INSERT INTO {self._ledger} "
-            f"(table_name, version, writer, output, resumes, complete, columns) "
-            f"VALUES ({', '.join([mark] * 7)})",
-            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
-        )
+            f"(table_name, version, writer, opening, output, resumes, complete, columns) "
+            f"VALUES ({', '.join([mark] * 8)})",
+            (
+                self._table, _VERSION, writer.id, writer.opening, writer.output, writer.resumes,
+                False, "{}",
+            ),
+        )  # fmt: skip
 
     def _look(self, *, overwrite: bool) -> Made | None:
         """Return the tables of another writer to replace; ``None`` if they are this one's."""
@@ -127,20 +135,22 @@ class Upserts:
         self._run(
             f"CREATE TABLE IF NOT EXISTS {self._ledger} ("
             f"table_name {self._dialect.name_type} PRIMARY KEY, version {of['integer']} NOT NULL, "
-            f"writer {of['text']} NOT NULL, output {of['integer']} NOT NULL, "
+            f"writer {of['text']} NOT NULL, opening {of['text']} NOT NULL, "
+            f"output {of['integer']} NOT NULL, "
             f"resumes {of['boolean']} NOT NULL, complete {of['boolean']} NOT NULL, "
             f"epoch {of['integer']}, piece {of['integer']}, columns {of['text']} NOT NULL)"
         )
+        self._check_version()
         self._run(
-            f"SELECT version, writer, output, resumes, columns FROM {self._ledger} "
-            f"WHERE table_name = {mark}",
+            f"SELECT writer, opening, output, resumes, epoch, columns "
+            f"FROM {self._ledger} WHERE table_name = {mark}",
             (self._table,),
         )
         known = self._cursor.fetchone()
         if known is None and self._writer.delivered:
             raise lost(self._table, is_another=False)
         made = {} if known is None else self._made(known)
-        is_ours = known is not None and self._is_ours(known[1:4], overwrite=overwrite)
+        is_ours = known is not None and self._is_ours(known[:5], overwrite=overwrite)
         for table in tables_of(self._table):
             if table not in made:
                 self._refuse_stranger(table)
@@ -152,20 +162,27 @@ class Upserts:
                 )
         return None if is_ours else made
 
+    def _check_version(self) -> None:
+        """Raise if the ledger is of another layout, whose columns may differ."""
+        self._run(f"SELECT version FROM {self._ledger} WHERE version <> {_VERSION}")
+        if (other := self._cursor.fetchone()) is not None:
+            raise StateError(
+                f"the table {LEDGER!r} was written in layout {other[0]}, and {_VERSION} is known",
+                hint="Use the version of lowwater that wrote it, or another database",
+            )
+
     def _made(self, known: tuple[Any, ...]) -> Made:
         """Return the tables that a writer has made, of its row in the ledger."""
-        version, text = known[0], known[-1]
-        if version != _VERSION:
-            raise StateError(
-                f"the table {self._table!r} was written in layout {version}; {_VERSION} is known",
-                hint="Use the version of lowwater that wrote it, or a later one",
-            )
-        made: Made = json.loads(text)
+        made: Made = json.loads(known[-1])
         return made
 
-    def _is_ours(self, known: tuple[str, int, bool], *, overwrite: bool) -> bool:
-        writer, output, resumes = known
+    def _is_ours(self, known: tuple[Any, ...], *, overwrite: bool) -> bool:
+        writer, opening, output, resumes, epoch = known
         if (writer, output) == (self._writer.id, self._writer.output):
+            if not self._writer.follows(opening):
+                raise foreign_opening(self._table, opening, self._writer)
+            if self._writer.resumes and (epoch or 0) > self._writer.epoch:
+                raise ahead(self._table, epoch, self._writer)
             return True
         if writer == self._writer.id:
             raise swapped(self._table, output, self._writer.output)
@@ -187,15 +204,17 @@ class Upserts:
         if complete:
             self._run(
                 f"UPDATE {self._ledger} SET complete = {mark} "
-                f"WHERE table_name = {mark} AND writer = {mark} AND output = {mark}",
-                (True, self._table, writer.id, writer.output),
+                f"WHERE table_name = {mark} AND writer = {mark} AND opening = {mark} "
+                f"AND output = {mark}",
+                (True, self._table, writer.id, writer.opening, writer.output),
             )
         elif not writer.resumes:
             # Another writer may have replaced this one's row meanwhile.
             self._run(
                 f"DELETE FROM {self._ledger} WHERE epoch IS NULL "
-                f"AND table_name = {mark} AND writer = {mark} AND output = {mark}",
-                (self._table, writer.id, writer.output),
+                f"AND table_name = {mark} AND writer = {mark} AND opening = {mark} "
+                f"AND output = {mark}",
+                (self._table, writer.id, writer.opening, writer.output),
             )
 
     def _refuse_stranger(self, table: str) -> None:
@@ -212,12 +231,13 @@ class Upserts:
     def _apply(self, delivery: Delivery) -> None:
         mark = self._dialect.mark
         self._run(
-            f"SELECT version, writer, output, epoch, piece, columns FROM {self._ledger} "
+            f"SELECT writer, opening, output, epoch, piece, columns FROM {self._ledger} "
             f"WHERE table_name = {mark}{self._dialect.lock}",
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is None or known[1:3] != (self._writer.id, self._writer.output):
+        own = (self._writer.id, self._writer.opening, self._writer.output)
+        if known is None or known[:3] != own:
             raise StateError(
                 f"the row of {self._table!r} in {LEDGER!r} has vanished, or is another run's",
                 hint="Let one run at a time write to a table; if the row was removed, drop the "

@@ -1,8 +1,8 @@
 """Laws of the model that users can check on their own pipelines.
 
-Each takes a pipeline and a scenario, runs the pipeline on it one or several times, and raises
-``AssertionError`` with what differs, a scenario that shows it again, and a timeline. A pipeline
-that a law does not apply to is refused with ``InvalidArgument``.
+Each law runs a pipeline on a scenario, once or several times. If the law is broken it raises
+``AssertionError`` with the differences, a scenario that reproduces them, and a timeline. A pipeline
+to which the law does not apply is refused with ``InvalidArgument``.
 """
 
 from lowwater.testing.laws.arrival import check_bundle_insensitive as check_bundle_insensitive

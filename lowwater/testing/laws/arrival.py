@@ -36,22 +36,22 @@ _BUNDLES = "check_bundle_insensitive"
 def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
     """Check that the order of arrival does not change the final result of any window (S-W7).
 
-    As long as no element is dropped, the windows that exist at the end, and what each finally
-    shows, depend on the elements alone. So each scenario is run with a watermark that waits for
-    what is still to come (:func:`~lowwater.testing.orders.waiting`), and that nothing is dropped
-    then, in any stage, is part of the law (S-H2).
+    As long as no element is dropped, only the elements determine which windows exist at the end and
+    what each finally contains. So each scenario runs with a watermark that waits for the elements
+    still to arrive (:func:`~lowwater.testing.orders.waiting`). Nothing may then be dropped, in any
+    stage (S-H2).
 
-    It says nothing of early panes, of how often a window is shown, or of lists' order; of ``first``
-    and ``last`` only where event times differ. Floats are compared nearly. It does not hold for
-    triggers that may finish while elements come, nor for windows that end before the elements they
-    are for: those are refused. It is *broken* by a combiner or a merge function that depends on the
-    order, and by a stage that looks at how many panes a discarding one shows: bugs, all of them.
+    The law does not cover early panes, the number of panes of a window, or the order of lists; it
+    covers ``first`` and ``last`` only if event times differ. Floats are compared approximately.
+    Triggers that may finish while elements arrive are refused, and so are windows that end before
+    their elements. A combiner or a merge function that depends on the order breaks the law; so does
+    a stage that counts the panes of a discarding one. All of these are bugs.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
         scenario: What arrives when.
-        *others: The same elements in other orders, as from
-            :func:`~lowwater.testing.strategies.reorderings`; a few if there are none.
+        *others: The same elements in other orders, such as those of
+            :func:`~lowwater.testing.strategies.reorderings`; by default a few.
 
     Raises:
         AssertionError: The law is broken.
@@ -84,16 +84,16 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
     between two moves of the watermark or the clock; with ``AfterWatermark`` and no allowed
     lateness, so must be the on-time panes.
 
-    It says nothing of early and late panes: a trigger is judged once per bundle. It does not hold
-    for triggers that may finish while elements come: those are refused. It is *broken* by steps
-    that look at batches as a whole, and by a stage that looks at how many panes a discarding one
-    shows: bugs, both of them.
+    The law does not cover early and late panes, because a trigger is evaluated once per bundle.
+    Triggers that may finish while elements arrive are refused. A step whose result depends on its
+    whole batch breaks the law; so does a stage that counts the panes of a discarding one. Both are
+    bugs.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
         scenario: What arrives when.
-        *others: The same in other bundles, as from
-            :func:`~lowwater.testing.strategies.bundlings`; a few if there are none.
+        *others: The same elements in other bundles, such as those of
+            :func:`~lowwater.testing.strategies.bundlings`; by default a few.
 
     Raises:
         AssertionError: The law is broken.
@@ -111,7 +111,7 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
             lines += _unlike("on time", _on_time(one[0]), _on_time(two[0]))
         if lines:
             raise Broken(
-                "the cuts between bundles changed what comes out (S-O1)",
+                "bundle boundaries changed the output (S-O1)",
                 lines,
                 call=f"{_BUNDLES}(pipeline, scenario, other)",
                 scenario=first,
@@ -140,16 +140,16 @@ def require_nothing_dropped(run: Probed) -> None:
     for taken in run.taken.values():
         if any(window.end <= taken.time for window in taken.windows):
             raise InvalidArgument(
-                f"{run.windowing.windows!r} gives windows that end before the elements they are "
-                "for: whether these are dropped depends on the order of arrival",
+                f"{run.windowing.windows!r} assigns elements to windows that end before them, so "
+                "the order of arrival decides whether they are dropped",
                 where=_ORDER,
                 hint="Test windows that contain their elements",
             )
     dropped = [one for one in (*run.late, *run.late_before) if one.reason != "unwindowed"]
     if dropped:
         raise Broken(
-            "an element was dropped, though the watermark waited for it (S-O3, S-H2); unless "
-            "steps of the pipeline change event times",
+            "an element was dropped although the watermark waited for it (S-O3, S-H2); the law "
+            "does not hold if a step changes event times",
             map(_late_text, dropped),
             call=f"{_ORDER}(pipeline, scenario)",
             scenario=run.scenario,
@@ -197,8 +197,8 @@ def _unlike(what: str, one: list[str], other: list[str]) -> Iterator[str]:
         if text in right:
             right.remove(text)
             left.remove(text)
-    yield from (f"{what} in the first bundles alone: {text}" for text in left)
-    yield from (f"{what} in the others alone: {text}" for text in right)
+    yield from (f"{what} only in the first bundles: {text}" for text in left)
+    yield from (f"{what} only in the others: {text}" for text in right)
 
 
 def _panes(final: Final) -> list[Pane]:

@@ -57,7 +57,7 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
         given = batch(records)
     if not isinstance(given, Mapping):
         raise InvalidArgument(
-            f"{describe('batch(...)', given)} is no mapping from (key, window) to values",
+            f"{describe('batch(...)', given)} is not a mapping from (key, window) to values",
             where=_LAW,
             hint="Return {(key, (start, end)): value}",
         )
@@ -67,7 +67,7 @@ def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenar
     lines = list(_differences(came, wanted, listed))
     if lines:
         raise Broken(
-            "the pipeline does not end with the batch answer (S-W7)",
+            "the final panes differ from the batch result (S-W7)",
             lines,
             call=f"{_LAW}(pipeline, batch, scenario)",
             scenario=whole,
@@ -83,11 +83,11 @@ def _differences(
     for key, window in sorted(came.keys() | wanted.keys(), key=lambda at: (at[1], repr(at[0]))):
         where = f"{key!r} {window_text(window)}"
         if (key, window) not in wanted:
-            yield f"{where}: shown as {dict(came[key, window])!r}, but not in the batch answer"
+            yield f"{where}: emitted {dict(came[key, window])!r}, but not in the batch result"
             continue
         want = wanted[key, window]
         if (key, window) not in came:
-            yield f"{where}: {want!r} in the batch answer, but not shown"
+            yield f"{where}: not emitted, but {want!r} in the batch result"
             continue
         values = came[key, window]
         if not isinstance(want, Mapping):
@@ -96,7 +96,7 @@ def _differences(
             same(values[name], want[name], listed=name in listed) for name in values
         )
         if not right:
-            yield f"{where}: shown as {dict(values)!r}, but {dict(want)!r} in the batch answer"
+            yield f"{where}: emitted {dict(values)!r}, but {dict(want)!r} in the batch result"
 
 
 def _place(at: Any) -> tuple[Any, Window]:

@@ -307,7 +307,7 @@ def test_a_file_put_there_just_as_stop_is_asked(
 
 def test_a_position_that_is_damaged_is_told(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in/0.jsonl", 0)
-    source = JsonLinesSource((str(tmp_path / "in"),))
+    source = JsonLinesSource((str(tmp_path / "in"),), "at")
     batches = source.batches_from(None, 7, ())
     _, position = next(batches)
     assert position["file"] == str(path)

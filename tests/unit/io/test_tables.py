@@ -324,11 +324,11 @@ def test_a_later_layout(make: Make, tmp_path: Path) -> None:
     deliver_all(make(str(path), "counts"), [FIRST])
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 3")
-    with pytest.raises(StateError, match=r"in layout 3; 2 is known"):
+        connection.execute("UPDATE lowwater_outputs SET version = 4")
+    with pytest.raises(StateError, match=r"in layout 4, and 3 is known"):
         make(str(path), "counts").open(WRITER)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 2")
+        connection.execute("UPDATE lowwater_outputs SET version = 3")
     sink = make(str(path), "counts")
     sink.open(WRITER)
     with connection:
