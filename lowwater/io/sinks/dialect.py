@@ -65,6 +65,7 @@ class ColumnNames:
     Args:
         database: What errors call the database.
         folded: Returns what the database compares of a name.
+        most: How many columns a table has at most.
         longest: How many bytes a name has at most; ``None``: any number.
         reserved: Names that no column can have.
         most_keys: How many columns a primary key has at most.
@@ -72,6 +73,7 @@ class ColumnNames:
 
     database: str
     folded: Callable[[str], str]
+    most: int
     longest: int | None = None
     reserved: frozenset[str] = frozenset()
     most_keys: int | None = None
@@ -168,6 +170,13 @@ def check_columns(panes: pa.Table, rules: ColumnNames, sink: object) -> None:
                 where=where,
                 hint="Rename it, as in .aggregate(total=...) or .key_by(team=lw.col(...))",
             )
+    if len(names) > rules.most:
+        raise InvalidArgument(
+            f"there are {len(names)} columns, and a table of {rules.database} has at most "
+            f"{rules.most}",
+            where=where,
+            hint="Aggregate less, or write to a folder of files",
+        )
     keys = names.index("window_end") + 1
     if rules.most_keys is not None and keys > rules.most_keys:
         raise InvalidArgument(
@@ -207,6 +216,23 @@ def kind_of(field: pa.Field) -> Kind:
     return "json"
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a value that Python cannot hold, such as an instant after the year 9999.
+
+    Args:
+        text: The value as text.
+        why: What Python says.
+    """
+
+    text: str
+    why: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def values_of(field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Shape]) -> list[Any]:
     """Return a column's values as a database takes them.
 
@@ -214,6 +240,9 @@ def values_of(field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Sh
         field: The column's field.
         column: The column.
         shapes: How the database wants kinds that it does not take as Python gives them.
+
+    Raises:
+        OverflowError, ValueError: Python cannot hold a value.
     """
     kind = kind_of(field)
     if kind == "json":
@@ -222,6 +251,30 @@ def values_of(field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Sh
         column = column.cast(column.type.value_type)
     shape = shapes.get(kind)
     return to_values(field, column) if shape is None else shape(column)
+
+
+def readable_values_of(
+    field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Shape]
+) -> list[Any]:
+    """Return what :func:`values_of` does, with ``Unreadable`` where Python cannot hold a value.
+
+    Complexity: about 2 log n calls of it for each such value.
+    """
+    try:
+        return values_of(field, column, shapes)
+    except (OverflowError, ValueError) as error:
+        if len(column) == 1:
+            return [Unreadable(_text_of(column), str(error))]
+    half = len(column) // 2
+    parts = (column.slice(0, half), column.slice(half))
+    return [value for part in parts for value in readable_values_of(field, part, shapes)]
+
+
+def _text_of(column: pa.ChunkedArray) -> str:
+    try:
+        return str(column.cast(pa.string())[0].as_py())
+    except pa.ArrowException:
+        return f"a value of type {column.type}"
 
 
 def instants_as_text(column: pa.ChunkedArray) -> list[str | None]:

@@ -79,6 +79,7 @@ _POSTGRES = Dialect(
     names=ColumnNames(
         "PostgreSQL",
         folded=str,  # names are quoted, so case matters
+        most=1_600,
         longest=_LONGEST,
         reserved=frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
         most_keys=32,

@@ -71,7 +71,7 @@ _SQLITE = Dialect(
     },
     widen="",
     refuses=lambda error: isinstance(error, (sqlite3.DataError, OverflowError, UnicodeError)),
-    names=ColumnNames("SQLite", folded=_folded),
+    names=ColumnNames("SQLite", folded=_folded, most=2_000),
 )
 
 

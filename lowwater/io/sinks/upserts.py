@@ -13,7 +13,15 @@ import pyarrow as pa
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.records.json_rows import json_text, rows_of
 from lowwater.errors import DataError, StateError
-from lowwater.io.sinks.dialect import Cursor, Dialect, Kind, kind_of, values_of
+from lowwater.io.sinks.dialect import (
+    Cursor,
+    Dialect,
+    Kind,
+    Unreadable,
+    kind_of,
+    readable_values_of,
+    values_of,
+)
 from lowwater.io.sinks.output_owner import ahead, foreign_opening, lost, swapped
 
 Row: TypeAlias = tuple[Any, ...]
@@ -311,10 +319,14 @@ class Upserts:
         panes = delivery.panes
         # The key comes first, in any table of panes.
         names = [name for name in panes.schema.names if name in columns]
-        values = [
-            values_of(panes.schema.field(name), panes.column(name), self._dialect.shapes)
-            for name in names
-        ]
+        values, is_odd = [], False
+        for name in names:
+            given = panes.schema.field(name), panes.column(name), self._dialect.shapes
+            try:
+                values.append(values_of(*given))
+            except (OverflowError, ValueError):
+                values.append(readable_values_of(*given))
+                is_odd = True
         key = _key(delivery)
         change = changes(
             zip(*values, strict=True),
@@ -332,10 +344,15 @@ class Upserts:
             f"INSERT INTO {own} ({into}) VALUES ({', '.join([mark] * len(names))}) "
             f"ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {rest}"
         )
+
+        def each(statement: str, rows: Sequence[Row]) -> list[tuple[Row, object]]:
+            sound, refused = _parted(rows) if is_odd else (rows, [])
+            return [*refused, *self._each(statement, sound)]
+
         for statement, rows in ((take, change.taken), (drop, change.gone)):
-            self._each(statement, rows)  # a key that cannot be stored has no row to remove
-        failed = self._each(put, change.rows)
-        self._each(drop, [row[: len(key)] for row, _ in failed])
+            each(statement, rows)  # a key that cannot be stored has no row to remove
+        failed = each(put, change.rows)
+        each(drop, [row[: len(key)] for row, _ in failed])
         return [
             {
                 "reason": NOT_STORABLE,
@@ -460,6 +477,19 @@ def _rows_of(table: pa.Table | None) -> list[dict[str, Any]]:
     return [] if table is None else list(rows_of(table))
 
 
+def _parted(rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, object]]]:
+    """Return the rows to give to the database, and those with a value that Python cannot hold."""
+    sound: list[Row] = []
+    refused: list[tuple[Row, object]] = []
+    for row in rows:
+        odd = [value for value in row if type(value) is Unreadable]
+        if odd:
+            refused.append((row, odd[0].why))
+        else:
+            sound.append(row)
+    return sound, refused
+
+
 def _shown(values: Mapping[str, Any]) -> str:
     """Return values as an error names them: a long one is cut."""
     texts = ((name, repr(value)) for name, value in values.items())
@@ -469,7 +499,7 @@ def _shown(values: Mapping[str, Any]) -> str:
     )
 
 
-def _message(error: Exception) -> str:
+def _message(error: object) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

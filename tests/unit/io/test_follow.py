@@ -391,3 +391,19 @@ def test_files_that_come_while_it_is_dead_do_not_mix_it_up(
         found = [value for line in lines for value in line["collect"]]
         assert sorted(found) == sorted(row["v"] for some in FILES.values() for row in some), count
         assert metrics.events == len(found)
+
+
+@pytest.mark.parametrize("ends", ["it is completed", "it is removed"])
+def test_stop_waits_for_a_file_that_is_half_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    write_parquet(tmp_path / "whole", rows(2))
+    whole = (tmp_path / "whole").read_bytes()
+    new = tmp_path / "b.parquet"
+    new.write_bytes(whole[:-9])
+    last = new.unlink if ends == "it is removed" else lambda: new.write_bytes(whole)
+    waits = FakeWait(monkeypatch, lambda: new.write_bytes(whole[:-1]), last)
+    write_parquet(tmp_path / "a.parquet", rows(1))
+    stream = lw.read_parquet(tmp_path, time="t", follow=True, stop=lambda: True)
+    assert collected(stream) == ([1] if ends == "it is removed" else [1, 2])
+    assert len(waits.waited) == 2

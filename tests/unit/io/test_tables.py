@@ -528,6 +528,13 @@ def test_names_that_postgresql_would_cut_or_refuse(fake: types.ModuleType) -> No
         keyed(*[f"k{n}" for n in range(31)], n=N).write_to(sink)
 
 
+def test_more_columns_than_a_table_has(make: Make) -> None:
+    most = 2_000 if make is SqliteTable else 1_600
+    aggregates = {f"n{n}": N for n in range(most)}
+    with pytest.raises(InvalidArgument, match=f"has at most {most}.*Aggregate less"):
+        keyed("k", **aggregates).write_to(make("a.sqlite", "counts"))
+
+
 class Emits:
     """A process that emits its records."""
 
@@ -564,6 +571,36 @@ def test_a_value_that_is_too_long_for_sqlite(tmp_path: Path) -> None:
     assert "too big" in json.loads(record)["detail"]
     assert "record" not in json.loads(record)
     assert len(rows(path, "counts_late")) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "of", "in_sqlite"),
+    [
+        (253402300800_000_000, pa.timestamp("us", "UTC"), "10000-01-01T00:00:00.000000Z"),
+        (3_000_000, pa.date32(), None),
+    ],
+)
+def test_values_beyond_those_of_python(
+    make: Make, number: int, of: pa.DataType, in_sqlite: str | None, tmp_path: Path
+) -> None:
+    """They ended in a traceback at every delivery, and so at every restart."""
+    path = tmp_path / "a.sqlite"
+    panes = pa.concat_tables([minute(at, 3, 1).panes for at in range(3)])
+    odd = pa.array([0, number, 0], pa.int32() if of == pa.date32() else pa.int64()).cast(of)
+    typed = panes.set_column(panes.schema.names.index("odd"), "odd", odd)
+    keyed = panes.set_column(0, "k", odd)
+    deliver_all(make(str(path), "counts"), [Delivery(1, 0, 0, typed)])
+    deliver_all(make(str(path), "keyed"), [Delivery(1, 0, 0, keyed)])
+    if make is SqliteTable and in_sqlite is not None:
+        assert (in_sqlite, 1, 1) in rows(path, "counts", "odd, 1, 1")
+        return
+    for table in ("counts", "keyed"):
+        assert len(rows(path, table)) == 2
+        ((reason, record, _),) = rows(path, f"{table}_errors", "reason, record, 1")
+        assert reason == "not_storable"
+        letter = json.loads(record)["record"]
+        assert letter["window_start"].startswith("1970-01-01T00:01")
+        assert letter["odd" if table == "counts" else "k"].startswith(("10000-", "10183-"))
 
 
 def test_no_database(tmp_path: Path) -> None:
