@@ -13,7 +13,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.run_record import FORMAT, OUTBOX, RUN, read_outbox, read_run
+from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
@@ -407,14 +407,14 @@ def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:
     rows: Counter[tuple[bytes, int]] = Counter()
     sizes: Counter[tuple[bytes, int]] = Counter()
     for key, value in store.scan(b"", END):
-        if key == RUN or key.startswith(OUTBOX):
+        if key == RUN or key.startswith((OUTBOX, GROWN)):
             table = (b"", key[len(RUN) - 1])
         else:
             stage, _, tag = split_key(key)
             table = (stage, tag)
         rows[table] += 1
         sizes[table] += len(key) + len(value)
-    names = {b"": ("pipeline", {0: "the run", 1: "outbox"})}
+    names = {b"": ("pipeline", {0: "the run", 1: "outbox", 2: "the run, what only grows"})}
     for place, of in _stages(record):
         tables = {**_TABLES[of["kind"]], **(_IDS if of["deduplicated"] else {})}
         names[stage_prefix(place.stage)] = (place.stage, tables)
