@@ -31,7 +31,7 @@ _PATIENCE = 1000
 
 @final
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class _Unreadable:
     """Marks an element on which a user's function failed; the element becomes a dead letter."""
 
     failure: str
@@ -358,4 +358,4 @@ def _attempt(function: Callable[[Any], Any], item: Any) -> Any:
     try:
         return function(item)
     except Exception as error:  # S-B1: an unreadable event time or key is a dead letter
-        return Unreadable(f"{type(error).__name__}: {error}")
+        return _Unreadable(f"{type(error).__name__}: {error}")
