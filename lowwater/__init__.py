@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Processed as Processed
     from lowwater.pipeline import Result as Result
     from lowwater.pipeline import Run as Run
+    from lowwater.pipeline import RunHandle as RunHandle
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import WindowedStream as WindowedStream
     from lowwater.pipeline import from_arrow as from_arrow
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_log as read_log
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline import run as run
+    from lowwater.pipeline import start as start
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant

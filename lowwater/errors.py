@@ -59,7 +59,7 @@ class UnsafeTrigger(LowwaterError):
 
 
 class UnsupportedByRunner(LowwaterError):
-    """The runner cannot do what the pipeline asks for."""
+    """The runner does not support a feature of the pipeline."""
 
 
 class DataError(LowwaterError):

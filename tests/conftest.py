@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -29,3 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin; let Ctrl-C work although a background shell starts us ignoring it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Untested())
+
+
+def pytest_collection_finish() -> None:
+    """Free the garbage collector of what lives as long as the tests: the modules and the tests.
+
+    Otherwise each full collection looks at all of it, and the tests of memory make many.
+    """
+    gc.collect()
+    gc.freeze()

@@ -75,9 +75,11 @@ def demo(out: TextIO, state: str | None = None) -> bool:
     """
     began = time.perf_counter()
     flights = load_flights()
-    _say(out, f"{len(flights):,} flights left New York in 2013, or were meant to.")
-    _say(out, "Each happens when it departs (UTC) and is heard of when it has landed:")
-    _say(out, "here they come in the order of landing, up to half a day out of order.\n")
+    _say(out, f"{len(flights):,} flights were scheduled to leave New York in 2013.")
+    _say(
+        out, "The event time of a flight is its departure (UTC). Its record arrives when it lands,"
+    )
+    _say(out, "so the records are up to half a day out of order.\n")
     if state is None:
         hourly, duty = _collected(departures(flights)), _collected(duty_sessions(flights))
     else:
@@ -89,7 +91,7 @@ def demo(out: TextIO, state: str | None = None) -> bool:
     runs = [("departures by hour", hourly), ("duty sessions", duty)]
     _show_totals(out, runs, speed=state is None)
     good = _check(out, flights, hourly)
-    _say(out, f"\nAll in {time.perf_counter() - began:.0f} seconds.")
+    _say(out, f"\nFinished in {time.perf_counter() - began:.0f} seconds.")
     return good
 
 
@@ -238,12 +240,15 @@ def _show_busy_hour(out: TextIO, hourly: Found) -> None:
             strict=True,
         )
     ]
-    headings = ["heard by", "timing", "pane", "departures", "mean delay (min)", "watermark"]
+    headings = ["emitted at", "timing", "pane", "departures", "mean delay (min)", "watermark"]
     _say(out, table(headings, lines, indent="  "))
     _say(
-        out, "\n  EARLY: what is known so far, every 30 minutes. ON_TIME: the watermark has passed"
+        out, "\n  EARLY panes report the hour so far, every 30 minutes. The ON_TIME pane is emitted"
     )
-    _say(out, f"  the hour's end, {DISORDER} behind the latest departure. LATE: long hauls.\n")
+    _say(
+        out, f"  when the watermark, {DISORDER} behind the latest departure, passes the hour's end."
+    )
+    _say(out, "  LATE panes add the flights that landed after that.\n")
 
 
 def _show_longest(out: TextIO, duty: Found) -> None:
@@ -255,7 +260,7 @@ def _show_longest(out: TextIO, duty: Found) -> None:
     longest = panes.append_column("length", length).sort_by(
         [("length", "descending"), ("tailnum", "ascending")]
     )
-    _head(out, 2, f"Longest duties of an aircraft (no {DUTY_GAP} between departures)")
+    _head(out, 2, f"Longest duty sessions of an aircraft (departures less than {DUTY_GAP} apart)")
     lines = []
     for row in longest.slice(0, 5).to_pylist():
         first = row["window_start"].strftime("%Y-%m-%d %H:%M")
@@ -283,12 +288,12 @@ def _show_totals(out: TextIO, runs: list[tuple[str, Found]], *, speed: bool) -> 
     cancelled = runs[0][1].cancelled
     if cancelled:
         record = cancelled[0]
-        _say(out, "\n  Bundles are small here: one per 30 (60) minutes in which flights landed.")
-        _say(out, f"  null_time: {len(cancelled):,} cancelled flights have no departure, such as")
+        _say(out, "\n  A bundle holds the landings of 30 minutes (duty sessions: 60 minutes).")
+        _say(out, f"  null_time: {len(cancelled):,} cancelled flights never departed, such as")
         _say(
             out,
             f"  {record['carrier']} {record['flight']} {record['origin']}-{record['dest']}, "
-            f"meant for {record['landed']:%Y-%m-%d %H:%M}.",
+            f"scheduled for {record['landed']:%Y-%m-%d %H:%M}.",
         )
     _say(out, "")
 
@@ -314,11 +319,13 @@ def _check(out: TextIO, flights: pa.Table, hourly: Found) -> bool:
     )
     shown = int(found["departures"].sum())
     accounted = shown + cancelled + len(dropped) == len(flights)
-    _say(out, f"  final panes of {len(found):,} hours against pandas {pd.__version__} group-by: "
-         + ("equal, every count and every mean" if same else "DIFFERENT"))  # fmt: skip
+    equal = "every count and every mean is equal" if same else "DIFFERENT"
+    _say(
+        out, f"  {len(found):,} final panes against a group-by in pandas {pd.__version__}: {equal}"
+    )
     _say(
         out,
-        f"  {shown:,} shown + {cancelled:,} cancelled + {len(dropped):,} late "
+        f"  {shown:,} in final panes + {cancelled:,} cancelled + {len(dropped):,} late "
         f"{'=' if accounted else '!='} {len(flights):,} flights",
     )
     return same and accounted

@@ -53,19 +53,22 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
     with tempfile.TemporaryDirectory(prefix="lowwater-demo-") as place:
         folder = Path(place)
         files = _write_files(flights, folder / "flights")
-        _say(out, f"{len(flights):,} flights that left New York in 2013, or were meant to, in the")
-        _say(out, f"order of landing: {files} files of four weeks, with a micro-batch for each.")
+        _say(out, f"{len(flights):,} flights were scheduled to leave New York in 2013. Spark reads")
+        _say(out, f"{files} files of four weeks each, in order of landing, one per micro-batch.")
         _say(out, "")
         with _session(spark, folder) as session:
             rows = [
                 _compared(session, folder, "departures by hour", departures, LATENESS),
                 _compared(session, folder, "duty sessions", duty_sessions),
             ]
-    headings = ["", "micro-batches", "panes", "final panes", "embedded", "", "s", "embedded s"]
+    headings = [
+        "", "micro-batches", "panes", "final panes", "embedded final panes", "", "seconds",
+        "embedded seconds",
+    ]  # fmt: skip
     _say(out, table(headings, rows, indent="  "))
     good = all(row[5] == "equal" for row in rows)
-    _say(out, f"\nThe final panes are {'equal, every value' if good else 'DIFFERENT'}.")
-    _say(out, f"All in {time.perf_counter() - began:.0f} seconds.")
+    _say(out, f"\nThe final panes are {'equal in every value' if good else 'DIFFERENT'}.")
+    _say(out, f"Finished in {time.perf_counter() - began:.0f} seconds.")
     return good
 
 

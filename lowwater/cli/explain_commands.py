@@ -1,4 +1,4 @@
-"""The commands that explain runs: ``python -m lowwater explain``, ``diff`` and ``check``.
+"""The commands that explain runs: ``python -m lowwater explain``, ``diff``, ``check``, ``diagram``.
 
 Each command takes the parsed options, prints its result and returns the exit status.
 """
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Result
     from lowwater.testing.scenario import ScenarioRun
 
+
 _TARGET = "module:pipeline or file.py:pipeline"
 _BUNDLE_OF_RUN = 50_000
 _SCENARIO = """\
-With --scenario, the file says what arrived when, as Scenario.to_markdown() or .to_yaml() writes it,
-and only the windowing and the aggregates of the pipeline's last stage are used."""
+With --scenario, the elements come from a file that Scenario.to_markdown() or .to_yaml() wrote, and
+only the windowing and the aggregates of the pipeline's last stage are used."""
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the parser of the command line."""
     explain = commands.add_parser(
         "explain",
-        help="run a pipeline and say why a window fired or has not, or where an element went",
-        description="Run a pipeline and say why a window fired, or where an element went. Without "
-        "--key and --element: what other watermark delays and latenesses would have done.\n\n"
-        + _SCENARIO,
+        help="run a pipeline and explain why a window fired or did not, or where an element went",
+        description="Run a pipeline and explain why a window fired or did not, or where an element "
+        "went.\nWithout --key and --element, evaluate other watermark delays and allowed "
+        "latenesses.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     explain.add_argument("target", metavar="TARGET", help=_TARGET)
@@ -40,13 +41,13 @@ def add_commands(commands: Any) -> None:
     explain.add_argument(
         "--element", metavar="RECORD", help="the element: a Python literal, such as \"{'id': 7}\""
     )
-    explain.add_argument("--stage", help="the stage; else the last one, or all with --element")
+    explain.add_argument("--stage", help="the stage (default: the last one; with --element, all)")
     _add_run(explain)
     diff = commands.add_parser(
         "diff",
-        help="run two pipelines and show which final panes differ",
-        description="Run two pipelines and show which final panes differ; the exit status is 1 if "
-        "any does.\n\n" + _SCENARIO,
+        help="run two pipelines and compare their final panes",
+        description="Run two pipelines and print the final panes that differ. The exit status is 1 "
+        "if any differ.\n\n" + _SCENARIO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     diff.add_argument("target", metavar="A", help=_TARGET)
@@ -54,19 +55,15 @@ def add_commands(commands: Any) -> None:
     _add_run(diff)
     check = commands.add_parser(
         "check",
-        help="say what is doubtful about a pipeline, without running it",
-        description="Say what is doubtful about a pipeline, without running it; the exit status is "
-        "1 if there is an error or a warning.",
+        help="report likely mistakes in a pipeline, without running it",
+        description="Report likely mistakes in a pipeline, without running it. The exit status is "
+        "1 if there are errors or warnings.",
     )
     check.add_argument("target", metavar="TARGET", help=_TARGET)
+    _add_diagram(commands)
 
 
-def run_command(options: argparse.Namespace) -> int:
-    """Run the command that was given, and return the exit status."""
-    return {"explain": _explain, "diff": _diff, "check": _check}[options.command](options)
-
-
-def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
+def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
     """Run a pipeline with a trace, over its own sources or over a scenario."""
     from lowwater.cli.target import load
     from lowwater.engine.graph.graph import Windowed
@@ -80,7 +77,8 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
         )
     if not isinstance(pipeline, Pipeline):
         raise InvalidArgument(
-            f"{target!r} writes its panes", hint="Name the pipeline before write_parquet and others"
+            f"{target!r} is a pipeline with an output",
+            hint="Name the pipeline without its write_... call",
         )
     if options.scenario is None:
         return pipeline.collect(trace=True, bundle_size=options.bundle_size, progress=False)
@@ -93,10 +91,10 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     return run
 
 
-def tell_bundles(options: argparse.Namespace) -> None:
+def _tell_bundles(options: argparse.Namespace) -> None:
     """Warn on standard error if the bundle size differs from ``run``: early panes depend on it."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
-        print(f"in bundles of {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
+        print(f"bundle size {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
 
 
 def _tell_dead_letters(run: ScenarioRun) -> None:
@@ -110,7 +108,7 @@ def _tell_dead_letters(run: ScenarioRun) -> None:
         )
 
 
-def literal(text: str) -> Any:
+def _literal(text: str) -> Any:
     """Parse a Python literal; return any other text unchanged."""
     try:
         return ast.literal_eval(text)
@@ -118,9 +116,9 @@ def literal(text: str) -> Any:
         return text
 
 
-def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
+def _known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
     """Parse a key: as a literal, unless only the text itself is a key of a stage."""
-    key = literal(text)
+    key = _literal(text)
     keys = [element.key for element in run.trace.stage(stage).elements]
     return text if key not in keys and text in keys else key
 
@@ -132,7 +130,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="elements per bundle at most (default: 1, to see what each one does)",
+        help="maximum number of elements per bundle (default: 1, which shows the effect of each)",
     )
 
 
@@ -153,15 +151,15 @@ def _scenario(path: str) -> Any:
 def _explain(options: argparse.Namespace) -> int:
     if (options.key is None) != (options.window is None):
         raise InvalidArgument(
-            "a window needs its key, and a key its window",
+            "--key and --window go together",
             hint="Give both: --key home --window 2000-01-01T12:00:00Z",
         )
-    run = run_target(options.target, options)
-    tell_bundles(options)
+    run = _run_target(options.target, options)
+    _tell_bundles(options)
     if options.element is not None:
-        print(run.why(literal(options.element), stage=options.stage))
+        print(run.why(_literal(options.element), stage=options.stage))
     if options.key is not None:
-        key = known_key(run, options.key, options.stage)
+        key = _known_key(run, options.key, options.stage)
         print(run.explain(key, _window(options), stage=options.stage))
     if options.element is None and options.key is None:
         print(run.lateness_profile(stage=options.stage))
@@ -180,8 +178,8 @@ def _window(options: argparse.Namespace) -> Any:
 def _diff(options: argparse.Namespace) -> int:
     from lowwater.explain import diff
 
-    found = diff(run_target(options.target, options), run_target(options.other, options))
-    tell_bundles(options)
+    found = diff(_run_target(options.target, options), _run_target(options.other, options))
+    _tell_bundles(options)
     print(found)
     return 1 if found else 0
 
@@ -195,5 +193,86 @@ def _check(options: argparse.Namespace) -> int:
     print(findings)
     bad = [each for each in findings if each.severity != "note"]
     notes = counted(len(findings) - len(bad), "note")
-    print(f"{len(bad)} to look at, {notes}", file=sys.stderr)
+    print(f"{counted(len(bad), 'problem')}, {notes}", file=sys.stderr)
     return 1 if bad else 0
+
+
+def _add_diagram(commands: Any) -> None:
+    """Add the command to the parser of the command line."""
+    parser = commands.add_parser(
+        "diagram",
+        help="run a pipeline and draw event time against processing time",
+        description="Run a pipeline and draw the input and output of a stage, with event time to "
+        "the right and processing time upwards. Without -o, print a text timeline. With "
+        "--scenario, the elements come from that file, and only the windowing and the aggregates "
+        "of the last stage are used.",
+    )
+    parser.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="file to write: .svg, .html, .txt, .png or .gif"
+    )
+    parser.add_argument(
+        "--key",
+        action="append",
+        metavar="KEY",
+        help="a key to draw (repeatable): a Python literal such as 7 or ('a', 1), or text",
+    )
+    parser.add_argument("--stage", help="the stage (default: the last one)")
+    parser.add_argument("--column", help="the aggregate to draw (default: the first)")
+    parser.add_argument(
+        "--between", metavar="START..END", help="the event times to draw (default: all)"
+    )
+    parser.add_argument(
+        "--theme",
+        choices=("auto", "light", "dark"),
+        default="auto",
+        help="the colours (default: auto, which follows the system of the reader)",
+    )
+    parser.add_argument(
+        "--graph", action="store_true", help="draw the graph of stages and their watermarks instead"
+    )
+    _add_run(parser)
+
+
+def _diagram(options: argparse.Namespace) -> int:
+    from lowwater.pipeline import Result
+
+    result = _run_target(options.target, options)
+    _tell_bundles(options)
+    if options.graph:
+        if not isinstance(result, Result):
+            raise InvalidArgument(
+                "a scenario has no graph of stages", hint="Leave out --graph, or --scenario"
+            )
+        graph = result.graph().with_theme(options.theme)
+        if options.output is None:
+            print(graph, end="")
+        else:
+            graph.save(options.output)
+        return 0
+    keys = (
+        None
+        if options.key is None
+        else [_known_key(result, key, options.stage) for key in options.key]
+    )
+    between = None if options.between is None else _pair(options.between)
+    diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)
+    if options.output is None:
+        print(diagram, end="")
+    else:
+        diagram.with_theme(options.theme).save(options.output)
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    start, dots, end = text.partition("..")
+    if not dots:
+        raise InvalidArgument(
+            f"{text!r} is not an interval of time",
+            where="--between",
+            hint="Write START..END, as in 2000-01-01T12:00:00Z..2000-01-01T12:10:00Z",
+        )
+    return start, end
+
+
+COMMANDS = {"explain": _explain, "diff": _diff, "check": _check, "diagram": _diagram}

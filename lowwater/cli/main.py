@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from lowwater.cli import diagram_command as cli_diagram
-from lowwater.cli.explain_commands import add_commands
+from lowwater.cli import explain_commands
 from lowwater.cli.target import load
 from lowwater.errors import InvalidArgument, LowwaterError
 
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.metrics import Metrics
     from lowwater.pipeline import Pipeline, Processed
 
-_DESCRIPTION = "Windows, triggers, watermarks and accumulation modes, in one process."
+_DESCRIPTION = "Run, explain, draw and check streaming pipelines, and manage their state."
 _RUN_DESCRIPTION = """\
-Run a pipeline and print its panes as they come.
+Run a pipeline and print its panes as they are emitted.
 
-TARGET names a pipeline: module:name, or path/to/file.py:name. What it names may also be a pipeline
-that writes, as in pipeline.write_parquet("out/"), a process, whose elements are printed, or a
-function of no arguments that returns one of these. Late elements and dead letters are counted on
-standard error."""
+TARGET is module:name or path/to/file.py:name. It names a pipeline; a pipeline with an output, such
+as pipeline.write_parquet("out/"); a process, whose elements are printed; or a function without
+arguments that returns one of these. A summary on standard error counts panes, late elements and
+dead letters."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,12 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0 if demo(sys.stdout, state=options.state) else 1
         if options.command == "state":
             return _state(options)
-        if options.command == "diagram":
-            return cli_diagram.run_command(options)
-        if options.command in ("explain", "diff", "check"):
-            from lowwater.cli import explain_commands as cli_explain
-
-            return cli_explain.run_command(options)
+        if options.command in explain_commands.COMMANDS:
+            return explain_commands.COMMANDS[options.command](options)
         return _run(options)
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
@@ -68,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         state = getattr(options, "state", None)
-        again = "" if state is None else "; the same command goes on from the last commit"
+        again = "" if state is None else "; run the same command to resume from the last commit"
         print(f"lowwater: interrupted{again}", file=sys.stderr)
         return 130
 
@@ -78,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser(
         "demo",
-        help="the flights that left New York in 2013, as a stream out of order",
-        description="Departures and delays by hour, aircraft duty sessions, and a check of the "
-        "results; under a minute.",
+        help="run a demonstration on the flights out of New York in 2013",
+        description="Compute departures and delays by hour and duty sessions of aircraft, and "
+        "check the results. Takes less than a minute.",
     )
     where = demo.add_mutually_exclusive_group()
     where.add_argument(
@@ -91,8 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--state",
         metavar="DIR",
-        help="keep state and output in DIR: interrupted with Ctrl-C, or killed, the same command "
-        "goes on where it stopped",
+        help="keep state and output in DIR; after Ctrl-C or a kill, the same command resumes",
     )
     run = commands.add_parser(
         "run",
@@ -101,46 +95,58 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
-    run.add_argument(
-        "--format", choices=("table", "jsonl"), default="table", help="how panes are printed"
-    )
+    run.add_argument("--format", choices=("table", "jsonl"), default="table", help="output format")
     run.add_argument(
         "--bundle-size",
         type=_positive,
         default=50_000,
         metavar="N",
-        help="elements per bundle at most: triggers are judged once per bundle (default: 50000)",
+        help="maximum number of elements per bundle; triggers are evaluated once per bundle "
+        "(default: 50000)",
     )
     run.add_argument(
         "--on-error",
         choices=("dead_letter", "raise"),
         default="dead_letter",
-        help="set unusable records aside, or stop at the first",
+        help="turn invalid records into dead letters, or stop at the first one",
     )
-    add_commands(commands)
-    cli_diagram.add_command(commands)
-    _add_state(commands.add_parser("state", help="look into a state directory, or remove it"))
+    explain_commands.add_commands(commands)
+    _add_state(commands.add_parser("state", help="inspect or remove a state directory"))
     return parser
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     texts = {
-        "info": "show what is in it: pipeline, position, watermark, windows, keys, sizes",
-        "verify": "read all of it, and say whether anything is damaged",
-        "export": "write its open windows as JSON lines or Parquet",
-        "reset": "remove it, so that the pipeline begins anew",
+        "info": "show the pipeline, positions, watermark, windows, keys and sizes",
+        "verify": "read everything and report damage",
+        "export": "write the open windows as JSON lines or Parquet",
+        "compact": "join small files in the output folders of its runs",
+        "relocate": "tell it where inputs or outputs are after they were moved",
+        "reset": "remove the state, so that the pipeline starts from the beginning",
     }
     for name, text in texts.items():
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
-        action.add_argument("directory", metavar="DIR", help="what run(state=) was given")
+        action.add_argument("directory", metavar="DIR", help="the directory given to run(state=)")
         if name == "export":
             action.add_argument("--format", choices=("jsonl", "parquet"), default="jsonl")
             action.add_argument(
-                "--output", metavar="FILE", help="where to; JSON lines are printed unless given"
+                "--output",
+                metavar="FILE",
+                help="file to write (default for JSON lines: standard output)",
             )
+        if name == "compact":
+            action.add_argument(
+                "--size", default="128MB", help="files below this size are joined (default: 128MB)"
+            )
+            action.add_argument(
+                "--age", default="1h", help="if they are at least this old (default: 1h)"
+            )
+        if name == "relocate":
+            action.add_argument("old", metavar="OLD", help="a path, or a folder of paths, in it")
+            action.add_argument("new", metavar="NEW", help="where that is now")
         if name == "reset":
-            action.add_argument("--yes", action="store_true", help="that this is really meant")
+            action.add_argument("--yes", action="store_true", help="confirm the removal")
 
 
 def _positive(text: str) -> int:
@@ -155,12 +161,27 @@ def _state(options: argparse.Namespace) -> int:
     if options.action == "info":
         print(state_tools.state_info(options.directory).to_text())
     elif options.action == "verify":
-        print(f"{state_tools.verify_state(options.directory):,} rows, all sound")
+        print(f"{state_tools.verify_state(options.directory):,} rows, no damage found")
+    elif options.action == "compact":
+        from lowwater.io.sinks import Compaction
+
+        compaction = Compaction(size=options.size, age=options.age)
+        folders = state_tools.compact_outputs(options.directory, compaction)
+        for folder in folders:
+            print(f"{folder.path}: {folder.before:,} files became {folder.after:,}")
+        if not folders:
+            print("no folder of output was found", file=sys.stderr)
+    elif options.action == "relocate":
+        from lowwater.pipeline.relocation import relocate_state
+
+        moved = relocate_state(options.directory, options.old, options.new)
+        for old, new in moved.items():
+            print(f"{old} is now {new}")
     elif options.action == "reset":
         left = state_tools.reset_state(options.directory, yes=options.yes)
         print("the state was removed")
         if left:
-            print(f"left alone, as it is no state: {', '.join(left)}", file=sys.stderr)
+            print(f"not removed, because not part of the state: {', '.join(left)}", file=sys.stderr)
     else:
         _export(options)
     return 0

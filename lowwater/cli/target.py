@@ -27,12 +27,12 @@ def load(target: str) -> Pipeline | Processed | Writing:
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise InvalidArgument(
-            f"{target!r} names no pipeline", hint="Write module:pipeline or file.py:pipeline"
+            f"{target!r} does not name a pipeline", hint="Write module:pipeline or file.py:pipeline"
         )
     module = _module(place)
     if not hasattr(module, name):
         known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
-        hint = nearest(name, known) if known else "Make a pipeline of that name in it"
+        hint = nearest(name, known) if known else "Define a pipeline of that name there"
         raise InvalidArgument(f"{place!r} has no {name!r}", hint=hint)
     found = getattr(module, name)
     if callable(found) and not isinstance(found, kinds):
@@ -53,7 +53,7 @@ def _called(target: str, function: Callable[[], Any]) -> Any:
     except Exception as error:
         raise InvalidArgument(
             f"{target!r} failed when it was called: {type(error).__name__}: {error}",
-            hint="Call it in python to see where; it is given no arguments",
+            hint="Call it in Python, without arguments, to see where",
         ) from error
 
 
@@ -97,5 +97,5 @@ def _from_file(path: Path) -> Any:
 def _failed(place: str, error: Exception) -> InvalidArgument:
     return InvalidArgument(
         f"{place!r} failed while it was loaded: {type(error).__name__}: {error}",
-        hint="Run it with python to see where",
+        hint="Run it with Python to see where",
     )

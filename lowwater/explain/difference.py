@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
@@ -12,6 +13,7 @@ from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.frame import instants_to_frame
 from lowwater.explain.lineage import Lineage
+from lowwater.explain.text import counted
 from lowwater.io.terminal import span, table
 from lowwater.windows import Window
 
@@ -97,11 +99,12 @@ class Difference:
 
     def __repr__(self) -> str:
         if not self.rows:
-            return f"no difference: {self.same:,} windows with the same final panes"
-        count = dict.fromkeys(("only in a", "only in b", "differs"), 0)
-        for row in self.rows:
-            count[row.what] += 1
-        head = ", ".join(f"{number:,} {what}" for what, number in count.items() if number)
+            return f"no differences: {counted(self.same, 'window')} with the same final panes"
+        count = Counter(row.what for row in self.rows)
+        texts: dict[What, str] = {
+            "only in a": "only in a", "only in b": "only in b", "differs": "different",
+        }  # fmt: skip
+        head = ", ".join(f"{count[what]:,} {text}" for what, text in texts.items() if count[what])
         lines = [
             [
                 row.what, _line(row.key), span(row.window.start, row.window.end), _text(row.a),
@@ -112,16 +115,16 @@ class Difference:
         more = len(self.rows) - _MOST
         tail = f"\n… and {more:,} more" if more > 0 else ""
         shown = table(["what", "key", "window", "a", "b"], lines)
-        return f"{head}; {self.same:,} the same\n{shown}{tail}"
+        return f"{head}; {self.same:,} equal\n{shown}{tail}"
 
 
 def diff(a: Run, b: Run) -> Difference:
     """Compare the final panes of two runs, by key and window.
 
-    The final pane of a window is the last one that was shown and not taken back. Where panes are
-    discarding it has the last part alone: compare runs that accumulate. A window that merged into
-    another has none, if the run was traced; without a trace its last pane counts, unless that was
-    taken back.
+    The final pane of a window is the last one that was emitted and not retracted. A discarding
+    pane contains only the last part of its window, so compare accumulating or retracting runs. In a
+    traced run, a window that merged into another has no final pane; without a trace its last pane
+    counts unless it was retracted.
 
     Args:
         a: The result of ``collect()`` or ``Scenario.run``, a trace (its last stage), or panes.

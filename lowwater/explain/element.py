@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from lowwater.engine.graph.trace import Trace, TracedElement
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
-from lowwater.explain.equality import EqualityIndex, same
 from lowwater.explain.journeys import MOST, Journeys
 from lowwater.explain.text import Explanation, counted
 
@@ -18,15 +17,15 @@ Predicate: TypeAlias = Callable[[Any], Any]
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     """Explain where an element went: its windows and panes, or why it is in none.
 
-    Of panes that other stages read it tells where they went there, and so on to the last stage.
-    O(records + elements + panes), and what is told.
+    The explanation follows the panes that contain the element through all downstream stages.
+    O(records + elements + panes + lines returned).
 
     Args:
         trace: The trace of the run.
-        element: A record of a source, as it was read: the value of a plain one; a mapping matches
-            every record that has its fields; a function, every record that it is true for. Or a
-            :class:`TracedElement`. What another stage made is looked for too.
-        stage: Look at this stage alone.
+        element: What to look for: a record as the source read it; a mapping, which matches every
+            record that has these fields; a function, which matches every record that it returns
+            true for; or a :class:`TracedElement`. Records that a stage emitted match too.
+        stage: The only stage to look at; all by default.
 
     Raises:
         InvalidArgument: There is no such stage, or the function raises for every record.
@@ -51,7 +50,9 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
             if not own:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
-                lost.append(f"{record!r} came to {_names(own)}; nothing of it came to `{stage}`")
+                lost.append(
+                    f"{record!r} reached {_names(own)}; nothing derived from it reached `{stage}`"
+                )
     stories += [
         (each.name, one)
         for each in journeys.stages
@@ -105,11 +106,11 @@ def _lost(
     if dead_letters:
         return _dead(dead_letters[0])
     went = (
-        "no step kept it"
+        "a step, such as a filter, dropped it"
         if journeys.knows_origins_of(source)
-        else "what was made of it is not known: a function of map_batches may have moved rows"
+        else "it cannot be traced further: a map_batches function may have reordered rows"
     )
-    return f"{record!r} came from source `{source}` (record {at}), and {went}"
+    return f"{record!r} was read from source `{source}` (record {at}); {went}"
 
 
 def _names(elements: list[tuple[str, TracedElement]]) -> str:
@@ -117,7 +118,7 @@ def _names(elements: list[tuple[str, TracedElement]]) -> str:
 
 
 def _dead(error: ErrorRecord) -> str:
-    return f"{error.record!r} became a dead letter, {error.reason}: {error.detail}"
+    return f"{error.record!r} became a dead letter ({error.reason}): {error.detail}"
 
 
 def _explained(
@@ -143,7 +144,7 @@ def _explained(
     if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
-        lines = ["no source gave such an element, and no stage got one"]
+        lines = ["no source read such an element, and no stage received one"]
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 
@@ -155,3 +156,59 @@ def _matcher(element: Any) -> Predicate:
             and all(name in record and same(record[name], value) for name, value in wanted.items())
         )
     return lambda record: same(record, element)
+
+
+_T = TypeVar("_T")
+
+
+@final
+class EqualityIndex(Generic[_T]):
+    """Maps values to items by equality. Built in O(values) for hashable and nested plain values.
+
+    Plain values, and lists, tuples, sets and mappings of them, are hashed. Other unhashable
+    values, such as arrays, are compared with every value of their kind.
+
+    Args:
+        pairs: The values, each with its item.
+
+    >>> found = EqualityIndex([({"id": 1, "tags": ["a"]}, "first"), ([2], "second")])
+    >>> found.of({"tags": ["a"], "id": 1.0}), found.of([3])
+    (['first'], [])
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, _T]]) -> None:
+        self._by: dict[Any, list[tuple[Any, _T]]] = {}
+        for value, what in pairs:
+            self._by.setdefault(_kind(value), []).append((value, what))
+
+    def of(self, value: Any) -> list[_T]:
+        """Return the items of all values equal to this one, in order."""
+        return [what for one, what in self._by.get(_kind(value), []) if same(one, value)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; NaN equals NaN, incomparable values are not equal."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        alike = isinstance(one, list) == isinstance(other, list) and len(one) == len(other)
+        return alike and all(map(same, one, other))
+    try:
+        return one is other or bool(one == other) or bool(one != one and other != other)
+    except (TypeError, ValueError):  # such as arrays, which compare element by element
+        return False
+
+
+def _kind(value: Any) -> Any:
+    """Return a hashable value that is the same for equal values."""
+    if isinstance(value, Mapping):
+        return Mapping, frozenset((name, _kind(item)) for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return list if isinstance(value, list) else tuple, tuple(map(_kind, value))
+    try:
+        if value != value:
+            return float
+        hash(value)
+    except (TypeError, ValueError):
+        return frozenset(value) if isinstance(value, set) else None
+    return value

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.explain.waiting import looks_at_watermark
 from lowwater.time import format_duration
-from lowwater.triggers import AfterWatermark, Default, Moment, outlook
+from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
 from lowwater.watermark import PerPartition
 from lowwater.windows import GlobalWindow, Sessions
 
@@ -68,7 +67,7 @@ class Findings:
         return self.findings[at]
 
     def __repr__(self) -> str:
-        return "\n".join(map(str, self.findings)) or "nothing is doubtful"
+        return "\n".join(map(str, self.findings)) or "no problems found"
 
 
 def check(pipeline: Any) -> Findings:
@@ -83,7 +82,7 @@ def check(pipeline: Any) -> Findings:
     >>> import lowwater as lw
     >>> stream = lw.from_iterable([], time="at", watermark=lw.Ascending())
     >>> check(stream.key_by("page").window(lw.FixedWindows("1m")).aggregate(n=lw.count()))
-    nothing is doubtful
+    no problems found
     """
     stage = getattr(pipeline, "_stage", None)
     if not isinstance(stage, Stage):
@@ -113,33 +112,33 @@ def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
     if endless and read.idle_after_us is None and len(set(map(id, siblings))) > 1:
         yield Finding(
             "warning",
-            "others come together with it, and wait for it for ever when it falls silent",
+            "other sources are merged with it, and it holds their watermark while it is silent",
             where,
-            'Say when not to wait any more, as in idle_after="1m"',
+            'Set idle_after=, as in idle_after="1m"',
         )
     estimator = read.watermark
     if endless and isinstance(estimator, PerPartition) and estimator.idle_after is None:
         yield Finding(
             "warning",
-            "a partition that falls silent holds its watermark for ever",
+            "a partition that falls silent holds the watermark forever",
             where,
-            'Say PerPartition(..., idle_after="1m")',
+            'Set idle_after=, as in PerPartition(..., idle_after="1m")',
         )
 
 
 def _without_watermark(read: Read, where: str) -> Finding:
     what = "it has no watermark until its input ends"
     if is_endless(read):
-        what += "; it may never end, and no window is complete before"
+        what += ", which may never happen: until then no window is complete"
         return Finding("error", what, where, 'Give it one, as in watermark=BoundedDisorder("10s")')
     if getattr(read.source, "endless", False) is None:
-        what += (
-            "; it gives its elements one by one and does not say how many, so whether it ends is "
-            "not known, and if it does not, no window is ever complete"
+        what += "; it is an iterator, which may be endless, and then no window is ever complete"
+        hint = (
+            "Pass a list or a table if the input ends; otherwise set a watermark, as in "
+            'watermark=BoundedDisorder("10s")'
         )
-        hint = 'Give a list or a table if it ends, else a watermark, as in BoundedDisorder("10s")'
         return Finding("note", what, where, hint)
-    hint = "That is right for a batch; give watermark= to have results as they are complete"
+    hint = "This is right for a batch; set watermark= to emit results as windows complete"
     return Finding("note", what, where, hint)
 
 
@@ -151,16 +150,16 @@ def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:
     if stage.deduplication is not None and blind:
         yield Finding(
             "warning",
-            "it remembers record ids until the watermark passes them, and there is no watermark",
+            "deduplicate keeps ids until the watermark passes them, and there is no watermark",
             where,
             "Give the source a watermark",
         )
-    work, windowing = stage.work, stage.windowing
-    if isinstance(work, Computed):
+    windowing = stage.windowing
+    if not stage.work.emits_panes:
         if windowing is None and endless:
             yield Finding(
                 "note",
-                "a process without windows keeps what it writes until it clears it",
+                "a process without windows keeps its state until it clears it",
                 where,
                 "Clear state with a timer, or use windows",
             )
@@ -180,10 +179,10 @@ def _of_windowing(
     if loses:
         yield Finding(
             "warning",
-            f"{trigger!r} may finish while its window still takes elements: those that come then "
-            f"are dropped ({windowing.allow_data_loss!r} is the reason given)",
+            f"{trigger!r} may finish before its window expires, and later elements are then "
+            f"dropped (accepted by allow_data_loss={windowing.allow_data_loss!r})",
             where,
-            f"Wrap it, as in Repeatedly({trigger!r}), if that is not meant",
+            f"Use Repeatedly({trigger!r}) unless this is intended",
         )
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)
@@ -191,39 +190,39 @@ def _of_windowing(
     if isinstance(windowing.windows, Sessions) and blind:
         yield Finding(
             "error",
-            "sessions end by the watermark alone, and there is none: each key's only grow",
+            "only the watermark closes sessions, and the source has none: their number only grows",
             where,
             "Give the source a watermark",
         )
     elif blind:
         yield Finding(
             "warning",
-            "without a watermark no window expires, and the state of all of them is kept",
+            "without a watermark no window expires, so the state of every window is kept",
             where,
             "Give the source a watermark",
         )
     if said.fires is Moment.NEVER:
         yield Finding(
             "warning",
-            f"{trigger!r} never fires: results come only when windows expire",
+            f"{trigger!r} never fires: windows emit only when they expire",
             where,
-            "Use AfterWatermark(), unless that is meant",
+            "Use AfterWatermark() unless this is intended",
         )
     elif not loses and not looks_at_watermark(trigger):
         yield Finding(
             "note",
-            f"{trigger!r} does not look at the watermark: no pane says that a window is complete, "
-            "and the rest comes when it expires",
+            f"{trigger!r} ignores the watermark: no pane marks a window as complete, and remaining "
+            "elements are emitted only when the window expires",
             where,
-            "Use AfterWatermark(early=..., late=...) to have on-time panes",
+            "Use AfterWatermark(early=..., late=...) to get on-time panes",
         )
     late = trigger.late if isinstance(trigger, AfterWatermark) else None
     if late is not None and not lateness:
         yield Finding(
             "warning",
-            f"late={late!r} never fires, as no lateness is allowed",
+            f"late={late!r} never fires, because allowed_lateness is 0s",
             where,
-            'Set allowed_lateness=, as in allowed_lateness="1h", or leave late= out',
+            'Set allowed_lateness=, as in allowed_lateness="1h", or remove late=',
         )
     if (
         lateness
@@ -232,10 +231,10 @@ def _of_windowing(
     ):
         yield Finding(
             "note",
-            f"late elements come in panes of their own for {format_duration(lateness)}: a reader "
-            "that keeps the last pane of a window alone has a part of it",
+            f"late elements are emitted in separate panes for {format_duration(lateness)}: a "
+            "consumer that keeps only the last pane of a window loses the earlier ones",
             where,
-            'Use accumulation="accumulating", or have the reader add panes up',
+            'Use accumulation="accumulating", or add up the panes in the consumer',
         )
 
 
@@ -246,15 +245,15 @@ def _of_global(
         if endless:
             yield Finding(
                 "note",
-                "the global window never expires: the state of every key is kept for ever",
+                "the global window never expires: the state of every key is kept forever",
                 where,
-                "Use windows that end, if keys come without end",
+                "Use windows that end if the number of keys is unbounded",
             )
         return
     yield Finding(
         "error" if endless else "note",
         f"the global window ends at the end of time, so {windowing.trigger!r} fires only when the "
-        "input ends" + (", which may be never" if endless else ""),
+        "input ends" + (", which may never happen" if endless else ""),
         where,
         "Use a trigger that does not wait for the watermark, as in Repeatedly(AfterCount(100))",
     )
@@ -272,19 +271,19 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
     if appends and work.windowing.mode == "accumulating" and said.times > 1:
         yield Finding(
             "warning",
-            "each pane has all of its window so far, and the files it is written to keep every "
-            "one: adding them up counts elements more than once",
+            "each pane contains all elements of its window so far, and the output files keep "
+            "every pane: adding them up counts elements more than once",
             where,
-            "Have readers take the last pane (the highest index) of a window, write to a table "
-            'that replaces, or use accumulation="discarding"',
+            "Read only the last pane (the highest index) of each window, write to a table, which "
+            'replaces panes, or use accumulation="discarding"',
         )
     for each in graph.stages:
-        if each.signed and isinstance(each.work, Computed):
+        if each.signed and not each.work.emits_panes:
             yield Finding(
                 "note",
-                "it is given what the stage before takes back, with kind 'retract'",
+                "it receives upstream retractions as records with kind 'retract'",
                 graph.name_of(each),
-                "Have the process look at kind",
+                "Check the column kind in the process",
             )
 
 

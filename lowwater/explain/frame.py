@@ -25,10 +25,10 @@ _INSTANTS = frozenset(
 def to_frame(trace: Trace) -> pd.DataFrame:
     """Convert a trace to a pandas DataFrame, in the order of events.
 
-    ``what`` is ``element`` (a row for each window it went to or was dropped from), ``pane``,
-    ``merge`` (a row for each window that went into another), ``watermark`` (of a stage),
-    ``source`` or ``error``. Instants are UTC timestamps; where there is no end in sight they are
-    those of the first or last year there is.
+    ``what`` is ``element`` (a row for each window that it entered or was dropped from), ``pane``,
+    ``merge`` (a row for each window that merged into another), ``watermark`` (of a stage),
+    ``source`` or ``error``. Instants are UTC timestamps; those outside the years 1 to 9999 become
+    the first or last instant of that range.
     """
     import pandas as pd
 

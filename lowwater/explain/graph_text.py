@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
 from lowwater.time import format_duration
 from lowwater.triggers import Default
@@ -14,7 +14,7 @@ from lowwater.triggers import Default
 def explain_graph(graph: Graph) -> str:
     """Describe the sources and stages in topological order, a paragraph each.
 
-    Data is exchanged where records are grouped, because all records of a key must come together.
+    Data is exchanged where records are grouped, because one task must have all records of a key.
     """
     parts = [
         [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
@@ -39,7 +39,7 @@ def mermaid_graph(graph: Graph) -> str:
 
 
 def _read_lines(read: Read) -> Iterator[str]:
-    zone = "" if read.timezone is None else f", without a time zone in {read.timezone}"
+    zone = "" if read.timezone is None else f"; times without a zone are in {read.timezone}"
     yield f"event time: {read.time}{zone}"
     if read.watermark is None:
         yield "watermark: none until the input ends"
@@ -69,12 +69,13 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {windowing.windows!r}")
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
-    lines.extend(f"shows: {text}" for text in work_texts(stage))
+    emits = "emits: " if stage.work.emits_panes else ""
+    lines.extend(f"{emits}{text}" for text in work_texts(stage))
     if stage.signed:
-        lines.append("takes back what the stage before retracts")
+        lines.append("applies upstream retractions")
     return lines
 
 
@@ -101,7 +102,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
     windowing = stage.windowing
     if windowing is not None:
         yield repr(windowing.windows)
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             if windowing.trigger != Default():
                 yield repr(windowing.trigger)
             yield windowing.mode

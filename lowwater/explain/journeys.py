@@ -100,7 +100,7 @@ class Journeys:
         elements, panes = [element], self.panes(stage, element)
         for arrival in self._arrivals(stage, element):
             later = arrival.stage
-            lines.append(f"  {_whose(arrival.given, stage)} went on to `{later.name}`")
+            lines.append(f"  {_whose(arrival.given, stage)} were sent to `{later.name}`")
             if self._only is not None:
                 continue
             lines += _downstream_lines(
@@ -156,7 +156,7 @@ def _handed_on(lineage: Lineage, elements: Sequence[TracedElement]) -> list[int]
 def _whose(given: Sequence[str], first: str) -> str:
     if list(given) == [first]:
         return "its panes"
-    return f"panes of {' and '.join(f'`{name}`' for name in given)} with it"
+    return f"panes of {' and '.join(f'`{name}`' for name in given)} that contain it"
 
 
 def _downstream_lines(
@@ -173,9 +173,9 @@ def _downstream_lines(
         yield f"    … and {counted(more, 'element')} more"
     if not elements:
         yield (
-            "    which of its elements they are is not known"
+            "    its elements cannot be traced back to them"
             if lineage.has_strangers
-            else "    no step has kept them"
+            else "    a step dropped them"
             + (f", or they became dead letters: the run has {errors:,}" if errors else "")
         )
 
@@ -184,46 +184,45 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
     """Describe what happened to an element in one stage."""
     stage, times = lineage.stage, Times.of(element.time)
     panes = lineage.showing(element)
-    what = "taken back: " if element.retract else ""
+    what = "retraction of " if element.retract else ""
     yield (
         f"{what}{element_text(element.values)} at {times.at(element.time)} on {times.day}, "
         f"key {element.key!r}"
     )
     yield (
-        f"  {times.at(element.clock)}  it came to stage `{stage.name}`, where the watermark was "
+        f"  {times.at(element.clock)}  it reached stage `{stage.name}`, where the watermark was "
         f"{times.at(element.watermark)}"
     )
     if element.outcome == "duplicate":
-        yield "  dropped as a duplicate: its id was seen before"
+        yield "  dropped as a duplicate: its id had arrived before"
         return
     if element.reason is not None:
         yield f"  {_dropped(stage, element, times)}"
     for window in element.windows:
         now = lineage.became(element.key, window, element.order)
         then = "" if now == window else f", which merged into {times.window(now)}"
-        yield f"  it went into window {times.window(window)}{then}"
+        yield f"  it was assigned to window {times.window(window)}{then}"
     for pane in panes:
         yield (
             f"  {times.at(pane.emitted_at)}  {pane.timing} #{pane.index} of "
-            f"{times.window(pane.window)} shows it: {shown(dict(pane.values))}"
+            f"{times.window(pane.window)} contains it: {shown(dict(pane.values))}"
         )
     if element.windows and not panes and stage.aggregates:
-        yield "  no pane has shown it yet: ask explain(key, window)"
+        yield "  no pane contains it yet: see explain(key, window)"
     if stage.windowing is None:
-        yield "  it went to the process, whose state is its own"
+        yield "  the process received it; a trace does not record the state of a process"
 
 
 def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:
     windows = ", ".join(times.window(window) for window in element.dropped)
     if element.reason == "unwindowed":
-        return "dropped, unwindowed: it falls between the windows"
+        return "dropped (unwindowed): no window contains its event time"
     if element.reason == "closed":
-        return f"dropped from {windows}, closed: the trigger had finished"
+        return f"dropped from {windows} (closed): the trigger had already finished"
     lateness = 0 if stage.windowing is None else stage.windowing.lateness_us
     last = max(window.end for window in element.dropped)
     return (
-        f"dropped from {windows}, expired: kept until "
-        f"{times.at(saturating_add(last, lateness))} with allowed_lateness="
-        f"{format_duration(lateness)!r}; {rounded_up(element.watermark - last + 1)!r} would have "
-        "taken it"
+        f"dropped from {windows} (expired): with allowed_lateness={format_duration(lateness)!r} it "
+        f"expired at {times.at(saturating_add(last, lateness))}; "
+        f"{rounded_up(element.watermark - last + 1)!r} would have admitted the element"
     )

@@ -41,12 +41,12 @@ class LatenessRow:
     Args:
         delay: How far the watermark is behind the latest element, microseconds.
         lateness: The allowed lateness, microseconds.
-        late: Elements that would have come behind the watermark's passing of a window of theirs,
-            and been taken into a later pane.
+        late: Elements that would have arrived after one of their windows was complete, and been
+            emitted in a late pane.
         dropped: Elements that would have been dropped from a window.
-        median_wait: How much later on-time results come than with no delay, microseconds, for half
-            of the windows; ``None`` if none was complete before the input ended.
-        p99_wait: The same for 99 % of them.
+        median_wait: How much later than without a delay half of the windows emit their on-time
+            pane, at most, microseconds; ``None`` if no window was complete before the input ended.
+        p99_wait: The same for 99 % of the windows.
     """
 
     delay: int
@@ -65,9 +65,9 @@ class LatenessProfile:
     Args:
         rows: A row for each candidate, by delay and then lateness.
         elements: The number of elements.
-        disorder: How far the most belated element was behind the latest before it, microseconds.
-        wait_by: What waits are measured by: the clock; or the event time of what comes, where
-            the clock says nothing as all was read in a moment.
+        disorder: The most that an element was behind the latest one before it, microseconds.
+        wait_by: How waits are measured: by the clock; or by event time, if the data was read much
+            faster than it was produced.
     """
 
     rows: tuple[LatenessRow, ...]
@@ -100,7 +100,7 @@ class LatenessProfile:
 
     def __repr__(self) -> str:
         if not self.elements:
-            return "no elements came, so there is nothing to choose from"
+            return "the stage received no elements, so there is nothing to evaluate"
         head = ["delay", "lateness", "late", "dropped", "median wait", "p99 wait"]
         lines = [
             [
@@ -113,8 +113,8 @@ class LatenessProfile:
         what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
         return (
             f"{table(head, lines)}\n"
-            f"waits by {self.wait_by}; the most belated element is "
-            f"{format_duration(self.disorder)} behind\n"
+            f"waits are measured by {'the clock' if self.wait_by == 'clock' else 'event time'}; "
+            f"elements are up to {format_duration(self.disorder)} out of order\n"
             f"suggestion: watermark=BoundedDisorder({format_duration(said.delay)!r}), "
             f"allowed_lateness={format_duration(said.lateness)!r}: {what}"
         )
@@ -129,19 +129,19 @@ def lateness_profile(
 ) -> LatenessProfile:
     """Evaluate candidate watermark delays and allowed latenesses on a trace.
 
-    Elements are judged individually, in order of arrival at the stage, against a watermark that
-    trails the latest earlier element by ``delay`` (:class:`lowwater.BoundedDisorder`), on their own
-    windows before any merging (S-O3). Duplicates are left out.
+    Each element is judged individually, in order of arrival at the stage and before windows merge
+    (S-O3), against a watermark that trails the latest earlier element by ``delay``
+    (:class:`lowwater.BoundedDisorder`). Duplicates are left out.
 
     Args:
         trace: The trace of the run.
-        delays: The watermark delays to try; chosen from the disorder there was unless given.
-        lateness: The allowed latenesses to try; none, and what would drop no element with the
-            shortest delay, unless given.
-        stage: The name of the stage; the last one with windows that reads a source unless given.
+        delays: The watermark delays to try; by default quantiles of the disorder in the trace.
+        lateness: The allowed latenesses to try; by default zero, and the least at which the
+            shortest delay drops nothing.
+        stage: The name of the stage; by default the last one with windows that reads a source.
 
     Raises:
-        InvalidArgument: The stage has no windows, or a candidate is no duration, or negative.
+        InvalidArgument: The stage has no windows, or a candidate is negative or not a duration.
 
     O(elements log elements) for each candidate.
     """
@@ -171,7 +171,7 @@ def lateness_profile(
 @final
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The elements of a stage in the order they came, and the windows each was for."""
+    """The elements of a stage in order of arrival, and the windows of each."""
 
     times: Int64Array
     clocks: Int64Array
@@ -273,7 +273,7 @@ def _stage_of(trace: Trace, name: str | None) -> StageTrace:
             raise InvalidArgument(
                 f"stage {name!r} has no windows",
                 where="lateness_profile",
-                hint="Name one that has, with stage=",
+                hint="Name a stage with windows: stage=",
             )
         return found
     windowed = [stage for stage in trace.stages if stage.windowing is not None]
@@ -291,7 +291,7 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
         return []
     if isinstance(given, (str, int)) or not given:
         raise InvalidArgument(
-            f"{name}={given!r} is no list of durations",
+            f"{name}={given!r} is not a list of durations",
             where="lateness_profile",
             hint=f'Write {name}=["0s", "10s", "1m"]',
         )

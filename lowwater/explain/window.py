@@ -11,10 +11,9 @@ from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, Traced
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.explain.holding import holder, last_move
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
-from lowwater.explain.waiting import Waiting, looks_at_watermark
+from lowwater.explain.waiting import Waiting, holder, last_move
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -24,7 +23,7 @@ from lowwater.time import (
     instant,
     saturating_add,
 )
-from lowwater.triggers import outlook
+from lowwater.triggers import looks_at_watermark, outlook
 from lowwater.windows import Window
 
 WindowLike: TypeAlias = Window | InstantLike | tuple[InstantLike, InstantLike]
@@ -50,7 +49,7 @@ def explain(trace: Trace, key: Any, window: WindowLike, *, stage: str | None = N
         raise InvalidArgument(
             f"stage {of.name!r} has no windows",
             where="explain",
-            hint="Name a stage that has, with stage=; or ask why(element)",
+            hint="Name a stage with windows: stage=; or use why(element)",
         )
     if isinstance(key, list):
         key = tuple(key)
@@ -94,7 +93,7 @@ def _assigned(windowing: Windowing | None, at: Instant) -> list[Window]:
         ]
     if not found:
         raise InvalidArgument(
-            f"no window of the run has {at} in it", where="explain", hint="Give a window's bounds"
+            f"no window of the run contains {at}", where="explain", hint="Give the window's bounds"
         )
     return found
 
@@ -137,7 +136,7 @@ class _Life:
     def _happened(self) -> Iterator[str]:
         """Yield elements, merges and panes in the order of events."""
         if not (self.elements or self.dropped or self.panes or self.merges):
-            yield "  no element of this key came for it"
+            yield "  no element of this key arrived for it"
         came = sorted((*self.elements, *self.dropped), key=lambda element: element.order)
         lines = [(e.order, e.clock, self._element(e)) for e in came[:_MOST]]
         if len(came) > _MOST:
@@ -154,32 +153,32 @@ class _Life:
             yield f"  {self._times.at(clock)}  {line}"
 
     def _merged(self, merge: TracedMerge) -> str:
-        return "made of " + " and ".join(self._times.window(part) for part in merge.of)
+        return "merged from " + " and ".join(self._times.window(part) for part in merge.of)
 
     def _element(self, element: TracedElement) -> str:
         what = f"{element_text(element.values)} at {self._times.at(element.time)}"
         if element.retract:
-            what = f"taken back: {what}"
+            what = f"retraction of {what}"
         if any(element is each for each in self.elements):
-            return f"{what} came in"
+            return f"{what} arrived"
         if element.reason == "closed":
-            return f"{what} was dropped, closed: the trigger had finished"
+            return f"{what} was dropped (closed): the trigger had already finished"
         gone = max(window.end for window in element.dropped)
         short = element.watermark - gone + 1
         until = saturating_add(gone, self._windowing.lateness_us)
         said = (
-            f"{what} was dropped, expired: the watermark was {self._times.at(element.watermark)}, "
-            f"its window was kept until {self._times.at(until)}"
+            f"{what} was dropped (expired): the watermark was {self._times.at(element.watermark)}, "
+            f"and its window had expired at {self._times.at(until)}"
         )
         if any(pane.is_last and pane.watermark < self._expiry for _, pane in self.panes):
-            return f"{said}; the trigger had finished before"
-        return f"{said}; allowed_lateness={rounded_up(short)!r} would have taken it"
+            return f"{said}; the trigger had already finished"
+        return f"{said}; allowed_lateness={rounded_up(short)!r} would have admitted it"
 
     def _pane(self, order: int, pane: Pane) -> str:
         name, values = f"{pane.timing} #{pane.index}", shown(dict(pane.values))
         if pane.kind == "retract":
-            return f"took back {name}: {values}"
-        return f"fired {name}: {values}, as {self._why(order, pane)}"
+            return f"retracted {name}: {values}"
+        return f"fired {name}: {values}, because {self._why(order, pane)}"
 
     def _why(self, order: int, pane: Pane) -> str:
         """Return why a pane was emitted: the event just before it that its trigger waited for."""
@@ -188,7 +187,7 @@ class _Life:
             if not self._is_of_bundle(order) and pane.emitted_at > self._clock_before(order):
                 return f"the clock reached {times.at(pane.emitted_at)}"
             early = pane.timing == "EARLY"
-            return "its trigger was ready with these elements" if early else "elements came late"
+            return "these elements made its trigger ready" if early else "late elements arrived"
         at = f"the watermark reached {times.at(pane.watermark)}"
         if pane.watermark == END_OF_TIME:
             at = "the input ended"
@@ -196,7 +195,7 @@ class _Life:
             looks_at_watermark(trigger) and pane.timing == "ON_TIME"
         ):
             return at
-        return f"{at} and the window expired: what no pane has shown comes then"
+        return f"{at} and the window expired, which emits all remaining elements"
 
     def _is_of_bundle(self, order: int) -> bool:
         before = order - 1
@@ -217,7 +216,7 @@ class _Life:
     def _state(self) -> Iterator[str]:
         if self.is_gone:
             became = self._lineage.became(self._key, self._window, 0)
-            yield f"  it became {self._times.window(became)}: ask for that"
+            yield f"  it merged into {self._times.window(became)}: explain that window instead"
             return
         if not self.elements:
             yield from self._unknown()
@@ -229,16 +228,16 @@ class _Life:
             yield from self._over(inserts)
             return
         if self._now >= self._expiry:
-            yield f"  it expired at {self._times.at(self._expiry)}: no more panes can come"
+            yield f"  it expired at {self._times.at(self._expiry)} and emits no more panes"
             return
-        yield f"  it waits for {self._waiting().text(self._windowing.trigger)}"
+        yield f"  it is waiting for {self._waiting().text(self._windowing.trigger)}"
         if self._now < self._window.end:
             yield from self._held(END_ORDER, self._now)
         yield from self._never_ready()
 
     def _unknown(self) -> Iterator[str]:
         """Describe what exists instead: other windows of the key, or other keys."""
-        yield "  it has not fired: it has no elements, so there is no such window"
+        yield "  it has not fired: no element was assigned to it, so there is no such window"
         windows = self._lineage.windows(self._key)
         if windows:
             near = sorted(windows, key=lambda each: abs(each.start - self._window.start))
@@ -248,27 +247,27 @@ class _Life:
         keys = list(dict.fromkeys(shown(each.key) for each in self._stage.elements))
         texts = ", ".join(keys[:_FEW]) or "none"
         more = f" and {len(keys) - _FEW:,} more" if len(keys) > _FEW else ""
-        yield f"  there is no such key; the keys are {texts}{more}"
+        yield f"  no element has this key; the keys are {texts}{more}"
         null = self._key is None or (isinstance(self._key, tuple) and None in self._key)
         dead_letters = [error for error in self._trace.errors if error.reason == "null_key"]
         if null and dead_letters:
             yield f"  {counted(len(dead_letters), 'element')} without a key became dead letters"
 
     def _over(self, inserts: Sequence[Pane]) -> Iterator[str]:
-        yield "  it is closed: no more panes can come"
+        yield "  it is closed and emits no more panes"
         on_time = [p for p in inserts if p.timing == "ON_TIME"] or inserts[:1]
         if on_time[0].watermark == END_OF_TIME and self._window.end < END_OF_TIME:
             before = last_move(self._stage, ended=False)
             if before is not None and before.input_watermark < self._window.end:
-                yield "  until the input ended:"
+                yield "  before the input ended:"
                 yield from self._held(before.order + 1, before.input_watermark)
         if inserts[-1].watermark >= self._expiry:
             yield from self._never_ready()
         elif not looks_at_watermark(self._windowing.trigger):
             trigger = self._windowing.trigger
             yield (
-                f"  {trigger!r} finished with that pane: later elements are dropped; "
-                f"use Repeatedly({trigger!r}) to have a pane again and again"
+                f"  {trigger!r} finished with that pane, so later elements are dropped; "
+                f"use Repeatedly({trigger!r}) to keep firing"
             )
 
     def _waiting(self) -> Waiting:
@@ -279,7 +278,8 @@ class _Life:
     def _held(self, before: int, watermark: int) -> Iterator[str]:
         times = self._times
         found = holder(self._trace, self._stage, before, times)
-        yield f"  watermark {times.at(watermark)} < end {times.at(self._window.end)}; {found}"
+        end = times.at(self._window.end)
+        yield f"  the watermark, {times.at(watermark)}, is before the window's end, {end}; {found}"
 
     def _never_ready(self) -> Iterator[str]:
         """Point out if the trigger never fires, so that panes come only at expiry."""
@@ -287,11 +287,11 @@ class _Life:
         early = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
         if looks_at_watermark(windowing.trigger):
             return
-        what = "never fires" if not early.times else "does not look at the watermark"
+        what = "never fires" if not early.times else "ignores the watermark"
         yield (
-            f"  {windowing.trigger!r} {what}: what it has not shown comes when the window expires, "
-            f"at {self._times.at(self._expiry)}; use AfterWatermark(early=..., late=...) "
-            "to have it when the window is complete"
+            f"  {windowing.trigger!r} {what}: elements that it has not emitted are emitted when "
+            f"the window expires, at {self._times.at(self._expiry)}; use "
+            "AfterWatermark(early=..., late=...) to emit them when the window is complete"
         )
 
 

@@ -19,7 +19,7 @@ from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, nearest
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of
+from lowwater.io.paths import files_of, would_match
 from lowwater.time import Int64Array
 
 _SUFFIXES = (".csv", ".csv.gz")
@@ -61,6 +61,10 @@ class CsvSource:
             if path.stat().st_size:
                 return self._infer(path)
         return None
+
+    def reads(self, path: Path) -> bool:
+        """Return whether a file would be read if it were there."""
+        return would_match(self.paths, _SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FilesReader(self)

@@ -12,11 +12,13 @@ import pyarrow as pa
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
+from lowwater.io.file_content import Content, FileContents, is_content, vanished
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of
+from lowwater.io.paths import RealPaths, files_of
 from lowwater.state.formats import damaged, decoding
 
 _NOTHING = Records({}, 0)
+_WHOLE = "all of it was read"
 
 
 class FileReader(Protocol):
@@ -56,11 +58,11 @@ def replay(
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the records of files after a position, each batch with the position after it.
 
-    A position names the files read whole, with their sizes, and the batches read of the one being
-    read; that file is read again up to there. Files that were read whole may be gone; the last
-    batch, without records, says so of the last of them. Before a file is begun, a batch without
-    records comes whose position foretells it: whatever files turn up, from each position the next
-    batch is the same whenever it is read.
+    A position names the files read whole, with what they contained, and the batches read of the
+    one being read; that file is read again up to there. Files that were read whole may be gone; the
+    last batch, without records, says so of the last of them. Before a file is begun, a batch
+    without records comes whose position foretells it: whatever files turn up, from each position
+    the next batch is the same whenever it is read.
 
     Args:
         paths: Files, folders and globs.
@@ -70,41 +72,46 @@ def replay(
         follow: How to go on with files that appear later, in order of name among those found by
             one look; batches without records come while there are none. ``None`` ends with the
             files that are there.
-        watched: Whether to check that no file changes while it is read.
+        watched: Whether to check that no file changes while it is read, and to tell files of one
+            size apart by their content.
 
     Raises:
-        DataError: A file vanished while it was being read, or is not as long as it was; or a new
-            one is not whole and does not grow either.
+        DataError: A file vanished while it was being read, or contains something else than it did;
+            or a new one is not whole and does not grow either.
         StateError: The position is not a position in files.
     """
-    done: dict[str, int] = {}
+    contents = FileContents(checksums=watched)
+    done: dict[str, Content] = {}
     if position is not None:
         types = _checked(position)
-        done = dict(position["done"])
         reader.types.clear()
         reader.types.update(types)
-        for name, size in done.items():
-            if _size(Path(name)) not in {None, size}:
-                _require_there(name, size)
-        if position["file"]:
-            _require_there(position["file"], position["size"])
-            yield from _batches(reader, position, watched=watched)
-            done = {**done, position["file"]: position["size"]}
-    looks = _Looks(paths, suffixes, reader, follow)
+        for name, content in position["done"].items():
+            done[name] = contents.check(name, content, _WHOLE) or content
+        if name := position["file"]:
+            content = contents.check(name, position["content"], _part(position["batch"]))
+            if content is None:
+                raise vanished(name)
+            position = {**position, "content": content}
+            yield from _batches(reader, position, contents, watched=watched)
+            done = {**done, name: content}
+    looks = _Looks(paths, suffixes, reader, follow, contents)
     idle = 0
     while True:
+        # Asked before the look: what was there when it said so is read.
+        stopped = follow is not None and follow.is_stopped()
         found = False
-        for name, size in looks.fresh(done):
+        for name in looks.fresh(done):
             found = True
-            begin = _position(done, reader, name, size)
+            begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
-            yield from _batches(reader, begin, watched=watched)
-            done = {**done, name: size}
+            yield from _batches(reader, begin, contents, watched=watched)
+            done = {**done, name: begin["content"]}
         if follow is None:
             yield _NOTHING, _position(done, reader)
             return
         idle = 0 if found or looks.unfinished else idle
-        if follow.is_over(idle):
+        if (stopped or follow.is_idle(idle)) and not looks.unfinished:
             return
         for seconds in follow.beats():
             yield replace(_NOTHING, rest_seconds=seconds), _position(done, reader)
@@ -120,6 +127,7 @@ class _Looks:
         suffixes: What the files of a folder end in.
         reader: What knows whether a file is whole.
         follow: ``None``: there is but one look, and all files are whole.
+        contents: What knows whether a file is the one that was read.
     """
 
     def __init__(
@@ -128,69 +136,95 @@ class _Looks:
         suffixes: tuple[str, ...],
         reader: FileReader,
         follow: Follow | None,
+        contents: FileContents,
     ) -> None:
         self.unfinished: dict[str, int] = {}
         self._paths = paths
         self._suffixes = suffixes
         self._reader = reader
         self._follows = follow is not None
+        self._contents = contents
+        self._real = RealPaths()
+        self._read: dict[str, str] = {}
 
-    def fresh(self, done: Mapping[str, int]) -> list[tuple[str, int]]:
-        """Return the files that are not ``done``, with their sizes; those must not have changed."""
-        fresh: list[tuple[str, int]] = []
+    def fresh(self, done: Mapping[str, Content]) -> list[str]:
+        """Return the files that are not ``done``; those that are must not have changed.
+
+        A file that was read under another name, as by a path given since, is done too.
+        """
+        for name in done:
+            if name not in self._read:
+                self._read[name] = self._real.of(Path(name))
+        read = set(self._read.values())
+        fresh: list[str] = []
+        unfinished, self.unfinished = self.unfinished, {}
         for path in files_of(self._paths, self._suffixes, maybe_none=self._follows):
-            name, size = str(path), _size(path)
+            name = str(path)
             if name in done:
-                if size is not None and size != done[name]:
-                    raise _changed(name, done[name], size)
-            elif size is not None and (not self._follows or self._is_whole(path, name, size)):
-                fresh.append((name, size))
+                self._contents.check(name, done[name], _WHOLE)
+            elif self._real.of(path) not in read and (
+                not self._follows or self._is_whole(path, unfinished.get(name))
+            ):
+                fresh.append(name)
         return fresh
 
-    def _is_whole(self, path: Path, name: str, size: int) -> bool:
+    def _is_whole(self, path: Path, before: int | None) -> bool:
+        """Whether a file is complete; it ``before`` had so many bytes and was not."""
         try:
-            self._reader.require_whole(path)
-        except DataError:
-            if self.unfinished.get(name) == size:
-                raise
-            self.unfinished[name] = size
-            return False
+            size = path.stat().st_size
+            try:
+                self._reader.require_whole(path)
+            except DataError:
+                if before == size:
+                    raise
+                self.unfinished[str(path)] = size
+                return False
         except FileNotFoundError:
             return False
-        self.unfinished.pop(name, None)
         return size > 0  # an empty file may be one that is about to be written
 
 
 def _batches(
-    reader: FileReader, begin: Position, *, watched: bool
+    reader: FileReader, begin: Position, contents: FileContents, *, watched: bool
 ) -> Iterator[tuple[Records, Position]]:
     """Yield the rest of the file that a position points into."""
-    name = begin["file"]
+    name, batch = begin["file"], 0
     try:
-        for batch, records in enumerate(reader.read(Path(name))):
-            if watched and (now := _size(Path(name))) not in {None, begin["size"]}:
-                raise _changed(name, begin["size"], now or 0)
-            if batch >= begin["batch"]:
-                yield records, {**begin, "batch": batch + 1}
+        for records in reader.read(Path(name)):
+            if watched:
+                contents.check(name, begin["content"], _part(batch))
+            batch += 1
+            if batch > begin["batch"]:
+                yield records, {**begin, "batch": batch}
     except FileNotFoundError:
-        raise _vanished(name) from None
+        raise vanished(name) from None
+    if watched:
+        contents.check(name, begin["content"], _WHOLE)
 
 
 def _position(
-    done: dict[str, int], reader: FileReader, file: str = "", size: int = 0
+    done: dict[str, Content], reader: FileReader, file: str = "", content: Content | None = None
 ) -> dict[str, Any]:
     types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
-    return {"done": done, "file": file, "size": size, "batch": 0, "types": types}
+    return {"done": done, "file": file, "content": content, "batch": 0, "types": types}
+
+
+def _part(batches: int) -> str:
+    """Say in words how much of a file was read."""
+    return f"batch {batches + 1:,} of it was being read"
 
 
 def _checked(position: Position) -> dict[str, pa.DataType]:
     """Return the column types in a position; raise ``StateError`` if it is not one of files."""
     what = "the position in the files"
     with decoding(what):
-        done, file = position["done"], position["file"]
-        numbers = [position["size"], position["batch"], *done.values()]
-        if not all(isinstance(name, str) for name in (file, *done)) or not all(
-            type(number) is int and number >= 0 for number in numbers
+        done, file, batch = position["done"], position["file"], position["batch"]
+        contents = [*done.values(), *([position["content"]] if file else [])]
+        if (
+            not all(isinstance(name, str) for name in (file, *done))
+            or not all(map(is_content, contents))
+            or type(batch) is not int
+            or batch < 0
         ):
             raise damaged(what, f"it is {position!r}")
         return _types_of(position["types"])
@@ -199,34 +233,3 @@ def _checked(position: Position) -> dict[str, pa.DataType]:
 def _types_of(data: Any) -> dict[str, pa.DataType]:
     schema = pa.ipc.read_schema(pa.py_buffer(data))
     return {field.name: field.type for field in schema}
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
-
-
-def _require_there(name: str, size: int) -> None:
-    now = _size(Path(name))
-    if now is None:
-        raise _vanished(name)
-    if now != size:
-        raise _changed(name, size, now)
-
-
-def _vanished(name: str) -> DataError:
-    return DataError(
-        "the file vanished while it was being read",
-        where=name,
-        hint="Put it back: the rest of it has not been read",
-    )
-
-
-def _changed(name: str, before: int, now: int) -> DataError:
-    return DataError(
-        f"the file had {before} bytes when it was read, and now has {now}",
-        where=name,
-        hint="Put the former file back; add what is new as another file",
-    )

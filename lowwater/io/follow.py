@@ -29,7 +29,8 @@ class Follow:
     Args:
         poll_us: Time between polls, above zero.
         max_idle_us: The input ends after this time without new files; ``None``: never.
-        stop: Called after each poll; the input ends when it returns true. ``None``: never.
+        stop: Called before each poll; once it returns true, the input ends after that poll.
+            ``None``: never.
     """
 
     poll_us: int
@@ -65,10 +66,12 @@ class Follow:
             raise InvalidArgument(f"{name}= does nothing without follow=True", hint="Add it")
         return None
 
-    def is_over(self, idle_us: int) -> bool:
-        """Return whether to stop after this many microseconds without new files."""
-        if self.max_idle_us is not None and idle_us >= self.max_idle_us:
-            return True
+    def is_idle(self, idle_us: int) -> bool:
+        """Return whether to end after this many microseconds without new files."""
+        return self.max_idle_us is not None and idle_us >= self.max_idle_us
+
+    def is_stopped(self) -> bool:
+        """Ask whether to end; call it before a poll, so that the poll finds what came before."""
         return self.stop is not None and bool(self.stop())
 
     def beats(self) -> Iterator[float]:

@@ -22,7 +22,7 @@ from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
 from lowwater.io.json_objects import columns_of_objects, is_deep, is_time, object_of
-from lowwater.io.paths import files_of
+from lowwater.io.paths import files_of, would_match
 
 _SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _FIRST_LINES = 4096
@@ -76,6 +76,10 @@ class JsonLinesSource:
             if self.time in reader.types:
                 break
         return pa.schema(list(reader.types.items())) if reader.types else None
+
+    def reads(self, path: Path) -> bool:
+        """Return whether a file would be read if it were there."""
+        return would_match(self.paths, _SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = self._reader(size)

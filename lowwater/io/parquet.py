@@ -16,7 +16,7 @@ from lowwater.engine.records.stateless import require_names
 from lowwater.errors import DataError
 from lowwater.io.file_source import read_once, replay
 from lowwater.io.follow import Follow
-from lowwater.io.paths import files_of
+from lowwater.io.paths import files_of, would_match
 from lowwater.io.valid_text import checked_records
 
 _SUFFIXES = (".parquet", ".pq")
@@ -47,6 +47,10 @@ class ParquetSource:
             return schema
         require_names(self.columns, schema.names, str(first))
         return pa.schema([schema.field(name) for name in self.columns])
+
+    def reads(self, path: Path) -> bool:
+        """Return whether a file would be read if it were there."""
+        return would_match(self.paths, _SUFFIXES, path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         reader = _FileReader(self, read_rows(size), keys)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
 
@@ -40,7 +41,8 @@ def files_of(
     """Return the files that paths match, sorted within each path.
 
     A folder matches the files below it with one of the ``suffixes``, except files and folders
-    whose name begins with ``_`` or ``.``.
+    whose name begins with ``_`` or ``.``. A file that several paths match, or several symbolic
+    links lead to, comes once: where it is matched first.
 
     Args:
         paths: Files, folders and globs.
@@ -66,7 +68,77 @@ def files_of(
             if not files and not maybe_none:
                 raise _nothing_at(path)
             found.extend(files)
-    return found
+    real, distinct = RealPaths(), dict[str, Path]()
+    for path in found:
+        distinct.setdefault(real.of(path), path)
+    return list(distinct.values())
+
+
+@final
+class RealPaths:
+    """Resolves the paths of files; each folder is resolved once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of(self, path: Path) -> str:
+        """Return a file's path without symbolic links and ``..``; the file may be gone."""
+        if path.is_symlink():
+            return os.path.realpath(path)
+        folder = str(path.parent)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders[folder], path.name)  # noqa: PTH118  # Path is slower
+
+
+def would_match(paths: tuple[str, ...], suffixes: tuple[str, ...], path: Path) -> bool:
+    """Return whether :func:`files_of` would return a file if it were there."""
+    file = Path(os.path.realpath(path))
+    for text in paths:
+        if glob.has_magic(text) and not Path(text).exists():
+            if _glob_matches(Path(text), file):
+                return True
+            continue
+        root = Path(os.path.realpath(text))
+        if file == root:
+            return True
+        if root in file.parents and not root.is_file() and file.name.endswith(suffixes):
+            below = file.relative_to(root).parts
+            if not any(part.startswith(("_", ".")) for part in below):
+                return True
+    return False
+
+
+def fixed_part(text: str) -> Path:
+    """Return a path without symbolic links, up to the first part that is a pattern."""
+    path = Path(text)
+    if not glob.has_magic(text) or path.exists():
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(Path(*_split(path)[0])))
+
+
+def _split(pattern: Path) -> tuple[list[str], list[str]]:
+    """Return the parts of a pattern before the first that has magic, and from there on."""
+    parts = list(pattern.parts)
+    first = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    return parts[:first], parts[first:]
+
+
+def _glob_matches(pattern: Path, file: Path) -> bool:
+    fixed, rest = _split(pattern)
+    root = Path(os.path.realpath(Path(*fixed)))
+    return root in file.parents and _parts_match(rest, list(file.relative_to(root).parts))
+
+
+def _parts_match(patterns: list[str], parts: list[str]) -> bool:
+    if not patterns or not parts:
+        return not parts and all(pattern == "**" for pattern in patterns)
+    first, *rest = patterns
+    hidden = parts[0].startswith(".") and not first.startswith(".")
+    if first == "**":
+        below = not hidden and _parts_match(patterns, parts[1:])
+        return below or _parts_match(rest, parts)
+    return not hidden and fnmatchcase(parts[0], first) and _parts_match(rest, parts[1:])
 
 
 def require_places(paths: tuple[str, ...]) -> None:

@@ -5,8 +5,10 @@ from lowwater.pipeline.fluent import Pipeline as Pipeline
 from lowwater.pipeline.fluent import Processed as Processed
 from lowwater.pipeline.fluent import Stream as Stream
 from lowwater.pipeline.fluent import WindowedStream as WindowedStream
+from lowwater.pipeline.handle import RunHandle as RunHandle
 from lowwater.pipeline.outputs import Writing as Writing
 from lowwater.pipeline.outputs import run as run
+from lowwater.pipeline.outputs import start as start
 from lowwater.pipeline.readers import from_arrow as from_arrow
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas

@@ -1,4 +1,4 @@
-"""What is checked when a pipeline is built, and how its errors look."""
+"""Checks a pipeline while it is built, and formats the errors."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ STEPS: dict[type, str] = {
 
 
 class WrongStep(InvalidArgument, AttributeError):
-    """A step was asked for where it cannot come."""
+    """A step was called where it is not available."""
 
 
 def no_step(what: str, name: str, hints: Mapping[str, str]) -> WrongStep:
-    """Return the error for a method that is not there, with what may have been meant."""
+    """Return the error for a missing method, with a hint at what may have been meant."""
     return WrongStep(f"{what} has no {name!r}", hint=hints.get(name))
 
 
@@ -103,25 +103,25 @@ def checked_function(step: str, function: Any) -> Any:
 
 
 def inherited_lateness(flows: tuple[Flow, ...]) -> int:
-    """Return how long late panes may still come from the stages before, in microseconds (S-C7)."""
+    """Return how long upstream stages may still emit late panes, in microseconds (S-C7)."""
     stages = [flow.origin for flow in flows if isinstance(flow.origin, Stage)]
     return max((stage.lateness_us for stage in stages), default=0)
 
 
 def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage would drop late panes that the stage before still emits (S-C7)."""
+    """Raise if a stage would drop late panes that an upstream stage still emits (S-C7)."""
     least = inherited_lateness(flows)
     if given_us < least:
         raise InvalidArgument(
-            f"allowed_lateness={format_duration(given_us)!r} is shorter than that of the stage "
-            f"before, {format_duration(least)!r}: its late panes would be dropped here",
+            f"allowed_lateness={format_duration(given_us)!r} is shorter than that of the upstream "
+            f"stage, {format_duration(least)!r}, so its late panes would be dropped here",
             where="window(allowed_lateness=)",
-            hint="Leave it out: it is then that of the stage before",
+            hint="Leave it out to use that of the upstream stage",
         )
 
 
 def check_adds_up(flows: tuple[Flow, ...]) -> None:
-    """Raise if a stage before emits elements again without retracting them (S-C8)."""
+    """Raise if an upstream stage emits elements again without retracting them (S-C8)."""
     for flow in flows:
         if isinstance(flow.origin, Stage) and (windowing := flow.origin.windowing) is not None:
             _check_counted_once(windowing)
@@ -135,11 +135,11 @@ def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
             continue
         if _emits_again(windowing):
             raise InvalidArgument(
-                f"the stage before retracts panes, and its timestamps={windowing.timestamps!r}: "
-                "a pane stops holding the watermark once it is emitted, and would be retracted "
-                "when the window it fell into here has expired",
+                f"the upstream stage retracts panes, and its timestamps={windowing.timestamps!r}: "
+                "an emitted pane no longer holds the watermark, so its window here may have "
+                "expired before its retraction arrives",
                 where="window",
-                hint='Use timestamps="end" there, or accumulation="discarding"',
+                hint='Use timestamps="end" upstream, or accumulation="discarding"',
             )
 
 
@@ -152,9 +152,9 @@ def _check_counted_once(windowing: Windowing) -> None:
     if windowing.mode != "accumulating" or not _emits_again(windowing):
         return
     raise InvalidArgument(
-        "the stage before emits accumulating panes, and may emit several of one window: each "
-        "pane holds what the pane before it held, so what is grouped here would count it again",
+        "the upstream stage may emit several accumulating panes of a window: each contains the "
+        "elements of the previous one again, so this stage would count them more than once",
         where="aggregate",
-        hint='Use accumulation="retracting" there (each pane retracts the one before it) or '
-        '"discarding" (each pane holds what is new)',
+        hint='Use accumulation="retracting" upstream (each pane retracts the previous one) or '
+        '"discarding" (each pane contains only new elements)',
     )

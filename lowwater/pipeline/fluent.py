@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import TIME as EMITTED_TIME
-from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.process.output import TIME as EMITTED_TIME
+from lowwater.engine.process.output import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -87,19 +87,19 @@ _WINDOW_DEFAULTS: dict[str, object] = {
 
 
 class RecordSteps(ABC):
-    """The steps on records, for everything that is a stream of records.
+    """The steps on records, shared by everything that yields records.
 
-    A stream has records, a pipeline's panes are records, and so is what a process emits.
+    These are streams, pipelines (whose panes are records) and processes.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def to_stream(self) -> Stream:
-        """Return the records that the steps are for."""
+        """Return the records as a stream."""
 
     def filter(self, condition: nw.Expr | Callable[[Any], bool]) -> Stream:
-        """Keep the records for which a condition is true; null does not count as true.
+        """Keep the records for which a condition is true; null is not true.
 
         Args:
             condition: A column expression such as ``lw.col("delay") > 5``, which is fast, or a
@@ -108,60 +108,60 @@ class RecordSteps(ABC):
         return self.to_stream()._with(Filter(condition))
 
     def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Stream:
-        """Add columns by expressions, or replace those of the same name.
+        """Add columns computed by expressions, or replace columns of the same name.
 
-        Expressions look at one record at a time: one that aggregates, such as
-        ``lw.col("v").sum()``, would see however many records happen to be read together.
+        Use expressions that depend on one record only. The result of one that aggregates, such as
+        ``lw.col("v").sum()``, would depend on how the records are batched.
         """
         return self.to_stream()._with(WithColumns(Expressions(expressions, named)))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
-        """Leave only these columns; those of the event time and the arrival always stay."""
+        """Keep only these columns; the columns of event time and arrival are always kept."""
         stream = self.to_stream()
         return stream._with(Select(Expressions(expressions, named), stream._always_selected()))
 
     def map(self, function: RecordFunction) -> Stream:
-        """Replace each record by what a Python function makes of it.
+        """Replace each record by the result of a Python function.
 
-        A record is a mapping of its columns, or a plain value where the source gives those.
+        A record is a mapping of its columns, or a plain value if the source yields plain values.
         """
         return self.to_stream()._with(Map(checked_function("map", function)))
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> Stream:
-        """Replace each record by any number of records that a Python function makes of it."""
+        """Replace each record by the records that a Python function returns, if any."""
         return self.to_stream()._with(FlatMap(checked_function("flat_map", function)))
 
     def map_batches(self, function: BatchFunction) -> Stream:
-        """Replace batches of records, as Arrow, by what a function makes of them.
+        """Replace batches of records by the result of a function of Arrow batches.
 
-        How the stream is cut into batches is not fixed, so rows should not depend on one another.
-        Where ``time`` or keys are functions, or the records are panes of a retracting stage, the
-        function has to give a row for each, in their order.
+        The batches are cut anywhere in the stream, so rows must not depend on each other. If
+        ``time`` or a key is a function, or the records are panes of a retracting stage, the
+        function must return one row per record, in the same order.
         """
         return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
 
     def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
         """Drop records whose id was seen before (S-D1); the last step before ``key_by``.
 
-        The first record with an id is kept. The id is remembered until the watermark reaches that
-        record's event time plus ``within``; until then whatever else comes with it is dropped and
-        counted in ``metrics.duplicates``. Copies that may come later than that need a longer one:
-        as long as the allowed lateness, at least. A record without an id is a dead letter.
+        The first record with an id is kept. Until the watermark reaches its event time plus
+        ``within``, other records with that id are dropped, and counted in ``metrics.duplicates``.
+        So ``within`` must cover the longest delay of a copy, and at least the allowed lateness. A
+        record without an id becomes a dead letter.
 
         Args:
-            id: The column of record ids, or several that make up one.
-            within: How long an id is remembered; above zero.
+            id: The column of record ids, or a tuple of columns that form an id.
+            within: How long to remember an id, in event time; above zero.
         """
         return self.to_stream()._deduplicated(Deduplication(id, within))
 
     def union(self, *others: RecordSteps) -> Stream:
-        """Bring several streams together; also written ``a | b``.
+        """Merge several streams; also written ``a | b``.
 
-        The watermark of the union is the lowest of theirs (S-H3). Each keeps its own column of
-        event times. If they name different clocks, choose one for the run: ``run(clock=...)``.
+        The watermark of the union is the minimum of theirs (S-H3). Each stream keeps its own
+        event-time column. If they name different clocks, choose one with ``run(clock=...)``.
 
         Args:
-            *others: Streams, pipelines (their panes are meant) or processes, with the same columns.
+            *others: Streams, pipelines (for their panes) or processes, with the same columns.
 
         Raises:
             InvalidArgument: They do not have the same columns.
@@ -169,7 +169,7 @@ class RecordSteps(ABC):
         for other in others:
             if not isinstance(other, RecordSteps):
                 raise InvalidArgument(
-                    f"{describe('other', other)} is no stream of records",
+                    f"{describe('other', other)} is not a stream of records",
                     where="union",
                     hint="Unite streams, pipelines (their panes) and processes",
                 )
@@ -179,12 +179,13 @@ class RecordSteps(ABC):
         return self.union(other)
 
     def key_by(self, *keys: Key, **named: nw.Expr) -> KeyedStream:
-        """Group by one or several columns, or by what Python functions make of a record.
+        """Group by columns, or by the results of Python functions of a record.
 
         Args:
             *keys: Names of columns, or functions of a record.
-            **named: Columns to add by expressions, and to group by after the others:
-                ``key_by(day=lw.col("at").dt.date())``; ``key_by(all=lw.lit("all"))`` is one group.
+            **named: Expressions, which become further key columns:
+                ``key_by(day=lw.col("at").dt.date())``. ``key_by(all=lw.lit("all"))`` makes one
+                group.
         """
         if not keys and not named:
             raise InvalidArgument(
@@ -218,7 +219,7 @@ class RecordSteps(ABC):
 class Stream(RecordSteps, StreamParts):
     """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known without running.
+    Every method returns a new stream. Columns are checked as far as they are known before a run.
     """
 
     def __repr__(self) -> str:
@@ -226,21 +227,21 @@ class Stream(RecordSteps, StreamParts):
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The names of the columns, if they are known without running."""
+        """The names of the columns, if they are known before a run."""
         known = self._known
         return None if known is None else public_names(known)
 
     def named(self, name: str) -> Stream:
-        """Return the same stream, its source called ``name`` in metrics and explanations.
+        """Name the source, for metrics and explanations; return the same stream.
 
-        To be called before anything else: a stream that is used twice is one source only if it
-        has its name by then.
+        Call it before any other method: a stream that is used twice counts as one source only if
+        it was named before.
         """
         checked_name(name, "clicks")
         flow = self._flows[0]
         if len(self._flows) > 1 or flow.steps or not isinstance(flow.origin, Read):
             raise InvalidArgument(
-                "only a stream straight from its source can be named: this is its name",
+                "only a stream that comes directly from its source can be named",
                 where="named",
                 hint="Name it where it is read, or name the stage that reads it",
             )
@@ -295,21 +296,21 @@ class KeyedStream:
         timestamps: TimestampRule = "end",
         allow_data_loss: str | None = None,
     ) -> WindowedStream:
-        """Group by windows of event time too, and choose when and how they emit panes.
+        """Group by windows of event time, and choose when and how they emit panes.
 
         Args:
-            windows: Where in event time records are grouped; or a whole :class:`Windowing`, then
-                alone.
-            trigger: When a window emits a pane. Unless given: once it is complete, then with every
-                late bundle.
+            windows: Where in event time records are grouped; or a whole :class:`Windowing`, without
+                other arguments.
+            trigger: When a window emits a pane; by default once when it is complete, and then after
+                every bundle with late elements.
             accumulation: How the panes of a window relate: ``"discarding"``, ``"accumulating"``
-                or ``"retracting"``; to be named when the trigger may fire more than once.
-            allowed_lateness: How long after its end a window still accepts late records: none at
-                all, or as long as panes of the stage before may come late (S-C7), unless given.
+                or ``"retracting"``. Required if the trigger may fire more than once.
+            allowed_lateness: How long after its end a window still accepts late records; by default
+                that of the upstream stages (S-C7), or zero over sources.
             closing: Whether an expiring window emits a final pane with nothing new.
-            on_time: Whether the on-time pane comes even with nothing new.
+            on_time: Whether the on-time pane is emitted even with nothing new.
             timestamps: The event time of a pane.
-            allow_data_loss: Why it is fine that the trigger may finish too early (S-R3).
+            allow_data_loss: Why it is acceptable that the trigger may finish too early (S-R3).
         """
         options: dict[str, Any] = {
             "trigger": trigger,
@@ -342,14 +343,14 @@ class KeyedStream:
         return WindowedStream(self, windowing)
 
     def process(self, process: object) -> Processed:
-        """Run a computation of the user's own on each key's records: see ``docs/process.md``.
+        """Run your own computation on the records of each key: see ``docs/process.md``.
 
         Args:
             process: An object with ``on_record`` or ``on_records``, and state cells and timers as
                 attributes of its class.
 
         Raises:
-            InvalidArgument: It is no process, or records were to be deduplicated before.
+            InvalidArgument: ``process`` is not a process, or the stream is deduplicated.
         """
         return self._processed(process, None)
 
@@ -386,10 +387,10 @@ class WindowedStream:
         return f"WindowedStream({shown})"
 
     def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Pipeline:
-        """Aggregate the records of each window; panes have a value for each aggregate.
+        """Aggregate the records of each window; a pane has one value per aggregate.
 
-        ``aggregate(lw.sum("delay"))`` calls it ``sum``; ``aggregate(total=lw.sum("delay"),
-        flights=lw.count())`` calls them ``total`` and ``flights``.
+        ``aggregate(lw.sum("delay"))`` names the value ``sum``; ``aggregate(total=lw.sum("delay"),
+        flights=lw.count())`` names the values ``total`` and ``flights``.
 
         >>> import lowwater as lw
         >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
@@ -402,7 +403,7 @@ class WindowedStream:
             name = checked_aggregate("an aggregate", spec).name
             if name in aggregates or name in named:
                 raise InvalidArgument(
-                    f"two aggregates are called {name!r}",
+                    f"two aggregates are named {name!r}",
                     where="aggregate",
                     hint=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
                 )
@@ -417,25 +418,26 @@ class WindowedStream:
         return self._pipeline(aggregates, self._keyed._stream)
 
     def process(self, process: object) -> Processed:
-        """Run a computation of the user's own, with state per key and window.
+        """Run your own computation, with state per key and window.
 
-        State is released when the window expires. The trigger and the accumulation play no part.
+        State is released when the window expires.
 
         Args:
             process: As for :meth:`KeyedStream.process`.
 
         Raises:
-            InvalidArgument: It is no process, or its cells cannot merge as these windows do.
+            InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
+                and a cell cannot.
         """
         return self._keyed._processed(process, self._windowing)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
-        """Emit lists, in order of arrival: of whole records, or of one column's values.
+        """Emit the records of each window as a list, in order of arrival.
 
         Args:
-            column: The column; left out, whole records (plain values where the source gives
-                those).
-            name: What panes call the list.
+            column: Collect the values of this column; by default whole records (plain values if the
+                source yields plain values).
+            name: The name of the list in the panes.
         """
         if column is not None:
             return self._pipeline({name: collect(column)}, self._keyed._stream)
@@ -450,7 +452,7 @@ class WindowedStream:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            hint = "Say what to show first: .aggregate(n=lw.count()) or .group()"
+            hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
             ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas")
             raise no_step(
                 "a windowed stream",
@@ -461,12 +463,12 @@ class WindowedStream:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
-    """The output of a stage: it can be run, and its records can be read by another stage."""
+    """The output of a stage, which can be run or read by another stage."""
 
     _stage: Stage
 
     def named(self, name: str) -> Self:
-        """Return the same, its last stage called ``name`` in metrics and explanations."""
+        """Name the last stage, for metrics and explanations; return the same output."""
         stage = replace(self._stage, name=checked_name(name, "per minute"))
         return replace(self, _stage=stage)
 
@@ -474,11 +476,11 @@ class StageOutput(RecordSteps, Runnable[ItemT, BatchT]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pipeline(StageOutput[Pane, PaneBatch]):
-    """Everything between sources and the panes of a windowed stage.
+    """A pipeline from its sources to the panes of a windowed stage.
 
-    ``aggregate`` and ``group`` return pipelines; nothing runs until one is run, collected or
-    written. The panes can be records for another stage: a pipeline has ``filter``, ``key_by`` and
-    the other steps of a stream.
+    ``aggregate`` and ``group`` return pipelines. Nothing runs until you run, collect or write one.
+    Panes are records for the next stage: a pipeline has ``filter``, ``key_by`` and the other steps
+    of a stream.
     """
 
     _key_types: tuple[pa.DataType, ...] = ()
@@ -488,12 +490,12 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         return f"Pipeline({stage_outline(self._stage)})"
 
     def to_stream(self) -> Stream:
-        """Return the panes as the records of a stream, for a further stage.
+        """Return the panes as a stream of records, for the next stage.
 
-        Their event time is the panes' timestamp (S-H1), a column ``timestamp``; the others are the
-        keys, ``window_start``, ``window_end``, the aggregates, ``timing``, ``index``,
-        ``on_time_index`` and ``is_first``. In retracting mode, the next stage's aggregates
-        subtract what was retracted.
+        Their event time is the timestamp of the pane (S-H1), in the column ``timestamp``. The other
+        columns are the keys, ``window_start``, ``window_end``, the aggregates, ``timing``,
+        ``index``, ``on_time_index`` and ``is_first``. If panes are retracted, the aggregates of the
+        next stage subtract them.
         """
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
 
@@ -507,17 +509,16 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         names = self._stage.key_names
         types = self._key_types or (pa.null(),) * len(names)
         keys = list(zip(names, types, strict=True))
-        work = self._stage.work
-        return empty_panes(keys, list(work.aggregates) if isinstance(work, Windowed) else [])
+        return empty_panes(keys, list(self._stage.work.aggregates))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Processed(StageOutput[Element, Emitted]):
-    """A keyed computation, returned by ``process``; what it emits can be records for another stage.
+    """A keyed computation, as ``process`` returns it. Its output can be read by another stage.
 
-    Those records have the keys and the fields of what was emitted (a plain value is a column
-    ``value``); their event time is the one they were emitted with.
+    Each emitted record has the keys and its own fields (a plain value becomes a column ``value``);
+    its event time is the one it was emitted with.
     """
 
     _output: str = MAIN
@@ -528,11 +529,10 @@ class Processed(StageOutput[Element, Emitted]):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The tags that the process may emit to, the main one first."""
-        work = self._stage.work
-        return work.outputs if isinstance(work, Computed) else (MAIN,)
+        return self._stage.work.outputs
 
     def output(self, tag: str) -> Processed:
-        """Return the same computation, with the output ``tag`` as the one that is run or read."""
+        """Return the same computation with another output selected, to run it or to read it."""
         if tag not in self.outputs:
             raise InvalidArgument(
                 f"the process has no output {tag!r}", hint=nearest(str(tag), self.outputs)
@@ -540,7 +540,7 @@ class Processed(StageOutput[Element, Emitted]):
         return replace(self, _output=tag)
 
     def to_stream(self) -> Stream:
-        """Return what is emitted to this output as a stream."""
+        """Return the records emitted to this output as a stream."""
         return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
 
     def _to(self, *sinks: Sink) -> Writing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Unpack, final
 
 import pyarrow as pa
@@ -12,25 +13,28 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
-from lowwater.engine.local.delivery import Sink, check_sink
+from lowwater.engine.local.delivery import Checks, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder
+from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
-from lowwater.io.sinks.sink_conflicts import check_conflicts
+from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
+from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
+
+_LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Writing:
-    """A pipeline and the sinks that its panes are written to; nothing happens until ``run``.
+    """A pipeline with the sinks that it writes to; nothing happens until ``run``.
 
-    Made by ``write_parquet``, ``write_jsonl`` and ``write_to``.
+    ``write_parquet``, ``write_jsonl`` and ``write_to`` return it.
     """
 
     _stage: Stage
@@ -41,6 +45,8 @@ class Writing:
     def __post_init__(self) -> None:
         for sink in self._sinks:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
+            if isinstance(sink, Checks):
+                sink.check(self._empty)
 
     def run(
         self,
@@ -52,39 +58,61 @@ class Writing:
     ) -> Metrics:
         """Run to the end, write everything, and return the metrics.
 
-        The sinks get what comes out in pieces while the run goes on, with the same names and
-        content whether there is a state directory or not. Without one, a run that fails leaves
-        the pieces it has written, and the sinks note that it is not complete. With one, state,
-        positions and outputs are committed together, and then the outputs are delivered: the run
-        can be killed at any moment and run again. It resumes from the last commit, and what is
-        written is as if nothing had happened.
+        The sinks receive the output in pieces during the run, with the same names and contents with
+        and without a state directory. Without one, a run that fails leaves the pieces that it has
+        written, and the sinks mark the output as incomplete. With one, each commit stores state,
+        positions and outputs together, and then the outputs are delivered. Such a run can be killed
+        at any moment and run again: it resumes from the last commit, and the final output is that
+        of an undisturbed run.
 
         Args:
-            state: A state directory; made if it is not there. It belongs to one pipeline, and to
-                one process at a time.
-            commit_every: How often what came out is delivered, and committed if there is a state
-                directory: ``"bundle"``, a number of elements, or a duration. So long a pane waits
-                before it is written, and so much is done again after a crash. Time is looked at
-                between bundles. An output with 131,072 panes waiting does not wait any longer.
-            memory_limit: Goes with ``state``. How much memory windows that are aggregated may
-                take, such as ``"512MB"``, at least 16 MiB: those not touched for the longest time
-                are in the state directory alone, and come back when elements touch them or they
-                are due. It bounds this state, not the process: that of the user's own processes,
-                bundles, panes on their way out and Python itself come on top. Keys stay for as
-                long as they have windows, and so do windows that wait for the clock. Stages share
-                it alike. ``None``: all windows are in memory. It may change from run to run.
-            **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must stay what it
-                was.
+            state: A state directory; created if it does not exist. It belongs to one pipeline, and
+                to one process at a time.
+            commit_every: How often output is delivered, and committed if there is a state
+                directory: ``"bundle"``, a number of elements, or a duration, which is checked
+                between bundles. It bounds how long a pane waits before it is written, and how much
+                work is repeated after a crash. An output with 131,072 waiting panes is delivered
+                at once.
+            memory_limit: The memory that aggregated windows may use, such as ``"512MB"``; at least
+                16 MiB. Needs ``state``: the least recently touched windows move to the state
+                directory, and are loaded again when elements fall into them or they are due. The
+                limit does not cover the state of processes, bundles, panes being delivered, and
+                Python itself. Keys that have windows, and windows that wait for the clock, stay in
+                memory. Stages share the limit equally. It may change from run to run. ``None``: all
+                windows stay in memory.
+            **options: See :class:`RunOptions`; with ``state``, ``bundle_size`` must not change.
 
         Raises:
-            InvalidArgument: With ``state``, a source cannot be read again, as in-memory ones
-                cannot; there is a ``memory_limit``, but no state or no stage of aggregates; or
-                windows cannot leave memory: the trigger is the user's own, or ``timestamps`` is
-                not ``"end"``.
-            StateError: The state directory is damaged, in use, or another pipeline's; or a sink
-                holds the output of another run.
+            InvalidArgument: With ``state``, a source cannot be read again, such as an in-memory
+                one; ``memory_limit`` is given without a state or without windows that are
+                aggregated; or windows cannot leave memory because of a custom trigger, or because
+                ``timestamps`` is not ``"end"``.
+            StateError: The state directory is damaged, in use, or belongs to another pipeline; or a
+                sink holds the output of another run.
+            SystemExit: SIGTERM arrived, and the program does not handle it itself. What was read is
+                processed, committed and delivered by then. The status is 143.
         """
         return run(
+            self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
+        )
+
+    def start(
+        self,
+        *,
+        state: PathLike | None = None,
+        commit_every: CommitEvery = "1s",
+        memory_limit: MemoryLimit | None = None,
+        **options: Unpack[RunOptions],
+    ) -> RunHandle:
+        """Run in a thread of its own, and return a handle that can stop the run.
+
+        Args:
+            state: See :meth:`run`.
+            commit_every: See :meth:`run`.
+            memory_limit: See :meth:`run`.
+            **options: See :class:`RunOptions`.
+        """
+        return start(
             self, state=state, commit_every=commit_every, memory_limit=memory_limit, **options
         )
 
@@ -96,25 +124,66 @@ def run(
     memory_limit: MemoryLimit | None = None,
     **options: Unpack[RunOptions],
 ) -> Metrics:
-    """Run several outputs of a pipeline at once, and return the metrics.
+    """Drive several outputs in one run, and return the metrics.
 
-    Sources and stages that outputs share run once; steps on the way, such as ``filter``, run once
-    for each stage that reads through them. A stage is shared if it is the same object: ``p`` and
-    ``p.named("x")`` are two stages, and both run. Late elements go to the first output
-    downstream of where they were found; dead letters go to the first output of all, wherever they
-    were found.
+    Sources and stages that outputs share run once. Steps between stages, such as ``filter``, run
+    once for each stage that reads through them. A stage is shared if it is the same object: ``p``
+    and ``p.named("x")`` are two stages, and both run. Late elements go to the first output
+    downstream of the stage that dropped them. All dead letters go to the first output.
 
     Args:
-        *outputs: What ``write_parquet``, ``write_jsonl`` and ``write_to`` return.
+        *outputs: The return values of ``write_parquet``, ``write_jsonl`` and ``write_to``.
         state: A state directory: see :meth:`Writing.run`.
         commit_every: See :meth:`Writing.run`.
-        memory_limit: See :meth:`Writing.run`; goes with ``state``.
+        memory_limit: See :meth:`Writing.run`; needs ``state``.
         **options: See :class:`RunOptions`.
 
     Raises:
-        InvalidArgument: There is no output, two write to one place, or one to a place within
-            another's.
+        InvalidArgument: There is no output; two outputs write to the same place, or one inside the
+            place of another; or the places of inputs, outputs and state lie within one another.
     """
+    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+    with stopping_at_sigterm(outcomes.stop):
+        _drive(made, outcomes)
+    return outcomes.metrics
+
+
+def start(
+    *outputs: Writing,
+    state: PathLike | None = None,
+    commit_every: CommitEvery = "1s",
+    memory_limit: MemoryLimit | None = None,
+    **options: Unpack[RunOptions],
+) -> RunHandle:
+    """Run several outputs in a thread of their own, and return a handle that can stop the run.
+
+    Args:
+        *outputs: See :func:`run`.
+        state: See :meth:`Writing.run`.
+        commit_every: See :meth:`Writing.run`.
+        memory_limit: See :meth:`Writing.run`.
+        **options: See :class:`RunOptions`.
+
+    Raises:
+        InvalidArgument: See :func:`run`. What goes wrong later is raised by the handle's ``wait``.
+    """
+    made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
+
+    def go() -> Metrics:
+        _drive(made, outcomes)
+        return outcomes.metrics
+
+    return RunHandle(go, outcomes.stop, lambda: outcomes.metrics)
+
+
+def _prepared(
+    outputs: Sequence[Writing],
+    state: PathLike | None,
+    commit_every: CommitEvery,
+    memory_limit: MemoryLimit | None,
+    options: RunOptions,
+) -> tuple[DirectRun | DurableRun, Outcomes]:
+    """Return a run that has not begun, and its outcomes."""
     if not outputs:
         raise InvalidArgument(
             "run needs at least one output",
@@ -125,21 +194,25 @@ def run(
             raise InvalidArgument(
                 f"{describe('output', output)} is not the output of a pipeline",
                 where="run",
-                hint='Say where its panes go: pipeline.write_parquet("out/")',
+                hint='Give it an output: pipeline.write_parquet("out/")',
             )
-    check_conflicts([output._sinks for output in outputs])
+    sinks = [output._sinks for output in outputs]
+    sources = [read.source for read in Graph.of(output._stage for output in outputs).reads]
+    check_conflicts(sinks)
+    check_inputs(sinks, sources)
     policy = CommitPolicy.of(commit_every)
     if state is None:
         if memory_limit is not None:
             raise InvalidArgument(
-                "memory_limit= needs a place for what leaves memory",
+                "memory_limit= needs a state directory for the windows that leave memory",
                 where="run(memory_limit=)",
                 hint='Name a state directory: run(state="state/", memory_limit=...)',
             )
         outcomes = _outcomes(outputs, options)
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
-        return _driven(direct, outcomes)
+        return direct, outcomes
     (path,) = as_paths(state)
+    check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
         _check_bounded(outputs)
@@ -153,28 +226,40 @@ def run(
         outcomes.bundle_size,
         budget,
     )
-    return _driven(durable, outcomes)
+    return durable, outcomes
 
 
-def parquet_sink(folder: PathLike, *, overwrite: bool) -> Sink:
+def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
     (path,) = as_paths(folder)
-    return ParquetFolder(path, overwrite)
+    return ParquetFolder(path, overwrite, compact=compact)
 
 
-def jsonl_sink(path: PathLike, *, overwrite: bool) -> Sink:
+def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
     (target,) = as_paths(path)
     if is_file_name(target):
+        if compact is not None:
+            raise InvalidArgument(
+                f"compact= is for folders, and {target!r} is one file, to which all is appended",
+                where="write_jsonl",
+                hint='Leave it out, or name a folder, such as "out"',
+            )
         return JsonLinesFile(target, overwrite)
-    return JsonLinesFolder(target, overwrite)
+    if target.lower().endswith(_LIKE_FILES) and not Path(target).is_dir():
+        raise InvalidArgument(
+            f"{describe('path', target)} looks like a file, but only a name that ends in '.jsonl' "
+            "is one: this would be a folder",
+            where="write_jsonl",
+            hint='Use "out.jsonl" for one file, or a name such as "out/" for a folder',
+        )
+    return JsonLinesFolder(target, overwrite, compact=compact)
 
 
-def _driven(run: DirectRun | DurableRun, outcomes: Outcomes) -> Metrics:
+def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
     with closing(iter(outcomes)) as found, closing(run.deliveries(found)) as delivered:
         for _ in delivered:
             pass
-    return outcomes.metrics
 
 
 def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutput]:

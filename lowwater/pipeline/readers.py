@@ -70,16 +70,16 @@ def from_iterable(
     key: FieldOf | tuple[str, ...] | None = None,
     **options: Unpack[SourceOptions],
 ) -> Stream | KeyedStream:
-    """Begin with elements that Python holds or makes; they are taken as the pipeline needs them.
+    """Read a Python iterable; elements are taken as the pipeline needs them.
 
     Mappings, dataclasses and named tuples have a column per field; anything else is a column
     ``value``.
 
     Args:
-        items: The elements. A generator can be read once.
+        items: The elements. A generator can be read only once.
         time: The field that holds the event time, or a function of an element.
         key: The field that holds the key, a function of an element, or a tuple of fields; with it
-            the stream is keyed already.
+            the returned stream is already keyed.
 
     >>> import lowwater as lw
     >>> rides = [{"at": "2000-01-01T12:00:26Z", "team": "A", "points": 5}]
@@ -93,7 +93,7 @@ def from_iterable(
     """
     if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping)):
         raise InvalidArgument(
-            f"{describe('items', items)} is not a series of elements", hint="Give a list"
+            f"{describe('items', items)} is not an iterable of elements", hint="Give a list"
         )
     computed: dict[str, Callable[[Any], Any]] = {}
     if callable(time):
@@ -118,10 +118,10 @@ def from_arrow(
     time: str,
     **options: Unpack[SourceOptions],
 ) -> Stream:
-    """Begin with an Arrow table, batch or reader, or what can hand itself over as such.
+    """Read an Arrow table, batch or reader, or an object that exports Arrow data.
 
     Args:
-        data: The data. A reader can be read once.
+        data: The data. A reader can be read only once.
         time: The column of event times.
     """
     return stream_of(arrow_source(data), time, options)
@@ -134,10 +134,10 @@ def from_pandas(
     time: str,
     **options: Unpack[SourceOptions],
 ) -> Stream:
-    """Begin with a pandas DataFrame; its missing values, NaN among them, are nulls.
+    """Read a pandas DataFrame; missing values, including NaN, become nulls.
 
     Args:
-        frame: The data; named levels of its index are columns too.
+        frame: The data; named index levels become columns.
         time: The column of event times.
     """
     return stream_of(pandas_source(frame), time, options)
@@ -150,11 +150,11 @@ def from_source(
     time: str,
     **options: Unpack[SourceOptions],
 ) -> Stream:
-    """Begin with a source of your own.
+    """Read a source of your own.
 
     Args:
-        source: Anything with ``schema`` and ``batches``, as :class:`lowwater.Source` says; with
-            ``batches_from`` too (:class:`lowwater.ReplayableSource`) for durable runs.
+        source: An object with ``schema`` and ``batches`` (:class:`lowwater.Source`). Durable runs
+            also need ``batches_from`` (:class:`lowwater.ReplayableSource`).
         time: The column of event times.
     """
     if isinstance(source, type) or not isinstance(source, Source):
@@ -173,12 +173,12 @@ def read_parquet(
     columns: Iterable[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Stream:
-    """Begin with Parquet files, read piece by piece.
+    """Read Parquet files, in batches.
 
     Args:
-        paths: Files, folders and globs; each path's files come in sorted order.
+        paths: Files, folders and globs; the files of each are read in sorted order.
         time: The column of event times.
-        columns: Which columns to read, beside ``time``; all unless given. Late elements and dead
+        columns: The columns to read in addition to ``time``; all by default. Late elements and dead
             letters contain the columns that were read.
     """
     chosen = None
@@ -200,16 +200,17 @@ def read_csv(
     delimiter: str = ",",
     **options: Unpack[FileOptions],
 ) -> Stream:
-    """Begin with CSV files that have a header, read piece by piece.
+    """Read CSV files with a header, in batches.
 
-    Rows of the wrong length, or with a value that is not of its column's type, are dead letters.
+    Rows of the wrong length, and rows with a value that is not of its column's type, become dead
+    letters.
 
     Args:
-        paths: Files, folders and globs; each path's files come in sorted order.
-        time: The column of event times: ISO-8601 text, or integers of microseconds, whichever most
+        paths: Files, folders and globs; the files of each are read in sorted order.
+        time: The column of event times: ISO-8601 text or integers of microseconds, whichever most
             of the first are; not floats.
-        types: Types by column, such as ``{"delay": "float64"}``; others are inferred.
-        delimiter: What separates fields.
+        types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
+        delimiter: The character that separates fields.
     """
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
         raise InvalidArgument(
@@ -230,15 +231,15 @@ def read_jsonl(
     time: str,
     **options: Unpack[FileOptions],
 ) -> Stream:
-    """Begin with files of one JSON object per line, read piece by piece.
+    """Read files with one JSON object per line, in batches.
 
-    A line that cannot be read is a dead letter that names the file and the line, as is one with a
-    value that is not of its field's type: the one that most of the first lines show. Files may be
+    A line that cannot be read becomes a dead letter that names the file and the line, and so does
+    one with a value of another type than most of the first lines have in that field. Files may be
     compressed with gzip.
 
     Args:
-        paths: Files, folders and globs; each path's files come in sorted order.
-        time: The field of event times: ISO-8601 text, or integers of microseconds; not floats.
+        paths: Files, folders and globs; the files of each are read in sorted order.
+        time: The field of event times: ISO-8601 text or integers of microseconds; not floats.
     """
     at = as_paths(paths)
     source = JsonLinesSource(at, time, follow_of(at, options))
@@ -255,15 +256,15 @@ def read_log(
     partitions: int | Iterable[int] | None = None,
     **options: Unpack[SourceOptions],
 ) -> Stream:
-    """Begin with a log, as :class:`lowwater.io.Log` writes it, in the order of its appends.
+    """Read a log that :class:`lowwater.io.Log` writes, in the order of its appends.
 
     Args:
         path: The log's folder.
         time: The column of event times.
         start: Where to begin: ``"earliest"``, ``"latest"``, an offset, a time of append (an
             ``Instant``, an aware ``datetime`` or ISO-8601 text), or the position of a reader.
-        follow: Whether to go on with what is appended during the run; such a run does not end.
-        partitions: One partition, or several; all unless given.
+        follow: Whether to also read records appended during the run; such a run does not end.
+        partitions: The number of a partition, or several; all by default.
     """
     numbers = Layout.require(path).numbers(partitions)
     if not isinstance(start, dict):
@@ -279,18 +280,19 @@ def from_spark(
     watermark: DurationLike | WatermarkEstimator | CarriedTime | None = None,
     timezone: str | None = None,
 ) -> Stream:
-    """Begin with a Spark DataFrame, streaming or static; end with ``to_spark(spark)``.
+    """Read a Spark DataFrame, streaming or static; run the pipeline with ``to_spark(spark)``.
 
     Args:
         df: The DataFrame. A watermark of its own (``withWatermark``) is ignored.
         time: The column of event times.
-        watermark: How the watermark is estimated: a duration stands for ``BoundedDisorder``; or
-            :class:`lowwater.spark.CarriedTime`. Left out, there is none until the input
+        watermark: Estimates the watermark; a duration stands for ``BoundedDisorder``. Or
+            :class:`lowwater.spark.CarriedTime`. Without it the watermark is unknown until the input
             ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
+            are refused.
     """
     try:
-        from lowwater.spark.source import spark_source
+        from lowwater.spark.reading import spark_source
     except ImportError as error:
         raise UnsupportedByRunner(
             f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"

@@ -1,4 +1,4 @@
-"""What a run returns: an iterator while it runs, or a result held in memory once it has ended.
+"""What a run returns: an iterator over its output, or the whole output in memory.
 
 Both explain, draw and count the run in the same way (:class:`Traced`).
 """
@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Computed, Stage
+from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import emitted_table
-from lowwater.engine.records.pane_table import panes_to_arrow
+from lowwater.engine.process.output import emitted_table
+from lowwater.engine.records.pane_table import encoding_of, panes_to_arrow, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import PaneBatch, key_values
-from lowwater.engine.records.tagged import encoding_of, to_values
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.pipeline.checks import no_step
 from lowwater.pipeline.run import Outcomes
@@ -48,7 +47,7 @@ class Element:
 
     Args:
         key: The key it was emitted for: a plain value, or a tuple of several.
-        value: What was emitted.
+        value: The emitted value.
         timestamp: Its event time.
         output: The tag of the output it was emitted to.
     """
@@ -60,10 +59,10 @@ class Element:
 
 
 class Form(Protocol[ItemT_co, BatchT]):
-    """How an output is read: as batches of columns, as items, as Arrow."""
+    """Reads an output as batches of columns, as items, or as Arrow."""
 
     def batch_of(self, outcome: Outcome) -> BatchT | None:
-        """Return what the output has got, if anything."""
+        """Return the batch of this output; ``None`` if it has none."""
 
     def items(self, batch: BatchT) -> Iterable[ItemT_co]:
         """Return a batch's items as Python values."""
@@ -72,13 +71,13 @@ class Form(Protocol[ItemT_co, BatchT]):
         """Return a batch as Arrow."""
 
     def table(self, batches: Sequence[BatchT]) -> pa.Table:
-        """Return batches, one at least, as one table."""
+        """Return one or more batches as one table."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PaneForm:
-    """The panes of a stage of windows; ``keys`` are the names of the key columns."""
+    """Reads the panes of a windowed stage; ``keys`` are the names of the key columns."""
 
     keys: tuple[str, ...]
 
@@ -106,7 +105,7 @@ class PaneForm:
 @final
 @dataclass(frozen=True, slots=True)
 class ElementForm:
-    """What a process emits to one output."""
+    """Reads what a process emitted to one output."""
 
     keys: tuple[str, ...]
     output: str = MAIN
@@ -127,7 +126,7 @@ class ElementForm:
 
 
 class Traced(ABC):
-    """A run, or what it gave, with its trace; all of this needs ``trace=True``."""
+    """Explains and draws a run from its trace; all methods need ``trace=True``."""
 
     __slots__ = ()
 
@@ -137,24 +136,24 @@ class Traced(ABC):
         """What the run did, step by step; needs ``trace=True``."""
 
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
-        """Return line by line why a window fired, or has not; needs ``trace=True``.
+        """Explain why a window fired or did not; needs ``trace=True``.
 
         Args:
             key: The key: a plain value, or a tuple for several key columns.
             window: The window, a ``(start, end)`` pair, or an instant inside.
-            stage: The name of the stage; the last one unless given.
+            stage: The name of the stage; the last one by default.
         """
         from lowwater.explain import explain
 
         return explain(self.trace, key, window, stage=stage)
 
     def why(self, element: Any, *, stage: str | None = None) -> Explanation:
-        """Return where an element went; needs ``trace=True``.
+        """Explain where an element went; needs ``trace=True``.
 
         Args:
-            element: A record as its source gave it, fields of one, a function that is true for it,
-                or a ``TracedElement``.
-            stage: Look at this stage alone.
+            element: A record as the source read it, some of its fields, a function that returns
+                true for it, or a ``TracedElement``.
+            stage: The only stage to look at; all by default.
         """
         from lowwater.explain import why
 
@@ -167,12 +166,12 @@ class Traced(ABC):
         lateness: Sequence[DurationLike] | None = None,
         stage: str | None = None,
     ) -> LatenessProfile:
-        """Return what other watermark delays and latenesses would do; needs ``trace=True``.
+        """Evaluate other watermark delays and allowed latenesses; needs ``trace=True``.
 
         Args:
-            delays: The watermark delays to try; chosen from the disorder unless given.
-            lateness: The allowed latenesses to try; chosen likewise.
-            stage: The name of the stage; the last one that reads a source unless given.
+            delays: The watermark delays to try; by default chosen from the disorder in the trace.
+            lateness: The allowed latenesses to try; by default chosen in the same way.
+            stage: The name of the stage; by default the last one that reads a source.
         """
         from lowwater.explain import lateness_profile
 
@@ -186,13 +185,13 @@ class Traced(ABC):
         column: str | None = None,
         between: Between | None = None,
     ) -> Diagram:
-        """Return the picture of event time by processing time; needs ``trace=True``.
+        """Draw event time against processing time; needs ``trace=True``.
 
         Args:
-            key: The key to show, or a list of keys; the busiest six unless given.
-            stage: The name of the stage; the last one unless given.
-            column: Which aggregate to draw; the first unless given.
-            between: The first event time to draw, and the first after those; all unless given.
+            key: The key to draw, or a list of keys; by default the six with the most events.
+            stage: The name of the stage; the last one by default.
+            column: The aggregate to draw; the first by default.
+            between: The first event time to draw, and the end (exclusive); all by default.
         """
         from lowwater.viz import Diagram
 
@@ -201,7 +200,8 @@ class Traced(ABC):
     def to_frame(self) -> pd.DataFrame:
         """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
 
-        A row for each element, pane, merge and move of a watermark; the column ``what`` says which.
+        It has a row for each element, pane, merge and watermark advance; the column ``what`` names
+        the kind.
         """
         from lowwater.explain import to_frame
 
@@ -210,7 +210,7 @@ class Traced(ABC):
 
 @final
 class Run(Traced, Iterator[ItemT]):
-    """The output of a run as it comes: an iterator that also has the run's metrics and trace.
+    """An iterator over the output of a run, which also has the run's metrics and trace.
 
     Args:
         outcomes: The run.
@@ -225,18 +225,25 @@ class Run(Traced, Iterator[ItemT]):
     def __next__(self) -> ItemT:
         return next(self._items)
 
+    def stop(self) -> None:
+        """End the output after what was read so far; open windows emit nothing more.
+
+        May be called from another thread, or between two items.
+        """
+        self._outcomes.stop()
+
     @property
     def metrics(self) -> Metrics:
-        """What the run has done so far, in numbers."""
+        """The counts and watermarks of the run so far."""
         return self._outcomes.metrics
 
     @property
     def trace(self) -> Trace:
-        """What the run has done so far, step by step; needs ``trace=True``."""
+        """The trace of the run so far; needs ``trace=True``."""
         return self._outcomes.trace()
 
     def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks now."""
+        """Draw sources and stages with their current watermarks."""
         from lowwater.viz import GraphDiagram
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics)
@@ -246,7 +253,7 @@ class Run(Traced, Iterator[ItemT]):
 
 
 def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT]:
-    """Yield what an output gets, in batches, while the run proceeds."""
+    """Yield the batches of an output while the run proceeds."""
     with closing(iter(outcomes)) as found:
         for outcome in found:
             if (batch := form.batch_of(outcome)) is not None:
@@ -254,13 +261,13 @@ def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT
 
 
 def items_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[ItemT]:
-    """Yield what an output gets, one by one, while the run proceeds."""
+    """Yield the items of an output while the run proceeds."""
     for batch in batches_of(outcomes, form):
         yield from form.items(batch)
 
 
 def arrow_batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[pa.RecordBatch]:
-    """Yield what an output gets as Arrow batches, while the run proceeds."""
+    """Yield an output as Arrow batches while the run proceeds."""
     for batch in batches_of(outcomes, form):
         yield from form.to_arrow(batch)
 
@@ -297,8 +304,8 @@ class Result(Traced):
 
     @property
     def panes(self) -> list[Pane]:
-        """The panes, in the order they were emitted; of windows that are aggregated."""
-        if isinstance(self._stage.work, Computed):
+        """The panes of a windowed stage, in the order of emission."""
+        if not self._stage.work.emits_panes:
             hints = {"panes": "A process emits elements: .elements(), .values()"}
             raise no_step("the result of a process", "panes", hints)
         if self._panes is None:
@@ -323,15 +330,14 @@ class Result(Traced):
         return [value for part in self._emitted("values", output) for value in part.to_list()]
 
     def _emitted(self, asked: str, output: str) -> list[Emitted]:
-        if not isinstance(self._stage.work, Computed):
-            hints = {asked: "Windows that are aggregated give panes: .panes"}
+        if self._stage.work.emits_panes:
+            hints = {asked: "A windowed stage emits panes: .panes"}
             raise no_step("the result of a windowed stage", asked, hints)
         return self._of(output)
 
     def _of(self, output: str) -> list[Any]:
         """Return the batches of an output."""
-        work = self._stage.work
-        outputs = work.outputs if isinstance(work, Computed) else (MAIN,)
+        outputs = self._stage.work.outputs
         if output not in outputs:
             raise InvalidArgument(
                 f"there is no output {output!r}", hint=nearest(str(output), outputs)
@@ -352,46 +358,46 @@ class Result(Traced):
 
     @property
     def metrics(self) -> Metrics:
-        """What the run did, in numbers."""
+        """The counts and watermarks of the run."""
         return self._outcomes.metrics
 
     @property
     def trace(self) -> Trace:
-        """What the run did, step by step; needs ``collect(trace=True)``."""
+        """The trace of the run; needs ``collect(trace=True)``."""
         if self._trace is None:
             self._trace = self._outcomes.trace()
         return self._trace
 
     def graph(self) -> GraphDiagram:
-        """Return sources and stages as a picture, with their watermarks at the end."""
+        """Draw sources and stages with their watermarks at the end."""
         from lowwater.viz import GraphDiagram
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
     def to_arrow(self, output: str = MAIN) -> pa.Table:
-        """Return panes, or what was emitted to an output, as an Arrow table, one row each.
+        """Return the panes, or the elements of an output, as an Arrow table with a row for each.
 
-        Panes have the columns of ``panes_to_arrow``; emitted elements the keys, their fields and
-        ``timestamp``. A column of emitted values that Arrow has no one type for holds msgpack, and
-        its metadata says so.
+        Panes have the columns of ``panes_to_arrow``; elements have the keys, their fields and
+        ``timestamp``. A column whose values have no common Arrow type holds msgpack; its metadata
+        says so.
 
         Args:
-            output: The tag of the output, of a process.
+            output: The tag of an output of a process.
         """
         batches, keys = self._of(output), self._stage.key_names
         if not batches:
             return self._nothing
-        if isinstance(self._stage.work, Computed):
+        if not self._stage.work.emits_panes:
             return ElementForm(keys, output).table(batches)
         return PaneForm(keys).table(batches)
 
     def to_pandas(self, output: str = MAIN) -> pd.DataFrame:
         """Return the same as a pandas DataFrame.
 
-        A column of emitted values that Arrow has no one type for holds them as they are.
+        A column whose values have no common Arrow type holds the Python values.
 
         Args:
-            output: The tag of the output, of a process.
+            output: The tag of an output of a process.
         """
         table = self.to_arrow(output)
         frame: pd.DataFrame = table.to_pandas()
@@ -402,7 +408,7 @@ class Result(Traced):
 
     def __repr__(self) -> str:
         metrics = self.metrics
-        if isinstance(self._stage.work, Computed):
+        if not self._stage.work.emits_panes:
             name = "emitted"
             counts = {output: sum(map(len, parts)) for output, parts in self._batches.items()}
         else:

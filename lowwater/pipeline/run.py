@@ -1,4 +1,4 @@
-"""Run options, checked, and the outcomes of a run as they come."""
+"""Checks run options, and yields the outcomes of a run."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
 
 
 class RunOptions(TypedDict, total=False):
-    """How to run a pipeline; every way to run takes these.
+    """The options of a run.
 
     Args:
-        bundle_size: How many elements a bundle has at most: triggers are judged once per bundle.
-        clock: Where processing time comes from; that of the sources, which must be one, or the
-            machine's.
-        on_error: ``"dead_letter"`` sets invalid records aside, ``"raise"`` stops at the first.
-        progress: A function called with the metrics after each bundle; ``True`` for a line in any
-            case, ``False`` for none. Left out: a line if standard error is a terminal.
+        bundle_size: The maximum number of elements per bundle. Triggers are evaluated once per
+            bundle.
+        clock: Where processing time comes from; by default the clock of the sources, which must
+            agree, or else the machine's.
+        on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
+            the first one.
+        progress: A function that is called with the metrics after each bundle; ``True`` for a
+            status line, ``False`` for none. By default a status line if standard error is a
+            terminal.
         on_late: Called with each element dropped from one of its windows.
-        on_dead_letter: Called with each record that could not be used.
-        max_skew: How far ahead of the source that is furthest behind others may be read, in event
-            time: those wait. Any distance unless given.
+        on_dead_letter: Called with each invalid record.
+        max_skew: How far a source may be ahead of the slowest one, in event time; a source that is
+            further ahead waits. Unlimited by default.
         trace: Whether to record what happens to each element, for ``explain``, ``why`` and
-            diagrams. Meant for small runs: it keeps a Python value for each element.
+            diagrams. For small runs: a trace keeps a Python value for each element.
     """
 
     bundle_size: int
@@ -53,7 +56,7 @@ class RunOptions(TypedDict, total=False):
 
 @final
 class Outcomes:
-    """The outcomes of a run, after the user's callbacks were called with them."""
+    """Yields the outcomes of a run, and passes them to the user's callbacks first."""
 
     def __init__(
         self,
@@ -100,6 +103,10 @@ class Outcomes:
     @property
     def metrics(self) -> Metrics:
         return self._run.metrics
+
+    def stop(self) -> None:
+        """Ask the run to stop at the next boundary of bundles."""
+        self._run.stop()
 
     def trace(self) -> Trace:
         """Return what was recorded so far.

@@ -1,4 +1,4 @@
-"""What every fluent value that can be run offers: it is drawn, run, collected and written."""
+"""The methods of every value that can be run: run, collect, write and draw."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lowwater.engine.local.delivery import Sink
 from lowwater.errors import UnsupportedByRunner
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
+from lowwater.io.sinks.compaction import Compaction
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
     BatchT,
@@ -38,17 +39,17 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     @abstractmethod
     def _to(self, *sinks: Sink) -> Writing:
-        """Return the output that is meant, written to sinks."""
+        """Return this output, written to sinks."""
 
     @abstractmethod
     def _form(self) -> Form[ItemT, BatchT]:
-        """Return how this output is read."""
+        """Return the form in which this output is read."""
 
     def _graph(self) -> Graph:
         return Graph.of([self._to()._stage])
 
     def explain(self) -> str:
-        """Return the stages in words: windows, triggers, lateness, and where data is exchanged."""
+        """Describe the stages: windows, triggers, lateness, and where data is exchanged."""
         return explain_graph(self._graph())
 
     def to_mermaid(self) -> str:
@@ -56,13 +57,13 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return mermaid_graph(self._graph())
 
     def graph(self) -> GraphDiagram:
-        """Return the graph of stages as a picture; that of a run shows watermarks too."""
+        """Draw the graph of stages; the graph of a run or a result also has watermarks."""
         from lowwater.viz import GraphDiagram
 
         return GraphDiagram.of(self._graph())
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
-        """Run, and return an iterator over the panes, or over what a process emits to this output.
+        """Run, and return an iterator over the panes, or over the elements of this output.
 
         The iterator also has ``metrics``, ``explain``, ``diagram`` and others. Sources are closed
         when it ends or is garbage-collected.
@@ -71,17 +72,17 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return Run(outcomes, items_of(outcomes, self._form()))
 
     def run_batches(self, **options: Unpack[RunOptions]) -> Run[BatchT]:
-        """Run, and return an iterator over the same in batches of columns: no object for each."""
+        """Run, and return an iterator over batches of columns, without an object per pane."""
         outcomes = self._outcomes(options)
         return Run(outcomes, batches_of(outcomes, self._form()))
 
     def to_arrow_batches(self, **options: Unpack[RunOptions]) -> Run[pa.RecordBatch]:
-        """Run, and return an iterator over the same as Arrow batches."""
+        """Run, and return an iterator over Arrow batches."""
         outcomes = self._outcomes(options)
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything: of a process, what it emits to all its outputs."""
+        """Run to the end and keep everything in memory, including all outputs of a process."""
         outcomes, output = self._outcomes(options), self._to()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
@@ -89,7 +90,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return result
 
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
-        """Run to the end and return panes, or what is emitted to this output, as an Arrow table."""
+        """Run to the end and return the panes, or this output, as an Arrow table."""
         return self.collect(**options).to_arrow(self._to()._tag)
 
     def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
@@ -99,55 +100,65 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._to()._stage,), options)
 
-    def write_parquet(self, folder: PathLike, *, overwrite: bool = False) -> Writing:
-        """Return it with a folder of Parquet files as its output; call ``run`` on that.
+    def write_parquet(
+        self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
+        """Return an output that writes Parquet files to a folder; call ``run`` on it.
 
         The files are ``part-<epoch>-<output>-<piece>.parquet``. Late elements and dead letters go
         to ``late-*.jsonl`` and ``errors-*.jsonl`` in the folder: see
         :class:`lowwater.io.sinks.ParquetFolder`.
 
         Args:
-            folder: The folder; made if it is not there.
-            overwrite: Whether to replace the output of another run or state directory, which is
-                refused otherwise.
+            folder: The folder; created if it does not exist.
+            overwrite: Whether to replace the output of another run or state directory; otherwise it
+                is refused.
+            compact: When deliveries become a file: a run that commits every second then publishes a
+                few large files instead of one per second. ``None``: each delivery at once.
         """
-        return self._to(parquet_sink(folder, overwrite=overwrite))
+        return self._to(parquet_sink(folder, overwrite=overwrite, compact=compact))
 
-    def write_jsonl(self, path: PathLike, *, overwrite: bool = False) -> Writing:
-        """Return it with JSON lines as its output; call ``run`` on that.
+    def write_jsonl(
+        self, path: PathLike, *, overwrite: bool = False, compact: Compaction | None = None
+    ) -> Writing:
+        """Return an output that writes JSON lines; call ``run`` on it.
 
-        A name that ends in ``.jsonl`` is one file's: for ``out.jsonl``, late elements and dead
-        letters go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
-        :class:`lowwater.io.sinks.JsonLinesFile`). Any other name is a folder's, with the files of
-        ``write_parquet`` as JSON lines.
+        A name that ends in ``.jsonl`` means one file. Late elements and dead letters of
+        ``out.jsonl`` go to ``out.late.jsonl`` and ``out.errors.jsonl`` (see
+        :class:`lowwater.io.sinks.JsonLinesFile`). Any other name means a folder, with the files of
+        ``write_parquet`` as JSON lines; but ``out.json``, ``out.JSONL`` and other names of files
+        are refused.
 
         Args:
-            path: The file or the folder; made if it is not there.
-            overwrite: Whether to replace the output of another run or state directory, which is
-                refused otherwise.
+            path: The file or the folder; created if it does not exist.
+            overwrite: Whether to replace the output of another run or state directory; otherwise it
+                is refused.
+            compact: See :meth:`write_parquet`; for folders only.
+
+        Raises:
+            InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
-        return self._to(jsonl_sink(path, overwrite=overwrite))
+        return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
 
     def write_to(self, *sinks: Sink) -> Writing:
-        """Return it with sinks as its output, each of which gets everything; call ``run`` on that.
+        """Return an output that writes everything to each of the sinks; call ``run`` on it.
 
-        See :mod:`lowwater.io.sinks` for what there is; a user's own is a
-        :class:`lowwater.io.sinks.Sink`. Tables with a row per window take no output of a process.
+        :mod:`lowwater.io.sinks` has the built-in sinks, and :class:`lowwater.io.sinks.Sink` is the
+        protocol for your own. Tables with a row per window refuse the output of a process.
         """
         return self._to(*sinks)
 
     def to_spark(self, spark: Any, **options: Any) -> Any:
-        """Return panes as a Spark DataFrame: streaming if the source is, else the batch answer.
+        """Return the panes as a Spark DataFrame: streaming if the source is, otherwise static.
 
-        See :class:`lowwater.spark.SparkOptions` for the options, and ``docs/spark.md`` for
-        the columns.
+        ``docs/spark.md`` lists the columns.
 
         Args:
             spark: The Spark session.
-            **options: How to run there.
+            **options: See :class:`lowwater.spark.SparkOptions`.
 
         Raises:
-            UnsupportedByRunner: Spark is not there, or cannot do what the pipeline asks for.
+            UnsupportedByRunner: Spark is not installed, or does not support the pipeline.
         """
         try:
             from lowwater.spark.options import options_of

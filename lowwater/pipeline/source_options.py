@@ -29,16 +29,18 @@ ReaderT = TypeVar("ReaderT", bound=Callable[..., Any])
 
 
 class SourceOptions(TypedDict, total=False):
-    """What every reader takes.
+    """The options of every reader.
 
     Args:
-        watermark: How the watermark is estimated; left out, there is none until the input ends.
-        timezone: What times without a time zone mean, e.g. ``"UTC"``; else they are refused.
+        watermark: Estimates the watermark; without it the watermark is unknown until the input
+            ends.
+        timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
+            are refused.
         clock: Where processing time comes from.
-        max_ahead: How far beyond the clock an event time may be; records further ahead are dead
-            letters and do not move the watermark. Any distance unless given.
-        idle_after: After how long without elements other sources of the same pipeline do not wait
-            for this one any more, by the clock; they do for ever unless given.
+        max_ahead: How far ahead of the clock an event time may be. Records further ahead become
+            dead letters and do not advance the watermark. Unlimited by default.
+        idle_after: A source without elements for this long, by the clock, no longer holds the
+            watermark until its next element. By default it always holds it.
     """
 
     watermark: WatermarkEstimator | None
@@ -49,15 +51,16 @@ class SourceOptions(TypedDict, total=False):
 
 
 class FileOptions(SourceOptions, total=False):
-    """What readers of files take beside :class:`SourceOptions`.
+    """The options of readers of files, in addition to :class:`SourceOptions`.
 
     Args:
-        follow: Whether to go on with files that appear during the run. They are read in order of
-            name among those found at a time, and should appear whole: write them under a name
-            that begins with ``.`` and rename them. Each stays as it is once it was read.
+        follow: Whether to also read files that appear during the run. Files found at the same time
+            are read in order of name. They must appear complete: write them under a name that
+            begins with ``.``, then rename them. Do not change a file that was read.
         poll_every: How often to look for new files.
-        max_idle: The input ends when nothing new has appeared for so long; never unless given.
-        stop: Called after each look; the input ends when it returns true.
+        max_idle: The input ends when no file has appeared for this long; never by default.
+        stop: Called before each look. When it returns true, the input ends with the files of that
+            look: all files that were there before are read.
     """
 
     follow: bool

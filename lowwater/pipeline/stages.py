@@ -25,7 +25,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
 from lowwater.engine.records.stateless import AddComputed, AddWhole, Step, require_names
-from lowwater.engine.window.result_types import result_type
+from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import STEPS, check_adds_up, names_after, no_records, schema_after
@@ -200,7 +200,6 @@ def panes_as_records(
     stage: Stage, key_types: Sequence[pa.DataType], results: ResultTypes | None
 ) -> dict[str, Any]:
     """Return the parts of the stream of a stage's panes (S-H1): its flow, and what is known."""
-    assert isinstance(stage.work, Windowed)
     flows = (Flow(stage, (), TIME),)
     known = {name: kind for name, kind in (results or {}).items() if kind is not None}
     if results is not None and len(known) == len(results):
@@ -213,10 +212,10 @@ def panes_as_records(
 
 
 def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schema | None:
-    """Return the columns of two streams that come together.
+    """Return the columns of the union of two streams.
 
     Raises:
-        InvalidArgument: They have types that do not go together.
+        InvalidArgument: The types of a column have no common type.
     """
     if first is None or second is None:
         return None
@@ -224,7 +223,7 @@ def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schem
         return pa.unify_schemas([first, second], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidArgument(
-            f"streams that come together differ in the types of their columns: {error}",
+            f"the streams of a union differ in the types of their columns: {error}",
             where="union",
             hint="Convert one of them with with_columns",
         ) from error
@@ -240,8 +239,8 @@ def _common_names(
     for name in sorted({*public[0]} ^ {*public[1]}):
         without = public[1] if name in public[0] else public[0]
         raise InvalidArgument(
-            f"streams that come together have the same columns, but one has {name!r} and the other "
-            "does not",
+            f"the streams of a union must have the same columns, but one has {name!r} and the "
+            "other does not",
             where="union",
             hint=nearest(name, without),
         )

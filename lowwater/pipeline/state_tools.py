@@ -17,14 +17,16 @@ from lowwater.engine.local.run_record import FORMAT, OUTBOX, RUN, read_outbox, r
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
-from lowwater.engine.window.inspect import TABLES, StoredView
+from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
+from lowwater.io.sinks.compaction import Compaction
+from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.io.terminal import table
 from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
-from lowwater.state.id_set import SeenInStore
+from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
 from lowwater.state.rocks import FORMAT as STORE_FORMAT
@@ -112,9 +114,14 @@ class StateInfo:
         facts: list[tuple[str, str]] = [
             ("layout", f"{self.layout}, in a store of format {STORE_FORMAT}"),
             ("openings", f"{self.sequencer:,}"),
-            ("commits", f"{self.last_commit:,} of the store, epoch {self.epoch:,} of the runs"),
+            ("commits", f"{self.last_commit:,} in the store; the runs are at epoch {self.epoch:,}"),
             ("state id", self.state_id),
-            ("in use", "yes: later commits of that process do not show" if self.in_use else "no"),
+            (
+                "in use",
+                "yes: this is a snapshot, and later commits are not included"
+                if self.in_use
+                else "no",
+            ),
             *(
                 (f"position of {name}", _position(at, complete=self.complete))
                 for name, at in self.positions.items()
@@ -152,7 +159,7 @@ def state_info(path: PathLike) -> StateInfo:
             keys += _keys(store, stage)
             if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
-            view, names = StoredView(store, stage), of["keys"]
+            view, names = InspectedWindows(store, stage), of["keys"]
             facts = view.facts
             everything = len(view.windows(names, open_only=False))
             now_open = len(view.windows(names))
@@ -186,7 +193,7 @@ def verify_state(path: PathLike) -> int:
     Raises:
         StateError: Something is damaged, or a live process has the state open.
     """
-    place = _unowned(path)
+    place = unowned(path)
     with _reading(place) as store:
         rows = store.verify()
         record = read_run(store, str(place))
@@ -205,12 +212,12 @@ def verify_state(path: PathLike) -> int:
             if not _has_rows(store, stage):
                 continue
             if of["kind"] == "windows":
-                StoredView(store, stage).verify()
+                InspectedWindows(store, stage).verify()
             else:
                 verify_process(store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
-                    SeenInStore(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
+                    StoredIds(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
         return rows
 
 
@@ -223,15 +230,61 @@ def export_state(path: PathLike) -> pa.Table:
     Raises:
         StateError: There is no state, it is damaged, or a live process has it open.
     """
-    place = _unowned(path)
+    place = unowned(path)
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
-            StoredView(store, stage).windows(of["keys"])
+            InspectedWindows(store, stage).windows(of["keys"])
             for stage, of in _stages(record)
             if of["kind"] == "windows" and _has_rows(store, stage)
         ]
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompactedFolder:
+    """What compaction did to a folder of output.
+
+    Args:
+        path: The folder.
+        before: How many files were joined.
+        after: How many files they became.
+    """
+
+    path: str
+    before: int
+    after: int
+
+
+def compact_outputs(path: PathLike, compaction: Compaction) -> list[CompactedFolder]:
+    """Join small files in the folders that the runs over a state directory have written.
+
+    Neighbouring files become one, which is published by rename before they are removed; what a
+    crash leaves in between is removed by the next run or compaction. A program that lists a folder
+    at that moment may see rows twice: where folders are read all the time, give the sinks
+    ``compact=`` instead. Files that are joined have no names of their own any more.
+
+    Args:
+        path: The state directory; relative folders are those below the current one.
+        compaction: Files smaller than its size and at least of its age are joined.
+
+    Returns:
+        The folders of output that are there.
+
+    Raises:
+        StateError: There is no state, it is damaged, or a live process has it open.
+        DataError: A folder cannot be written.
+    """
+    place = unowned(path)
+    with _reading(place) as store:
+        record = read_run(store, str(place)) or {}
+    found = []
+    for name in record.get("opened", ()):
+        joined = compact_folder(Path(name), record["state_id"], compaction)
+        if joined is not None:
+            found.append(CompactedFolder(name, *joined))
+    return found
 
 
 def reset_state(path: PathLike, *, yes: bool) -> list[str]:
@@ -254,8 +307,8 @@ def reset_state(path: PathLike, *, yes: bool) -> list[str]:
     place = _place(path)
     if not yes:
         raise InvalidArgument(
-            f"this would remove the state in {str(place)!r} for good",
-            hint="Say --yes if that is meant; `info` shows what is in it",
+            f"this would remove the state in {str(place)!r} permanently",
+            hint="Pass --yes to confirm; `info` shows the contents",
         )
     owner = Ownership(place)
     try:
@@ -306,7 +359,8 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _unowned(path: PathLike) -> Path:
+def unowned(path: PathLike) -> Path:
+    """Return the directory, which no live process may have open."""
     place = _place(path)
     if is_owned(place):
         raise in_use(place)
@@ -378,10 +432,10 @@ def _position(position: Mapping[str, Any] | None, *, complete: bool) -> str:
         return "the beginning"
     if "done" not in position:
         return ", ".join(f"{name}: {value}" for name, value in position.items())
-    done = f"{len(position['done']):,} files read whole"
+    done = f"{len(position['done']):,} files read completely"
     if not position.get("file"):
         return done
-    return f"{done}; of {position['file']} {position['batch']:,} batches"
+    return f"{done}, and {position['batch']:,} batches of {position['file']}"
 
 
 def _delivery(delivery: Delivery) -> str:

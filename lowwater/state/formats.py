@@ -14,7 +14,7 @@ from lowwater.errors import StateError
 
 FORMATS: Mapping[str, int] = MappingProxyType(
     {
-        "the run record": 6,
+        "the run record": 7,
         "window state": 3,
         "process state": 2,
         "record ids": 2,

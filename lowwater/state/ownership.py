@@ -19,6 +19,7 @@ For POSIX systems: it needs ``fcntl``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -37,7 +38,74 @@ _CHECK = Struct(">I")
 _SIZE = _FIELDS.size + _CHECK.size
 _FROM_COPY = "Restore the directory from a copy, or empty it to begin anew"
 
-_owned: set[Path] = set()
+_locked: dict[Path, FileLock] = {}  # by absolute path, of this process
+
+
+@final
+class FileLock:
+    """A file that this process has locked; the operating system lets go when the process ends.
+
+    A process that is forked off does not have the lock, nor does it keep it from others.
+
+    Args:
+        path: The file; made if it is not there.
+
+    Raises:
+        BlockingIOError: Another process has it, or another lock of this one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        if self.path in _locked:  # the operating system lets one process lock a file twice
+            raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
+        while True:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_same_file(self._file, path):
+                    break
+            except PermissionError as error:  # what some systems say of a file that is locked
+                os.close(self._file)
+                raise BlockingIOError(*error.args) from error
+            except BaseException:
+                os.close(self._file)
+                raise
+            os.close(self._file)  # its last owner removed it between the two calls
+        _locked[self.path] = self
+
+    def release(self, *, remove: bool = False) -> None:
+        """Let go of the file, and remove it if asked to; again, does nothing."""
+        if self._file < 0:
+            return
+        if remove:
+            self.path.unlink(missing_ok=True)
+        _locked.pop(self.path, None)
+        os.close(self._file)
+        self._file = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a live process has locked a file. Changes nothing."""
+    if path.absolute() in _locked:  # closing another descriptor of it would let go of that lock
+        return True
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _is_same_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @final
@@ -55,19 +123,17 @@ class Ownership:
         self.path = path
         self.sequencer = 0
         self._sequencer_file = -1
-        if path in _owned:
+        owner = path / _OWNER
+        if owner.absolute() in _locked:
             raise StateError(
                 "the state is already open in this process",
                 where=str(path),
                 hint="Close it first",
             )
-        self._owner_file = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(self._owner_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._owner_file)
+            self._lock = FileLock(owner)
+        except BlockingIOError as error:
             raise in_use(path) from error
-        _owned.add(path)
 
     def take(self, sequencer: int, acknowledged: int) -> None:
         """Own the directory under a sequencer: whoever had it before is fenced from now on."""
@@ -100,15 +166,12 @@ class Ownership:
 
     def release(self) -> None:
         """Let go of the directory; again, does nothing."""
-        if self._owner_file < 0:
-            return
         if self._sequencer_file >= 0:
             with contextlib.suppress(OSError):
                 os.fsync(self._sequencer_file)
             os.close(self._sequencer_file)
-        _owned.discard(self.path)
-        os.close(self._owner_file)
-        self._owner_file = self._sequencer_file = -1
+        self._sequencer_file = -1
+        self._lock.release()
 
 
 def read_sequencer(path: Path) -> tuple[int, int] | None:
@@ -133,19 +196,7 @@ def holds_nothing(path: Path) -> bool:
 
 def is_owned(path: Path) -> bool:
     """Return whether a live process owns a directory of state. Changes nothing."""
-    if path in _owned:  # letting go of another lock of ours on the file would let go of that one
-        return True
-    try:
-        file = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    return is_locked(path / _OWNER)
 
 
 def in_use(path: Path) -> StateError:

@@ -17,6 +17,7 @@ commit that was acknowledged must be found, with none missing before it, or the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
@@ -33,9 +34,16 @@ from lowwater.state.ownership import (
     read_sequencer,
     sync_directory,
 )
-from lowwater.state.rocks_database import RESTORE, Scan, database_options, translated, write_batch
+from lowwater.state.rocks_database import (
+    RESTORE,
+    Scan,
+    check_logs,
+    database_options,
+    outlive_forks,
+    translated,
+    write_batch,
+)
 from lowwater.state.rocks_database import Tuning as Tuning
-from lowwater.state.rocks_log import check_logs
 from lowwater.state.store import Batch, check_readable
 
 FORMAT = 1
@@ -83,6 +91,8 @@ class RocksStore:
         self._options = database_options(rocksdict.Cache(block_cache_bytes), tuning)
         self._database: Any = None
         self._owner: Ownership | None = None
+        self._process = os.getpid()
+        outlive_forks(self)
         self._failure: str | None = None
         self._scans: WeakSet[Scan] = WeakSet()
         self._durable = rocksdict.WriteOptions()
@@ -154,6 +164,8 @@ class RocksStore:
         return sum(1 for _ in self.scan(b"", END))
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # forked off: see outlive_forks
         for scan in list(self._scans):
             scan.close()
         database, self._database = self._database, None

@@ -1,13 +1,18 @@
-"""What every database of RocksDB here shares: options, batches, scans, and what errors mean."""
+"""What every database of RocksDB here shares: options, batches, scans, errors and log checks."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 from typing import Any, assert_never, final
+from weakref import WeakSet
 
 import rocksdict
 
@@ -176,3 +181,71 @@ def translated(error: Exception, path: Path, what: str, *, restore: str = RESTOR
     if "Corruption" in text:
         return StateError(f"{what}: it is damaged ({text})", where=where, hint=restore)
     return StateError(f"{what}: {text}", where=where)
+
+
+_open_stores: WeakSet[object] = WeakSet()
+
+
+def outlive_forks(store: object) -> None:
+    """Keep a store from hanging or crashing a process that is forked off while it is open.
+
+    RocksDB's threads stay with the parent. So in the child the store must be neither closed nor
+    garbage-collected, both of which wait for them, and RocksDB's handlers at exit must not run,
+    which join them. The child's own exit, its status and what Python does at its end are as usual.
+    """
+    _open_stores.add(store)
+
+
+def _abandon() -> None:
+    if not _open_stores:
+        return
+    for store in _open_stores:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # of glibc; called before all handlers that are there by now
+        libc.on_exit(libc._exit, None)
+
+
+os.register_at_fork(after_in_child=_abandon)
+
+
+# A log, and a manifest likewise, is a run of blocks of 32 KiB; in them records of a checksum (u32),
+# a length (u16), a type (u8), little-endian, and so many bytes. RocksDB 9.8 does not return from
+# reading a record whose type is one of those that only re-used logs have, in a log that is not one
+# (facebook/rocksdb#13333): and a flipped bit is enough to make such a type.
+_BLOCK = 32 << 10
+_HEADER = Struct("<IHB")
+_ENDLESS = frozenset({5, 6, 7, 8, 11})
+
+
+def check_logs(directory: Path, *, hint: str) -> None:
+    """Raise ``StateError`` if reading the logs of a database would not end.
+
+    It looks at the headers of records alone, not at checksums: those are RocksDB's to compare.
+    """
+    for pattern in ("*.log", "MANIFEST-*"):
+        for path in sorted(directory.glob(pattern)):
+            at = _endless(path)
+            if at is not None:
+                what = f"it is damaged: byte {at} begins what is no record of this log"
+                raise StateError(what, where=str(path), hint=hint)
+
+
+def _endless(path: Path) -> int | None:
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+            at, size = 0, len(log)
+            while at + _HEADER.size <= size:
+                block_end = at - at % _BLOCK + _BLOCK
+                if at + _HEADER.size > block_end:
+                    at = block_end
+                    continue
+                _, length, kind = _HEADER.unpack_from(log, at)
+                if kind in _ENDLESS:
+                    return at
+                after = at + _HEADER.size + length
+                # A length that leaves the block is damage; zeros are room that was never used.
+                at = after if after <= block_end and (length or kind) else block_end
+    return None

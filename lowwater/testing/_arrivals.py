@@ -11,7 +11,7 @@ from lowwater.testing._moments import MomentLike, moment, readable, show
 from lowwater.time import Instant
 
 ElementLike: TypeAlias = tuple[Any, Any, Any] | tuple[Any, Any, Any, Mapping[str, Any]]
-"""``(value, event time, key)``, and perhaps a mapping of more columns."""
+"""``(value, event time, key)``, optionally with a mapping of more columns."""
 
 
 @final
@@ -98,26 +98,26 @@ class Arrivals:
         """Return the scenario with one more bundle of ``(value, event time, key)`` elements.
 
         Raises:
-            InvalidArgument: There are no elements, or one is not such a tuple. An unreadable
-                event time is none of that: it becomes a dead letter (S-B1).
+            InvalidArgument: There are no elements, or one is not such a tuple. An element with an
+                unreadable event time is allowed: it becomes a dead letter (S-B1).
         """
         if not elements:
             raise InvalidArgument(
                 "add() takes at least one element",
-                hint='Write .add((5, "12:00:26", "A")), or .clock(...) to move the clock alone',
+                hint='Write .add((5, "12:00:26", "A")), or .clock(...) to advance only the clock',
             )
         return self._with(Add(tuple(map(_element, elements)), _maybe(at)))
 
     def watermark(self, to: MomentLike, *, at: MomentLike | None = None) -> Self:
-        """Return the scenario with one more move of the watermark."""
+        """Return the scenario with one more advance of the watermark."""
         return self._with(WatermarkMove(moment(to, name="watermark"), _maybe(at)))
 
     def clock(self, to: MomentLike) -> Self:
-        """Return the scenario with one more move of the clock."""
+        """Return the scenario with one more advance of the clock."""
         return self._with(ClockMove(moment(to, name="clock")))
 
     def end(self, *, at: MomentLike | None = None) -> Self:
-        """Return the scenario with the end of input: the watermark moves to the end of time."""
+        """Return the scenario with the end of input: the watermark advances to the end of time."""
         return self._with(InputEnd(_maybe(at)))
 
     @property

@@ -42,7 +42,7 @@ class Broken(AssertionError):
         more = [f"... and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
         parts = [law, *(f"  {line}" for line in (*lines[:_MOST], *more))]
         if scenario is not None:
-            parts += ["", "To see it again:", "", _code(call, scenario, other)]
+            parts += ["", "To reproduce it:", "", _code(call, scenario, other)]
             parts += ["", timeline(scenario, panes)]
         super().__init__("\n".join(parts))
 
@@ -50,7 +50,7 @@ class Broken(AssertionError):
 def pane_text(pane: Pane) -> str:
     """Format a pane on one line."""
     values = ", ".join(f"{name}={value!r}" for name, value in pane.values.items())
-    taken = "takes back " if pane.kind == "retract" else ""
+    taken = "retraction of " if pane.kind == "retract" else ""
     return f"{taken}{pane.key!r} {window_text(pane.window)} {values} {pane.timing} #{pane.index}"
 
 
@@ -185,5 +185,5 @@ def _box(pane: Pane, scale: _Scale) -> str:
 
 def _pane_said(pane: Pane) -> str:
     values = ", ".join(str(value) for value in pane.values.values())
-    sign = "takes back " if pane.kind == "retract" else ""
+    sign = "retracts " if pane.kind == "retract" else ""
     return f"{sign}{values} @{pane.key} {pane.timing} #{pane.index}"

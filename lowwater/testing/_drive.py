@@ -174,7 +174,11 @@ def _record(
 
 
 def _stands(recorder: StageRecorder, operator: WindowOperator) -> None:
-    held = None if operator.watermark == END_OF_TIME else "the scenario: it moves no further"
+    held = (
+        None
+        if operator.watermark == END_OF_TIME
+        else "the scenario: it does not advance the watermark further"
+    )
     recorder.moved(operator.clock, operator.watermark, operator.output_watermark, held)
 
 

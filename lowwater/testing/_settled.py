@@ -24,9 +24,8 @@ Final: TypeAlias = dict[tuple[Any, Window], tuple[Pane, tuple[int, ...]]]
 def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
     """Run a scenario; return the final result of each window.
 
-    A discarding stage is run as a retracting one, and so is one whose windows merge: what a window
-    finally holds does not depend on how its panes relate, and retractions tell which windows others
-    have merged into.
+    A discarding stage, and one whose windows merge, runs as a retracting one: the final contents of
+    a window do not depend on the mode, and retractions show which windows have merged into others.
     """
     windowing = last_windowing(pipeline)
     own = windowing.mode == "accumulating" and windowing.merging is None
@@ -42,7 +41,7 @@ def settle(pipeline: Pipeline, scenario: Scenario) -> tuple[Probed, Final]:
 def standing(run: Probed) -> Final:
     """Return the panes in effect at the end of an accumulating or retracting run.
 
-    One that shows nothing, since all of its window was taken back, does not count.
+    A pane without elements, because all were retracted, does not count.
     """
     final: Final = {}
     for pane, numbers, held in zip(run.panes, run.numbers, run.held, strict=True):
@@ -63,7 +62,7 @@ def last_windowing(pipeline: Pipeline) -> Windowing:
 def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
     """Raise unless no trigger may finish while elements are admitted (S-R3).
 
-    Which elements are dropped as ``closed`` depends on which came first, and with which others.
+    Which elements are dropped as ``closed`` depends on their order and bundles.
     """
     for stage in windowed_stages(pipeline):
         windowing = _windowing(stage)
@@ -71,11 +70,11 @@ def require_nothing_closes(pipeline: Pipeline, law: str) -> None:
         finishes = outlook(windowing.trigger, late_possible=late).finishes
         if finishes is Moment.ANYTIME or (finishes is Moment.AT_COMPLETION and late):
             raise InvalidArgument(
-                f"{windowing.trigger!r} may finish while elements are still admitted, and which of "
-                f"them it drops depends on the order and the bundles they come in",
+                f"{windowing.trigger!r} may finish while elements are still admitted, and which "
+                "elements it drops then depends on their order and bundles",
                 where=law,
-                hint=f"Test it with Repeatedly({windowing.trigger!r}); check_no_loss holds for it "
-                "as it is",
+                hint=f"Test it with Repeatedly({windowing.trigger!r}), or use check_no_loss, which "
+                "holds for it",
             )
 
 
@@ -89,7 +88,7 @@ def compare(
         if (key, window) not in left or (key, window) not in right:
             has, lacks = names if (key, window) in left else names[::-1]
             pane = (left.get((key, window)) or right[key, window])[0]
-            yield f"{where} is there {has} ({_texts(pane.values)}), but not {lacks}"
+            yield f"{where} exists {has} ({_texts(pane.values)}), but not {lacks}"
             continue
         (a, a_numbers), (b, b_numbers) = left[key, window], right[key, window]
         tied = has_ties(first, a_numbers) or has_ties(second, b_numbers)

@@ -57,7 +57,7 @@ def assert_panes(
     >>> assert_panes([], [("12:06:00", ("12:00", "12:02"), 5, "ON_TIME")])
     Traceback (most recent call last):
     ...
-    AssertionError: the panes differ (- expected, + came)
+    AssertionError: the panes differ (- expected, + actual)
     - emitted_at=12:06:00  window=12:00:00..12:02:00  value=5  timing=ON_TIME
     """
     panes = actual.panes if isinstance(actual, ScenarioRun) else actual
@@ -87,7 +87,7 @@ def _assert_same(
         return
     default = tuple(dict.fromkeys(name for want in wanted for name in want)) or order
     lines = _difference(actual, wanted, default)
-    raise AssertionError("\n".join([f"the {what} differ (- expected, + came)", *lines]))
+    raise AssertionError("\n".join([f"the {what} differ (- expected, + actual)", *lines]))
 
 
 def _given(one: Expected, order: tuple[str, ...], known: tuple[str, ...]) -> dict[str, Any]:

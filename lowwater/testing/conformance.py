@@ -29,13 +29,14 @@ _ASCENDING = [
 def check_state_store(make_store: Callable[[str], StateStore]) -> None:
     """Check that a store fulfils :class:`~lowwater.state.store.StateStore`, except for durability.
 
-    That a commit outlives a killed process cannot be seen from inside it: test that yourself.
+    Durability, which means that a commit survives a killed process, cannot be checked from inside
+    that process: test it yourself.
 
     Args:
-        make_store: Opens the store of a name: empty the first time, later with what it held.
+        make_store: Opens the store of a given name: empty the first time, later with its contents.
 
     Raises:
-        AssertionError: A promise is broken; the message names it.
+        AssertionError: A check failed; the message names it.
 
     >>> from collections import defaultdict
     >>> from lowwater.state.memory import MemoryContents, MemoryStore
@@ -81,8 +82,8 @@ def everything(store: StateStore) -> Rows:
 def _starts_empty(make_store: Callable[[str], StateStore]) -> None:
     with make_store("empty") as store:
         assert everything(store) == [], "a new store must be empty"
-        assert store.get([b"a", b""]) == [None, None], "what is not there is None"
-        assert store.get([]) == [], "no keys, no values"
+        assert store.get([b"a", b""]) == [None, None], "get returns None for a missing key"
+        assert store.get([]) == [], "get of no keys returns no values"
 
 
 def _keeps_order(make_store: Callable[[str], StateStore]) -> None:
@@ -108,7 +109,9 @@ def _scans_half_open_ranges(make_store: Callable[[str], StateStore]) -> None:
             for stop in bounds:
                 expected = [row for row in rows if start <= row[0] < stop]
                 found = list(store.scan(start, stop))
-                assert found == expected, f"scan({start!r}, {stop!r}): start is in it, stop is not"
+                assert found == expected, (
+                    f"scan({start!r}, {stop!r}) includes start and excludes stop"
+                )
 
 
 def _last_change_counts(make_store: Callable[[str], StateStore]) -> None:
@@ -136,10 +139,10 @@ def _deletes_ranges(make_store: Callable[[str], StateStore]) -> None:
         batch.delete_range(b"\x09", b"\x08")
         store.commit(batch)
         expected = [(bytes([n]), b"old") for n in (0, 1, 7, 8, 9)] + [(b"\x03", b"new")]
-        assert everything(store) == sorted(expected), "a range is deleted in its place of the batch"
+        assert everything(store) == sorted(expected), "a range is deleted in the order of the batch"
         assert store.get([b"\x02", b"\x06", b"\x07"]) == [None, None, b"old"], "half-open"
         put(store, [(b"\x05", b"again")])
-        assert store.get([b"\x05"]) == [b"again"], "what is written later stays"
+        assert store.get([b"\x05"]) == [b"again"], "a later write is not deleted"
 
 
 def _writes_columns(make_store: Callable[[str], StateStore]) -> None:
@@ -151,18 +154,18 @@ def _writes_columns(make_store: Callable[[str], StateStore]) -> None:
         batch = Batch()
         batch.put_columns(b"c", keys, values)
         batch.put_columns(b"v", numbers[:2].view("V4"), np.zeros((2, 0), dtype=np.uint8))
-        assert batch.size_bytes == count * 17 + 10, "size_bytes is that of keys and values"
+        assert batch.size_bytes == count * 17 + 10, "size_bytes counts keys and values"
         store.commit(batch)
         expected = [(b"c" + k.tobytes(), v.tobytes()) for k, v in zip(keys, values, strict=True)]
         expected += [(b"v\0\0\0\0", b""), (b"v\0\0\0\1", b"")]
-        assert everything(store) == expected, "columns: row by row what put would have written"
+        assert everything(store) == expected, "put_columns writes the same rows as put"
         again = np.array([[1, 0], [0, 9], [1, 0], [0, 9], [0, 0]], dtype=np.uint8)
         batch = Batch()
         batch.put_columns(b"", again, np.arange(5, dtype=np.uint8).reshape(5, 1))
         batch.put_columns(b"w", np.zeros((2, 0), dtype=np.uint8), again[:2])
         store.commit(batch)
         found = store.get([b"\1\0", b"\0\x09", b"\0\0", b"w"])
-        assert found == [b"\2", b"\3", b"\4", b"\0\x09"], "of equal keys the last one counts"
+        assert found == [b"\2", b"\3", b"\4", b"\0\x09"], "the last of equal keys wins"
 
 
 def _keeps_key_groups_apart(make_store: Callable[[str], StateStore]) -> None:
@@ -176,7 +179,7 @@ def _keeps_key_groups_apart(make_store: Callable[[str], StateStore]) -> None:
         left = [p for p in places if p[:2] != ("b", 0xFF) and p != ("c", 0xFFFF, 0xFF)]
         found = [key[:HEAD_BYTES] for key, _ in everything(store)]
         assert found == sorted(table_prefix(*place) for place in left), (
-            "a key group is dropped alone"
+            "dropping a key group leaves the others"
         )
 
 
@@ -187,7 +190,7 @@ def _holds_values_of_any_size(make_store: Callable[[str], StateStore]) -> None:
         put(store, rows)
         assert store.get([b"0"]) == [b""], "an empty value is not None"
     with make_store("sizes") as store:
-        assert everything(store) == rows, "values of 0 B to 5 MB, and long keys, come back"
+        assert everything(store) == rows, "values of 0 B to 5 MB, and long keys, are read back"
 
 
 def _refuses_keys_that_are_its_own(make_store: Callable[[str], StateStore]) -> None:
@@ -218,15 +221,15 @@ def _scans_are_of_one_moment(make_store: Callable[[str], StateStore]) -> None:
         store.commit(batch)
         seen.extend(first)
         assert seen == before, "a scan that has begun does not see later commits"
-        assert list(untouched) == before, "nor does one that has not been read yet"
-        assert len(everything(store)) == 502, "but a new one does"
+        assert list(untouched) == before, "nor does a scan that has not been read yet"
+        assert len(everything(store)) == 502, "a new scan sees later commits"
 
 
 def _reopens_with_what_it_held(make_store: Callable[[str], StateStore]) -> None:
     expected: Rows = []
     for n in range(3):
         with make_store("again") as store:
-            assert everything(store) == expected, "a store opens with what was committed"
+            assert everything(store) == expected, "a reopened store has what was committed"
             put(store, [(b"%d" % n, b"%d" % n)])
         expected.append((b"%d" % n, b"%d" % n))
 
@@ -245,9 +248,9 @@ def _is_closed_when_closed(make_store: Callable[[str], StateStore]) -> None:
     except StateError:
         pass
     else:
-        assert rest == 19_999, "a scan goes on after close, or raises: it must not end early"
+        assert rest == 19_999, "after close a scan continues or raises: it must not end early"
     with make_store("closed") as again:
-        assert len(everything(again)) == 20_000, "close lets go, scans or not"
+        assert len(everything(again)) == 20_000, "close releases the store, even with open scans"
 
 
 def _has_one_owner(make_store: Callable[[str], StateStore]) -> None:
@@ -257,11 +260,13 @@ def _has_one_owner(make_store: Callable[[str], StateStore]) -> None:
             latter = make_store("owner")
         except StateError:
             put(former, [(b"b", b"former")])
-            assert len(everything(former)) == 2, "who is not let in disturbs nothing"
+            assert len(everything(former)) == 2, "a refused opener must not disturb the owner"
             return
         with latter:
             put(latter, [(b"a", b"latter")])
-            _raises(StateError, lambda: put(former, [(b"a", b"zombie")]), "commit when fenced")
+            _raises(
+                StateError, lambda: put(former, [(b"a", b"zombie")]), "a commit of a fenced owner"
+            )
             assert everything(latter) == [(b"a", b"latter")], "a refused commit changes nothing"
 
 

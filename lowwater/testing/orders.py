@@ -1,6 +1,6 @@
 """Derives scenarios from scenarios: other orders, other bundles, or a watermark that waits.
 
-These are what the laws of :mod:`lowwater.testing.laws` compare a scenario with.
+The laws of :mod:`lowwater.testing.laws` compare a scenario with these.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
     """Return the scenario with a watermark that waits for all elements still to come.
 
-    Each move of the watermark goes at most to the earliest event time that comes later, so that no
+    Each advance of the watermark stops at the earliest event time still to arrive, so that no
     element is late (S-T3). Nothing else changes.
 
     Args:
         scenario: The scenario.
-        by: How much earlier than that it waits, in microseconds: 1 where windows that only touch
+        by: How far below that event time it stops, in microseconds; 1 if windows that only touch
             merge.
 
     >>> waiting(Scenario().watermark("12:05").add((1, "12:00", "A")))
@@ -61,10 +61,10 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
 
     Args:
         scenario: The scenario.
-        order: Which element comes at each place: a permutation of their numbers.
+        order: The number of the element at each place, a permutation.
 
     Raises:
-        InvalidArgument: It is no permutation.
+        InvalidArgument: ``order`` is not a permutation.
 
     >>> reordered(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1, 0])
     Scenario(start='00:00:00').add((2, '12:01:00', 'A'), (1, '12:00:00', 'A'))
@@ -72,7 +72,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
     elements = scenario.elements
     if sorted(order) != list(range(len(elements))):
         raise InvalidArgument(
-            f"order= is no permutation of the numbers of {len(elements)} elements",
+            f"order= is not a permutation of the numbers of {len(elements)} elements",
             hint=f"Give each of 0 to {len(elements) - 1} once",
         )
     coming = iter([elements[number] for number in order])
@@ -86,18 +86,18 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
 def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
     """Return the scenario with its elements in the same order, split into other bundles.
 
-    Between two moves of the watermark or the clock, elements are cut anew.
+    Elements stay between the same two advances of the watermark or the clock.
 
     Args:
         scenario: The scenario.
-        sizes: How large the bundles are, over and over; each at least 1.
+        sizes: The sizes of the bundles, repeated as needed; each at least 1.
 
     >>> rebundled(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1])
     Scenario(start='00:00:00').add((1, '12:00:00', 'A')).add((2, '12:01:00', 'A'))
     """
     if not sizes or min(sizes) < 1:
         raise InvalidArgument(
-            f"sizes={list(sizes)!r} are no sizes of bundles", hint="Give numbers of at least 1"
+            f"sizes={list(sizes)!r} are not sizes of bundles", hint="Give ints of at least 1"
         )
     steps: list[Step] = []
     turn = 0

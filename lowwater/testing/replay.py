@@ -41,11 +41,11 @@ def replay(pipeline: Testable, scenario: Scenario) -> Result:
 
     Args:
         pipeline: A built pipeline with one source, or a function from a stream to a pipeline.
-        scenario: What arrives when. Its bundles come as they are, and its watermark and clock are
-            those of the run, whatever the source had.
+        scenario: What arrives when. Its bundles, watermark and clock replace those of the source.
 
     Raises:
-        InvalidArgument: The pipeline reads several sources, or the scenario goes on behind its end.
+        InvalidArgument: The pipeline reads several sources, or the scenario continues after its
+            end.
 
     >>> import lowwater as lw
     >>> from lowwater.testing import Scenario, replay
@@ -105,7 +105,7 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         raise InvalidArgument(
             f"the pipeline reads {len(graph.reads)} sources, but a scenario is one",
             where="lowwater.testing",
-            hint="Test the parts behind each source, or a function that builds the pipeline on one "
+            hint="Test the part after each source, or a function that builds the pipeline on one "
             "stream",
         )
     (read,) = graph.reads
@@ -168,7 +168,7 @@ class ScenarioSource:
         for number, step in enumerate(self.scenario.steps):
             if ended:
                 raise InvalidArgument(
-                    f"step {number} of the scenario comes behind its end",
+                    f"step {number} of the scenario comes after its end",
                     hint="Call end() last",
                 )
             if step.at is not None:

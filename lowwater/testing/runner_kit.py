@@ -58,16 +58,16 @@ _TRIGGERS: tuple[Trigger, ...] = (
 def check_runner(run: Runner, cases: Iterable[tuple[Scenario, Windowing]] | None = None) -> None:
     """Check a runner against the rules, pane by pane and field by field.
 
-    What they say is taken from the scalar oracle, which states them one element at a time: every
-    field of every pane, every late record and its reason, and the order of both.
+    The expected output is that of the scalar oracle: every field of every pane, every late record
+    with its reason, and the order of both.
 
     Args:
-        run: Runs a scenario; aggregates with ``lw.collect()``, the panes' only value.
-        cases: What to run; :func:`runner_cases` if left out. Strategies give more of them:
-            ``check_runner(run, [(scenario, windowing)])`` within a Hypothesis test.
+        run: Runs a scenario and aggregates with ``lw.collect()``, the only value of the panes.
+        cases: The scenarios and windowings to run; :func:`runner_cases` by default. Generate more
+            with ``check_runner(run, [(scenario, windowing)])`` in a Hypothesis test.
 
     Raises:
-        AssertionError: It differs; the message shows where, and the scenario.
+        AssertionError: The output differs; the message shows where, and the scenario.
 
     >>> import lowwater as lw
     >>> def embedded(scenario, windowing):
@@ -81,11 +81,11 @@ def check_runner(run: Runner, cases: Iterable[tuple[Scenario, Windowing]] | None
         try:
             assert_panes(panes, wanted.panes)
             assert_late(late, wanted.late)
-            assert panes == wanted.panes, "panes have more values than the list"
+            assert panes == wanted.panes, "panes have values besides the list"
         except AssertionError as error:
             lines = [*str(error).splitlines(), f"windowing = {windowing!r}"]
             raise Broken(
-                "the runner does not give what the rules say",
+                "the runner's output differs from the rules",
                 lines,
                 call="check_runner(run, [(scenario, windowing)])",
                 scenario=scenario,

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class Scenario(Arrivals):
-    """What arrived when: bundles of elements, moves of the clock and of the watermark (S-O1).
+    """What arrives when: bundles of elements, advances of the clock and the watermark (S-O1).
 
     Each method returns a new scenario. Times of day such as ``"12:00:26"`` mean 2000-01-01, UTC;
-    any form of S-T1 works too. A step's ``at`` moves the clock before it; nothing else does.
+    any form of S-T1 works too. The clock advances only by a step's ``at``, before the step, and by
+    :meth:`clock`.
 
     Args:
-        start: Where the clock stands at first.
-        watermark: Where the watermark stands at first; by default nothing is known.
+        start: The clock at the start.
+        watermark: The watermark at the start; unknown by default.
 
     >>> Scenario(start="12:00").add((5, "12:00:26", "A"), at="12:05:19").watermark("12:02").end()
     Scenario(start='12:00:00').add((5, '12:00:26', 'A'), at='12:05:19').watermark('12:02:00').end()
@@ -66,7 +67,7 @@ class Scenario(Arrivals):
             aggregate: An aggregate (the pane's only value is named ``value``), or a mapping of
                 them by name; ``collect()`` if left out. One that names no column reads ``value``.
             closing: Whether an expiring window emits a final pane with nothing new.
-            on_time: Whether the on-time pane comes even with nothing new.
+            on_time: Whether the on-time pane is emitted even with nothing new.
             timestamps: The event time of a pane.
             allow_data_loss: Why it is fine that the trigger may lose data.
             on_error: ``"dead_letter"`` keeps bad elements in ``errors``; ``"raise"`` stops (S-B1).
@@ -92,7 +93,7 @@ class Scenario(Arrivals):
         on_error: OnError = "dead_letter",
         trace: bool = False,
     ) -> ScenarioRun:
-        """Run the scenario through the engine with a :class:`Windowing` made before."""
+        """Run the scenario through the engine with a given :class:`Windowing`."""
         return self._run(windowing, aggregate, on_error, trace=trace)
 
     def _run(
@@ -147,13 +148,13 @@ class ScenarioRun(Traced):
 
     Args:
         scenario: What arrived when.
-        windowing: Where, when and how.
+        windowing: The windowing that was run.
         panes: All panes, in the order they were emitted.
         late: Elements dropped from one of their windows, in order.
         errors: Dead letters, in order.
         open_windows: Windows still open at the end.
         state_rows: Windows that still have state: the open ones, and the finished, unexpired ones.
-        recorded: What was recorded of it, where that was asked for.
+        recorded: The trace, if the run was traced.
     """
 
     scenario: Scenario
@@ -167,18 +168,18 @@ class ScenarioRun(Traced):
 
     @property
     def trace(self) -> Trace:
-        """What happened, step by step; needs ``run(trace=True)``."""
+        """The trace of the run; needs ``run(trace=True)``."""
         if self.recorded is None:
             raise InvalidArgument("the scenario was not traced", hint="Run it with trace=True")
         return self.recorded
 
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
-        """Return line by line why a window fired, or has not; needs ``run(trace=True)``.
+        """Explain why a window fired or did not; needs ``run(trace=True)``.
 
         Args:
             key: The key: a plain value.
-            window: The window, a ``(start, end)`` pair, or an instant inside; times of day, too.
-            stage: The name of the stage; the last one unless given.
+            window: The window, a ``(start, end)`` pair, or an instant inside; also as times of day.
+            stage: The name of the stage; the last one by default.
         """
         if isinstance(window, (tuple, list)) and len(window) == 2:
             window = (moment(window[0], name="start"), moment(window[1], name="end"))

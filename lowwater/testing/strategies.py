@@ -1,9 +1,9 @@
 """Hypothesis strategies: windowings of every kind, and scenarios full of disorder.
 
-Times are a few whole units (seconds, unless told otherwise) near one instant, so that things
-collide: windows share ends, deadlines fall on watermarks, sessions touch. All shrink towards few,
-small elements that come in order. Importing this module also registers strategies for
-:func:`hypothesis.strategies.from_type`: of scenarios, windowings, windows, triggers and instants.
+Times are a few whole units (seconds by default) near one instant, so that they collide: windows
+share ends, deadlines fall on watermarks, sessions touch. All strategies shrink towards few, small
+elements that arrive in order. Importing this module also registers strategies for
+:func:`hypothesis.strategies.from_type`: for scenarios, windowings, windows, triggers and instants.
 
 Needs the ``testing`` extra.
 
@@ -74,9 +74,9 @@ _REASON = "drawn by lowwater.testing"
 
 
 def _kept(make: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Have a function return the strategy it made before: checking a new one costs Hypothesis more.
+    """Cache the strategies that a function returns, because Hypothesis validates each new one.
 
-    Where an argument cannot be hashed, a new one is made.
+    Not for arguments that cannot be hashed.
     """
     made: dict[Hashable, _R] = {}
 
@@ -135,17 +135,17 @@ def windows(
     """Return window functions: fixed, sliding (some with gaps between them), global, sessions.
 
     Args:
-        merging: Whether windows merge; either, if left out.
-        gap_column: A column of gaps, for sessions with a gap per element; none have it if left out.
-        unit: What sizes, periods, offsets and gaps are a few of.
+        merging: Whether windows merge; by default some do.
+        gap_column: A column of gaps, for sessions with a gap per element; not used by default.
+        unit: The unit of sizes, periods, offsets and gaps.
 
     Raises:
-        InvalidArgument: ``gap_column`` is not the name of a column, or no windows that merge are
-            wanted to have it.
+        InvalidArgument: ``gap_column`` is not the name of a column, or is given with
+            ``merging=False``.
     """
     if merging is False and gap_column is not None:
         raise InvalidArgument(
-            f"{describe('gap_column', gap_column)} is of sessions, and these merge",
+            f"{describe('gap_column', gap_column)} is for sessions, which merge",
             where="windows",
             hint="Leave out merging=False, or gap_column",
         )
@@ -197,15 +197,15 @@ def triggers(
     leaves: st.SearchStrategy[Trigger] | None = None,
     unit: DurationLike = "1s",
 ) -> st.SearchStrategy[Trigger]:
-    """Return triggers of every kind but the user's own, nested up to ``depth``.
+    """Return triggers of every built-in kind, nested up to ``depth``.
 
     Args:
-        depth: How deep; 1 for triggers without parts.
-        leaves: More triggers without parts, such as a ``CustomTrigger`` of the user's.
-        unit: What delays and alignments are a few of.
+        depth: The depth of nesting; 1 for triggers without parts.
+        leaves: More triggers without parts, such as your ``CustomTrigger``.
+        unit: The unit of delays and alignments.
 
     Raises:
-        InvalidArgument: ``depth`` is not a whole number above zero, or ``leaves`` no strategy.
+        InvalidArgument: ``depth`` is not a whole number above zero, or ``leaves`` not a strategy.
     """
     _check_whole("depth", depth, least=1)
     _check_drawable("leaves", leaves)
@@ -232,15 +232,15 @@ def windowings(
     """Return windowings of every kind.
 
     Args:
-        windows: The window functions; :func:`windows` if left out.
-        triggers: The triggers; :func:`triggers` if left out.
-        safe: Whether none may lose data (S-R3); one that could is wrapped in ``Repeatedly``.
-        unit: What sizes, delays and lateness are a few of.
+        windows: The window functions; :func:`windows` by default.
+        triggers: The triggers; :func:`triggers` by default.
+        safe: Whether to wrap triggers that could lose data (S-R3) in ``Repeatedly``.
+        unit: The unit of sizes, delays and lateness.
         **fields: Fields of :class:`Windowing` to fix, as in ``accumulation="retracting"``.
 
     Raises:
-        InvalidArgument: There is no such field, or what it is fixed to is refused whatever the
-            windows; or ``windows`` or ``triggers`` is no strategy.
+        InvalidArgument: There is no such field, or its value is refused for all windows; or
+            ``windows`` or ``triggers`` is not a strategy.
     """
     _check_drawable("windows", windows)
     _check_drawable("triggers", triggers)
@@ -277,21 +277,21 @@ def scenarios(
     max_steps: int = 14,
     ends: bool = True,
 ) -> st.SearchStrategy[Scenario]:
-    """Return scenarios: bundles of elements between moves of the clock and the watermark.
+    """Return scenarios: bundles of elements between advances of the clock and the watermark.
 
-    They shrink towards one bundle of one element, elements in order of event time, and no moves.
+    They shrink towards one bundle of one element, elements in order of event time, no advances.
 
     Args:
-        disorder: How far behind the latest event time an element may come, about.
-        late: Whether elements may come behind the watermark, and whether the watermark may be said
-            to go back (which changes nothing, S-T3).
+        disorder: Roughly how far behind the latest event time an element may be.
+        late: Whether elements may arrive below the watermark, and whether steps may set a lower
+            watermark (which has no effect, S-T3).
         keys: The keys.
-        values: The values; left out, each element's number in order of arrival, by which a pane
-            tells which elements it shows.
+        values: The values; by default each element's number in order of arrival, which identifies
+            the elements of a pane.
         columns: More columns, such as ``{"gap": durations(most=9)}``. A mapping drawn from
             ``values`` makes a column per field, too.
-        start: Where event time begins; left out, midnight or a little before 1970.
-        unit: What times are whole numbers of; choose it so that a few make a window.
+        start: Where event time begins; by default midnight or a little before 1970.
+        unit: The unit of all times; choose it so that a few units make a window.
         max_steps: How many steps there may be before the end.
         ends: Whether the input ends.
 
@@ -513,7 +513,7 @@ class _EveryNth:
 
 
 def _register() -> None:
-    """Have ``from_type`` know the values of the model."""
+    """Register the values of the model with ``from_type``."""
     made: dict[type[Any], st.SearchStrategy[Any]] = {
         Instant: timestamps(),
         Window: st.builds(_window, timestamps(), durations()),

@@ -19,20 +19,20 @@ from lowwater.windows import FixedWindows, GlobalWindow, Sessions, WindowFunctio
 def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None = None) -> None:
     """Check that trigger logic fulfils :class:`~lowwater.triggers.TriggerLogic`.
 
-    Its value is hashable and equals a copy of itself. ``ready`` changes nothing, and says the same
-    when asked twice. A state comes back from a store as it was. After a firing the logic starts
-    anew: it is not ready again at once. ``on_merge`` depends neither on the order of the states nor
-    on the steps in which windows merge. It finishes only when it was said to. And the engine makes
-    of it what the scalar oracle does, on scenarios full of disorder, alone and within
-    ``Repeatedly``.
+    The checks: its value is hashable and equals a copy of itself. ``ready`` changes nothing, and
+    returns the same when called twice. A state survives a round trip through a store. After a
+    firing the logic starts from the beginning: it is not ready again at once. ``on_merge`` depends
+    neither on the order of the states nor on the steps in which windows merge. It finishes only
+    when ``finishes=`` says so. In scenarios with much disorder, alone and within ``Repeatedly``,
+    the engine emits the same panes as the scalar oracle.
 
     Args:
         trigger: A ``CustomTrigger``, or the logic of one that never finishes.
-        merging: Whether windows that merge are tried too; if left out, when it has ``on_merge``.
+        merging: Whether to try windows that merge; by default if the logic has ``on_merge``.
 
     Raises:
-        AssertionError: A promise is broken; the message names it.
-        InvalidArgument: It is neither, or it shall merge and has no ``on_merge``.
+        AssertionError: A check failed; the message names it.
+        InvalidArgument: ``trigger`` is neither, or it has no ``on_merge`` although ``merging``.
     """
     custom = trigger if isinstance(trigger, CustomTrigger) else CustomTrigger(trigger)
     has_merge = callable(getattr(custom.logic, "on_merge", None))
@@ -40,7 +40,7 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
         raise InvalidArgument(
             f"{describe('logic', custom.logic)} has no on_merge",
             where="check_trigger",
-            hint="Give it on_merge, or say merging=False",
+            hint="Add on_merge, or pass merging=False",
         )
     twin = copy.deepcopy(custom)
     assert custom == twin, "it must equal a copy of itself"
@@ -101,7 +101,9 @@ class _Watched:
         assert context.state == asked, (
             f"ready must change nothing, but the state was {asked!r} and is {context.state!r}"
         )
-        assert bool(self.logic.ready(context)) == says, "ready must say the same when asked twice"
+        assert bool(self.logic.ready(context)) == says, (
+            "ready must return the same when called twice"
+        )
         return says
 
     def on_fire(self, context: TriggerContext) -> bool:
@@ -109,8 +111,8 @@ class _Watched:
         context.state = _stored(context.state)
         if not finished:
             assert not self.logic.ready(context), (
-                f"after a firing it must start anew, but it is ready again at once, its state is "
-                f"{context.state!r}"
+                "after a firing it must start from the beginning, but it is ready again at once; "
+                f"its state is {context.state!r}"
             )
         return finished
 
@@ -124,8 +126,8 @@ class _Watched:
         for parts in ([whole], [self._merged(context, states[:1]), *states[1:]]):
             step = self._merged(context, parts)
             assert step == whole, (
-                f"on_merge must not depend on the steps windows merge in: {states!r} became "
-                f"{whole!r} at once, but {step!r} by way of {parts!r}"
+                f"on_merge must give the same in one step and in several: {states!r} merged at "
+                f"once into {whole!r}, but through {parts!r} into {step!r}"
             )
         context.state = whole
 
@@ -141,5 +143,5 @@ def _stored(state: Any) -> Any:
         back = decode(encode(state))
     except LowwaterError as error:
         raise AssertionError(f"its state cannot be stored: {error}") from error
-    assert back == state, f"its state comes back from a store as {back!r}, but it was {state!r}"
+    assert back == state, f"its state {state!r} is restored from a store as {back!r}"
     return back

@@ -26,24 +26,24 @@ def check_window_function(
 ) -> None:
     """Check that a function fulfils :class:`~lowwater.windows.WindowFunction` (S-W6, S-W7).
 
-    The function is a value: hashable, equal to itself, without state. What it assigns to an element
-    depends on that element alone, not on what else is in the bundle; windows end after they start;
-    the columns have their types and order. Where windows merge: each window is in one group of its
-    own key, a key's windows do not depend on other keys, functions of scope ``"overlapping"`` merge
-    only what overlaps or touches, and (``confluent``) merging step by step, in whatever order
-    windows come, leads to the windows that merging all at once gives.
+    The checks: the function is a value, which means hashable, equal to itself and without state.
+    The windows of an element depend on that element only, not on the rest of the bundle. Windows
+    end after they start. The returned columns have the right types and order. If windows merge,
+    each window is in one group of its own key, a key's windows do not depend on other keys, and
+    functions of scope ``"overlapping"`` merge only windows that overlap or touch. If ``confluent``,
+    merging step by step, in any order of arrival, gives the same windows as merging all at once.
 
     Args:
         windows: The window function.
-        times: Event times to try, int microseconds; moments about 2000-01-01 and 1970 if left out.
-            At least two.
+        times: Event times to try, int microseconds, at least two; by default some around
+            2000-01-01 and 1970.
         columns: Values of the columns that the function reads, one for each of ``times``.
-        confluent: Whether the order of merging must not matter. A function that bounds or shrinks
-            windows may not be so; then the order of arrival does change which windows exist.
+        confluent: Whether the order of merging must not matter. Use ``False`` for a function that
+            bounds or shrinks windows; the order of arrival may then change which windows exist.
 
     Raises:
-        AssertionError: A promise is broken; the message names it and shows an instance.
-        InvalidArgument: It is no window function, or a column is missing.
+        AssertionError: A check failed; the message names it and gives an example.
+        InvalidArgument: ``windows`` is not a window function, or a column is missing.
 
     >>> import lowwater as lw
     >>> check_window_function(lw.Sessions("30s"))
@@ -79,7 +79,7 @@ def _given(
     for name in windows.columns:
         if name not in columns or len(columns[name]) != len(at):
             raise InvalidArgument(
-                f"{windows!r} reads a column {name!r}, and there is not a value for each time",
+                f"{windows!r} reads a column {name!r}, but times= and columns= differ in length",
                 where="check_window_function",
                 hint=f"Give times=[...] and columns={{{name!r}: [...]}} of one length",
             )
@@ -101,14 +101,16 @@ def _assigns(windows: WindowFunction, at: Int64Array, columns: dict[str, NDArray
     assert (at == before).all(), "assign must not change the times it is given"
     each = _listed(whole, len(at))
     again = _listed(windows.assign(at, columns), len(at))
-    assert each == again, "assign must give the same for the same, each time"
+    assert each == again, "assign must return the same windows for the same elements"
     nothing = windows.assign(at[:0], {name: column[:0] for name, column in columns.items()})
-    assert len(nothing.start) == len(nothing.end) == 0, "no elements, no windows"
+    assert len(nothing.start) == len(nothing.end) == 0, (
+        "assign must return no windows for no elements"
+    )
     alone = _of_each(windows, at, columns)
     for time, together, single in zip(at.tolist(), each, alone, strict=True):
         assert together == single, (
-            f"the windows of {time} must not depend on the rest of its bundle: {together} in it, "
-            f"{single} alone"
+            f"the windows of {time} must not depend on the rest of its bundle: {together} with it, "
+            f"{single} without it"
         )
     back = _listed(
         windows.assign(at[::-1].copy(), {n: c[::-1].copy() for n, c in columns.items()}), len(at)
@@ -136,10 +138,10 @@ def _listed(assigned: Assignment, count: int) -> list[_Windows]:
     if element is None:
         assert len(start) == count, "without element=, each element has exactly one window"
         element = np.arange(count)
-    assert len(element) == len(start), "each window is for one element"
+    assert len(element) == len(start), "element must have one entry per window"
     assert (np.diff(element) >= 0).all(), "element= must not decrease"
     assert not len(element) or (element[0] >= 0 and element[-1] < count), (
-        "element= must be a number of an element"
+        "element= must be an index of an element"
     )
     of: list[_Windows] = [[] for _ in range(count)]
     for number, low, high in zip(element.tolist(), start.tolist(), end.tolist(), strict=True):
@@ -162,7 +164,9 @@ def _merges(windows: MergingWindowFunction, found: _Windows) -> None:
     half = found[::2]
     both = _merged(windows, {0: half, 3: found})
     assert both[3] == alone, "how a key's windows merge must not depend on other keys"
-    assert both[0] == _merged(windows, {0: half})[0], "nor on those of keys behind it"
+    assert both[0] == _merged(windows, {0: half})[0], (
+        "how a key's windows merge must not depend on later keys"
+    )
     for members, result in alone:
         others = [window for window in found if window not in members]
         assert result not in others, (
@@ -184,9 +188,9 @@ def _is_confluent(windows: MergingWindowFunction, found: _Windows) -> None:
             present = sorted({*active, window})
             active = [result for _, result in _merged(windows, {0: present})[0]]
         assert sorted(active) == wanted, (
-            f"the order of merging must not matter (S-W7): windows that came as {order} became "
-            f"{sorted(active)}, all at once they become {wanted}; say confluent=False if that is "
-            "meant"
+            f"the order of merging must not matter (S-W7): {order}, merged in this order, give "
+            f"{sorted(active)}, but merged at once {wanted}; pass confluent=False if this is "
+            "intended"
         )
 
 

@@ -43,11 +43,11 @@ class RowContext:
         self.window = Window(Instant(columns["start"][row]), Instant(columns["end"][row]))
 
     def wake_at_clock(self, at: int) -> None:
-        """Ask to be judged again when the clock reaches ``at``."""
+        """Request a call of ``ready`` when the clock reaches ``at``."""
         self._wake(CLOCK_WAKE, instant(at), self.clock)
 
     def wake_at_watermark(self, at: int) -> None:
-        """Ask to be judged again when the watermark reaches ``at``."""
+        """Request a call of ``ready`` when the watermark reaches ``at``."""
         self._wake(WATERMARK_WAKE, instant(at), self.watermark)
 
     def _wake(self, call: str, at: int, now: int) -> None:

@@ -103,7 +103,8 @@ class PanelDrawing:
         if has_ideal(self._scene):
             low, high = max(x.low, y.low), min(x.high, y.high)
             ends = tuple((self._across(at), self._up(at)) for at in (low, high))
-            yield Path(ends, "ideal", title="the ideal: no delay between event and processing")
+            title = "ideal watermark: no delay between event time and processing time"
+            yield Path(ends, "ideal", title=title)
 
     def _watermark(self) -> Iterator[Shape]:
         steps = self._scene.watermark

@@ -87,8 +87,8 @@ class PanelOf:
         """Return the panel.
 
         Args:
-            aggregate: Which aggregate panes show.
-            column: Which column of the elements that aggregate reads, if it does.
+            aggregate: The aggregate to draw.
+            column: The column of the elements that the aggregate reads, if any.
         """
         notes: list[str] = []
         marks, cells = self._marks(column, notes)
@@ -127,15 +127,17 @@ class PanelOf:
         outliers = sorted(late_first[: MOST_MARKS // 15])
         if len(others) > MOST_OUTLIERS:
             notes.append(
-                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements not shown"
+                f"{len(others) - MOST_OUTLIERS:,} of {len(others):,} dropped elements are not shown"
             )
         found = [*others[:MOST_OUTLIERS], *(usual[at] for at in outliers)]
-        notes.append(f"{len(usual):,} elements as density; the {len(outliers)} latest are marked")
+        notes.append(
+            f"{len(usual):,} elements are drawn as density; the {len(outliers)} latest are marked"
+        )
         return [self._mark(e, y, column) for e, y in found], self._cells(usual)
 
     @staticmethod
     def _ahead(element: TracedElement) -> int:
-        """Return how far before the watermark an element was when it came: low is late."""
+        """Return the event time of an element minus the watermark on arrival: low is late."""
         return element.time - element.watermark
 
     def _mark(self, element: TracedElement, y: int, column: str | None) -> Mark:
@@ -192,7 +194,7 @@ class PanelOf:
                 )  # fmt: skip
         for window, since, count in histories.waiting():
             what = "element" if count == 1 else "elements"
-            title = f"{window_text(window)}: {count} {what} that no pane has shown"
+            title = f"{window_text(window)}: {count} {what} that no pane has emitted"
             yield Box(window.start, window.end, since, self._y.high, "OPEN", "", -1, title)
 
     def _order(self) -> list[tuple[int, int, int]]:
@@ -230,14 +232,14 @@ class PanelOf:
                 yield Band(window.start, window.end, complete, top)
 
     def _reached(self, at: int) -> int | None:
-        """Return when the watermark came to an instant."""
+        """Return when the watermark reached an instant."""
         place = bisect_left(self._watermark, at, key=lambda step: step.x)
         return self._watermark[place].y if place < len(self._watermark) else None
 
 
 @final
 class _Histories:
-    """Since when each open window gathers what its next pane shows. O(1) for each happening."""
+    """Tracks since when each open window collects for its next pane. O(1) for each event."""
 
     def __init__(self) -> None:
         self._since: dict[Window, int] = {}
@@ -252,7 +254,7 @@ class _Histories:
             self._unshown[window] = self._unshown.get(window, 0) + 1
 
     def merged(self, merge: TracedMerge) -> None:
-        """Let the merged window go on from the last firing of its parts, or the first element."""
+        """Start the merged window at the last firing of its parts, or else at the first element."""
         parts = [window for window in merge.of if window != merge.into]
         known = [w for w in (*parts, merge.into) if w in self._since]
         shown = [self._since[w] for w in known if w in self._fired]
@@ -267,7 +269,7 @@ class _Histories:
             self._became[window] = merge.into
 
     def fired(self, window: Window, y: int) -> int:
-        """Return since when a pane gathered, and let the next one begin."""
+        """Return since when the pane collected, and start the next one."""
         since = self._since.get(window, y)
         self._since[window] = y
         self._fired.add(window)
@@ -275,12 +277,12 @@ class _Histories:
         return since
 
     def waiting(self) -> list[tuple[Window, int, int]]:
-        """Return (window, since when, how many elements) of what no pane has shown."""
+        """Return (window, since when, how many elements) for elements that no pane has emitted."""
         return [(w, self._since[w], count) for w, count in self._unshown.items() if count]
 
     def _home(self, window: Window) -> Window:
-        # A window that was merged away may come to exist anew: what became of it counts only as
-        # long as the larger one is there.
+        # A window that was merged away may be created again; then its former merge no longer
+        # counts.
         while (larger := self._became.get(window)) is not None and window not in self._since:
             window = larger
         return window

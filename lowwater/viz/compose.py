@@ -30,9 +30,9 @@ Between: TypeAlias = tuple[InstantLike, InstantLike]
 MOST_KEYS = 6
 """How many keys are drawn by default."""
 _FAR = 1
-"""Dropped elements extend the axis by at most this factor of the rest, on either side."""
+"""Dropped elements extend the axis on either side by at most this factor of the rest."""
 _AIR = 30
-"""A thirtieth of an axis stays free at either end."""
+"""One part in this many of an axis stays free at either end."""
 
 
 def compose(
@@ -45,14 +45,14 @@ def compose(
     """Return the scene of a stage. O(n log n) in elements and panes.
 
     Args:
-        trace: What the stage was given and what it did.
-        keys: Which keys to show, in order; unless given the busiest, in order of appearance.
-        column: Which aggregate panes show; unless given the first.
-        between: First event time shown, and the first that is not; all unless given.
+        trace: The trace of the stage.
+        keys: The keys to draw, in order; by default those with the most events, in order of
+            appearance.
+        column: The aggregate to draw; the first by default.
+        between: The first event time to draw, and the end (exclusive); all by default.
 
     Raises:
-        InvalidArgument: There is no such aggregate, nothing is known of a key, or ``between`` is
-            no stretch of time.
+        InvalidArgument: There is no such aggregate or key, or ``between`` is not an interval.
     """
     stretch = None if between is None else _stretch(between)
     whole, trace = trace, trace if stretch is None else _within(trace, stretch)
@@ -67,9 +67,9 @@ def compose(
     for key in chosen:
         panel = PanelOf(trace, key, ordinates, x, y, watermark)
         panels.append(panel.build(shown, getattr(spec, "column", None)))
-    notes = [f"{left_out:,} more keys are not shown: name some with key="] if left_out else []
+    notes = [f"{left_out:,} more keys are not shown: select keys with key="] if left_out else []
     if not (trace.elements or trace.panes):
-        notes.append(f"nothing came{_where(stretch)}")
+        notes.append(f"no elements and no panes{_where(stretch)}")
     return Scene(
         title=_title(trace, shown),
         x=x,
@@ -87,7 +87,7 @@ def _aggregate(trace: StageTrace, column: str | None) -> str | None:
         return next(iter(trace.aggregates), None)
     if column not in trace.aggregates:
         raise InvalidArgument(
-            f"the stage {trace.name!r} shows no {column!r}",
+            f"the stage {trace.name!r} has no aggregate {column!r}",
             where="diagram(column=)",
             hint=nearest(column, trace.aggregates),
         )
@@ -106,13 +106,13 @@ def _keys(
             elsewhere = stretch is not None and hashable(key) in _busy(whole)
             known = ", ".join(repr(name) for name in list(count)[:MOST_KEYS])
             raise InvalidArgument(
-                f"{describe('key', key)} came in this run, but not{_where(stretch)}"
+                f"{describe('key', key)} occurs in this run, but not{_where(stretch)}"
                 if elsewhere
-                else f"{describe('key', key)} did not come in this run",
+                else f"{describe('key', key)} does not occur in this run",
                 where="diagram(key=)",
-                hint=(f"Known there: {known}" if elsewhere else f"Known: {known}")
+                hint=f"Keys{_where(stretch)}: {known}"
                 if known
-                else f"Nothing came{_where(stretch)}",
+                else f"There are no keys{_where(stretch)}",
             )
     return list(dict.fromkeys(map(hashable, keys))), 0
 
@@ -141,7 +141,7 @@ def _stretch(between: Between) -> Span:
     low, high = (instant(at, name="between") for at in between)
     if low >= high:
         raise InvalidArgument(
-            f"between ends at {high}, not after it begins at {low}",
+            f"between= ends at {high}, which is not after its start {low}",
             where="diagram(between=)",
             hint="Give the earlier instant first",
         )
@@ -149,7 +149,7 @@ def _stretch(between: Between) -> Span:
 
 
 def _within(trace: StageTrace, stretch: Span) -> StageTrace:
-    """Return what belongs to a stretch of event time: elements in it, windows that touch it."""
+    """Return the part of a trace in a range of event time: its elements, windows that touch it."""
 
     def touches(window: Window) -> bool:
         return window.start < stretch.high and window.end > stretch.low
@@ -197,7 +197,7 @@ def _airy(low: int, high: int) -> Span:
 
 
 def _watermark(trace: StageTrace, ordinates: TraceOrdinates) -> Iterator[WatermarkStep]:
-    """Yield the steps of the watermark: moves, and what came or fired between two of them."""
+    """Yield the steps of the watermark, from its advances and from elements and panes between."""
     titles = {move.input_watermark: move_title(move) for move in reversed(trace.moves)}
     reached = [
         *((int(m.input_watermark), y) for m, y in zip(trace.moves, ordinates.moves, strict=True)),

@@ -26,12 +26,12 @@ _THEMES = ("auto", "light", "dark")
 class Diagram:
     """The input and output of a stage as a picture.
 
-    Event time runs to the right, processing time upwards. Notebooks show it as it is;
-    ``print(diagram)`` shows a timeline of text.
+    Event time runs to the right, processing time upwards. Notebooks display the picture;
+    ``print(diagram)`` prints a text timeline.
 
     Args:
-        scene: What it shows.
-        theme: ``auto`` follows the reader's system; or ``light`` or ``dark``.
+        scene: The content.
+        theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
     scene: Scene
@@ -57,10 +57,10 @@ class Diagram:
         """Return the diagram of one stage.
 
         Args:
-            trace: What was recorded of the stage.
-            key: The key to show, or a list of keys; the busiest six unless given.
-            column: Which aggregate panes show; the first unless given.
-            between: First event time shown, and the first that is not; all unless given.
+            trace: The trace of the stage.
+            key: The key to draw, or a list of keys; by default the six with the most events.
+            column: The aggregate to draw; the first by default.
+            between: The first event time to draw, and the end (exclusive); all by default.
 
         Raises:
             InvalidArgument: There is no such key or aggregate.
@@ -82,12 +82,12 @@ class Diagram:
         return cls.of_stage(trace.stage(stage), key=key, column=column, between=between)
 
     def with_theme(self, theme: Theme) -> Diagram:
-        """Return the same diagram for light or dark paper, whatever the reader's system says."""
+        """Return the same diagram in a light or dark theme, whatever the system of the reader."""
         return replace(self, theme=theme)
 
     @property
     def picture(self) -> Picture:
-        """The shapes it is drawn of, in pixels."""
+        """The shapes of the picture, in pixels."""
         return lay_out(self.scene)
 
     def to_svg(self) -> str:
@@ -99,20 +99,20 @@ class Diagram:
         return to_html(self.picture, theme=self.theme, page=True)
 
     def to_text(self, *, width: int = 100, rows: int = 60) -> str:
-        """Return it as a timeline of text, a line for each moment.
+        """Return a text timeline, a line per moment.
 
         Args:
-            width: How many signs a line has; long notes on the right may stick out.
-            rows: How many moments are shown for each key at most; the middle is left out.
+            width: Characters per line; long notes on the right may exceed it.
+            rows: The most moments per key; moments in the middle are left out.
         """
         return to_text(self.scene, width=width, rows=rows)
 
     def save(self, path: PathLike) -> None:
-        """Write a file: ``.svg``, ``.html``, ``.txt``, by matplotlib ``.png`` and ``.gif``.
+        """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.
 
         Raises:
-            InvalidArgument: The file's name ends otherwise, or it cannot be written.
-            UnsupportedByRunner: matplotlib is not there.
+            InvalidArgument: The file has another suffix, or cannot be written.
+            UnsupportedByRunner: matplotlib is not installed.
         """
         (place,) = as_paths(path)
         texts = {".svg": self.to_svg, ".html": self.to_html, ".txt": self.__str__}

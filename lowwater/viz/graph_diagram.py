@@ -37,7 +37,7 @@ _WIDEST = 330.0
 @final
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A source or a stage as it is shown: its name, what it does, its watermarks; a line each."""
+    """A source or a stage in the picture: its name, steps and watermarks, a line each."""
 
     name: str
     lines: tuple[str, ...]
@@ -48,12 +48,12 @@ class GraphNode:
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class GraphDiagram:
-    """A pipeline as a graph, sources on top; by each arrow stands how records come together.
+    """A pipeline as a graph, with the sources on top and the exchange keys on the arrows.
 
     Args:
-        nodes: Sources and stages, each behind those it reads.
-        edges: (from, to, by which keys records come together there).
-        theme: For light or dark paper; ``auto`` follows the reader's system.
+        nodes: Sources and stages, each after those it reads.
+        edges: (from, to, the keys by which records are exchanged).
+        theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -66,7 +66,7 @@ class GraphDiagram:
 
         Args:
             graph: Sources and stages.
-            metrics: Those of a run, for the watermarks; ``None`` for a pipeline that has not run.
+            metrics: The metrics of a run, with the watermarks; ``None`` before a run.
         """
         number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
         nodes = [
@@ -82,12 +82,12 @@ class GraphDiagram:
         return cls(tuple(nodes), tuple(dict.fromkeys(edges)))
 
     def with_theme(self, theme: Theme) -> GraphDiagram:
-        """Return the same picture for light or dark paper."""
+        """Return the same picture in a light or dark theme."""
         return replace(self, theme=theme)
 
     @property
     def picture(self) -> Picture:
-        """The shapes it is drawn of, in pixels."""
+        """The shapes of the picture, in pixels."""
         return _lay_out(self)
 
     def to_svg(self) -> str:
@@ -95,11 +95,11 @@ class GraphDiagram:
         return to_svg(self.picture, theme=self.theme)
 
     def save(self, path: PathLike) -> None:
-        """Write it to a file: ``.svg`` or, by matplotlib, ``.png``.
+        """Write it to a file: ``.svg``, or ``.png`` with matplotlib.
 
         Raises:
-            InvalidArgument: The file's name ends otherwise, or it cannot be written.
-            UnsupportedByRunner: matplotlib is not there.
+            InvalidArgument: The file has another suffix, or cannot be written.
+            UnsupportedByRunner: matplotlib is not installed.
         """
         (place,) = as_paths(path)
         save_picture(Path(place), self.picture, self.theme, {".svg": self.to_svg})

@@ -30,8 +30,8 @@ def mark_shapes(
 ) -> Iterator[Shape]:
     """Draw a mark: round if kept, a diamond if late, square if a duplicate; its value inside.
 
-    One that was late for some windows and kept in others is round within a diamond; one that takes
-    an element back is round and dashed.
+    An element that was late for some windows and kept in others is round within a diamond; a
+    retraction is round and dashed.
     """
     wide = half_width(mark, radius)
     title = mark.title or None
@@ -54,7 +54,7 @@ def mark_shapes(
         case "kept":
             yield round_one
         case _:
-            assert_never(mark.fate)
+            assert_never(mark.outcome)
     if mark.text:
         yield Label(x, y + 3.8, mark.text, style, _TEXT, "middle", since, title)
 
@@ -70,7 +70,7 @@ def dot_shapes(mark: Mark, x: float, y: float, since: int) -> Iterator[Shape]:
             style = "taken-back" if mark.retract else "kept-dot"
             yield Rect(Area(x - 2.5, y - 2.5, x + 2.5, y + 2.5), style, 2.5, since, mark.title)
         case _:
-            assert_never(mark.fate)
+            assert_never(mark.outcome)
 
 
 def _diamond(
@@ -87,7 +87,7 @@ _BOXES = {
     "EARLY": ("early", "EARLY pane"),
     "ON_TIME": ("ontime", "ON TIME pane"),
     "LATE": ("late", "LATE pane"),
-    "OPEN": ("open", "not shown yet"),
+    "OPEN": ("open", "not emitted yet"),
 }
 _Key = Callable[[float, float], list[Shape]]
 
@@ -111,7 +111,7 @@ def _entries(scene: Scene) -> Iterator[tuple[_Key, str]]:
     for outcome in sorted(outcomes, key=["kept", "late", "partly late", "duplicate"].index):
         yield _mark(Mark(0, 0, "", outcome, "")), outcome_text(outcome)
     if any(mark.retract for mark in marks):
-        yield _mark(Mark(0, 0, MINUS, "kept", "", retract=True)), "takes an element back"
+        yield _mark(Mark(0, 0, MINUS, "kept", "", retract=True)), "retracted element"
     if any(panel.cells for panel in scene.panels):
         yield _box("dense", 0.45), "many elements"
     if scene.watermark:
@@ -125,7 +125,7 @@ def _entries(scene: Scene) -> Iterator[tuple[_Key, str]]:
     if any(panel.retractions for panel in scene.panels):
         yield _line("retract"), "retraction"
     if any(panel.brackets for panel in scene.panels):
-        yield _bracket, "windows merge"
+        yield _bracket, "merged windows"
     if any(panel.bands for panel in scene.panels):
         yield _box("band"), "allowed lateness"
 

@@ -148,7 +148,7 @@ def _notes(scene: Scene) -> Iterator[str]:
         head = f"{panel.name}: " if len(scene.panels) > 1 else ""
         yield from (f"{head}{note}" for note in panel.notes)
     if not scene.watermark:
-        yield "The watermark never moved in this run."
+        yield "The watermark never advanced in this run."
 
 
 def _frames(scene: Scene) -> Iterator[Keyframe]:

@@ -1,7 +1,7 @@
 """A scene: the content of a diagram in event time and processing time, without pixels.
 
-A scene is computed once from the trace of a stage (:mod:`lowwater.viz.compose`); each painter shows
-the same one. ``x`` is event time, ``y`` is processing time, both int64 microseconds; where the
+A scene is computed once from the trace of a stage (:mod:`lowwater.viz.compose`), and all renderers
+draw the same one. ``x`` is event time, ``y`` is processing time, both int64 microseconds; if the
 clock hardly moves, ``y`` counts the steps of the run instead.
 """
 
@@ -49,10 +49,10 @@ class Mark:
         x: Event time.
         y: Processing time.
         text: Its value, short.
-        outcome: What became of it.
-        title: All of it in words, and why it was dropped if it was.
-        retract: Whether it takes an element back.
-        reason: That and why it was dropped, in words; empty if it was not.
+        outcome: Whether it was kept or dropped.
+        title: A description, with the reason if it was dropped.
+        retract: Whether it is a retraction.
+        reason: Why it was dropped, in words; empty if it was not.
     """
 
     x: int
@@ -67,17 +67,17 @@ class Mark:
 @final
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A pane: its window wide, and high from the window's previous firing to this one.
+    """A pane: as wide as its window, from the window's previous firing up to this one.
 
     Args:
         left: Start of the window.
         right: End of the window.
-        bottom: The previous firing, or when the first element came.
-        top: The firing; for ``OPEN`` the end of the run, as nothing fired yet.
-        kind: The pane's timing; ``OPEN`` for what no pane has shown.
-        value: The value shown, short; empty for ``OPEN``.
+        bottom: The previous firing, or the arrival of the first element.
+        top: The firing; for ``OPEN`` the end of the run.
+        kind: The pane's timing; ``OPEN`` for elements that no pane has emitted.
+        value: The emitted value, shortened; empty for ``OPEN``.
         index: The pane's index; -1 for ``OPEN``.
-        title: All of it in words.
+        title: A description.
     """
 
     left: int
@@ -91,7 +91,7 @@ class Box:
 
     @property
     def label(self) -> str:
-        """The timing and the index as people read them: ``ON TIME #0``."""
+        """The timing and the index in readable form: ``ON TIME #0``."""
         return "" if self.kind == "OPEN" else f"{self.kind.replace('_', ' ')} #{self.index}"
 
 
@@ -113,11 +113,11 @@ class Bracket:
     """Windows that merged.
 
     Args:
-        left: Start of the window they became.
+        left: Start of the resulting window.
         right: Its end.
-        y: When.
-        parts: Start and end of each that merged.
-        title: The same in words.
+        y: The time of the merge.
+        parts: Start and end of each window that merged.
+        title: A description.
     """
 
     left: int
@@ -130,7 +130,7 @@ class Bracket:
 @final
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Allowed lateness: a window from its completion to its expiry, or as far as the run went."""
+    """Allowed lateness: a window from its completion to its expiry, or to the end of the run."""
 
     left: int
     right: int
@@ -156,9 +156,9 @@ class WatermarkStep:
     """The watermark from a moment on.
 
     Args:
-        y: Since when.
-        x: Where it stands; the ends of time for "nothing known" and "all has come".
-        title: The same in words, and what holds it if something does.
+        y: The moment.
+        x: The watermark; the ends of time mean that it is unknown or that all input has arrived.
+        title: A description, with what holds the watermark.
     """
 
     y: int
@@ -187,14 +187,14 @@ class Scene:
     """The content of a diagram.
 
     Args:
-        title: Which stage and what it does.
-        x: Event times shown.
-        y: Processing times shown, or steps.
-        steps: Whether ``y`` counts steps, as the clock hardly moved.
+        title: The stage and its windowing.
+        x: The range of event times.
+        y: The range of processing times, or of steps.
+        steps: Whether ``y`` counts steps, because the clock hardly moved.
         watermark: The watermark's steps, in order.
-        panels: One for each key shown.
-        headed: Whether each is headed by its key, as there are more keys than one.
-        notes: What is not shown, in words.
+        panels: One for each key that is drawn.
+        headed: Whether each panel has its key as a heading: if there are several keys.
+        notes: What is left out, in words.
     """
 
     title: str

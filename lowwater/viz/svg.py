@@ -16,8 +16,8 @@ SCOPE = "lw-picture"
 def to_svg(picture: Picture, *, theme: Theme = "auto") -> str:
     """Return a picture as an SVG element; the same picture gives the same text.
 
-    Each shape that comes to the picture at a moment says so in ``data-since``, by the number of
-    its frame, so that a script may hide what is yet to come.
+    A shape that appears at some moment has the number of its frame in ``data-since``, so that a
+    script can hide it before.
     """
     number = {frame.moment: at for at, frame in enumerate(picture.frames)}
     body = "\n".join(_element(shape, number) for shape in picture.shapes)
@@ -135,9 +135,9 @@ def to_html(picture: Picture, *, theme: Theme = "auto", page: bool) -> str:
     """Render a picture as self-contained HTML.
 
     Args:
-        picture: What to show.
-        theme: For light or dark paper.
-        page: Whether to return a page, or an element to put into one.
+        picture: The picture.
+        theme: The colours.
+        page: Whether to return a page, or an element to embed in one.
     """
     svg = to_svg(picture, theme=theme)
     name = digest(svg)
@@ -161,8 +161,8 @@ def _bar(last: int) -> str:
         '<div class="lw-bar" style="display:none">'
         '<button class="b" aria-label="one step back">\u25c0</button>'
         '<button class="p" aria-label="play">\u25b6</button>'
-        '<button class="f" aria-label="one step on">\u25b6\ufe0e|</button>'
-        f'<input type="range" min="0" max="{last}" value="{last}" aria-label="moment of the run">'
+        '<button class="f" aria-label="one step forward">\u25b6\ufe0e|</button>'
+        f'<input type="range" min="0" max="{last}" value="{last}" aria-label="position in the run">'
         "<output></output></div>\n"
     )
 

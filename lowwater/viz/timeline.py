@@ -1,11 +1,11 @@
 """Renders a scene as a text timeline in plain ASCII, for terminals and test failures.
 
-A line for each moment at which something happened, the first on top; event time to the right::
+There is a line for each moment with an event, the first on top, and event time runs to the right::
 
     12:05:19  |  (5)      |           |
     12:06:00  |===========W           |           [12:00, 12:02) 5 ON TIME #0
 
-Only what users wrote themselves, keys and values, may hold other signs.
+Only keys and values may contain other characters.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def to_text(scene: Scene, *, width: int = 100, rows: int = 60) -> str:
     """Render a scene as lines of text. O(size of the scene · width).
 
     Args:
-        scene: What to show.
-        width: Signs in a line; long notes to the right of the timeline may stick out.
-        rows: Moments shown of each key at most; the middle is left out.
+        scene: The scene.
+        width: Characters per line; long notes on the right may exceed it.
+        rows: The most moments per key; moments in the middle are left out.
 
     Raises:
         InvalidArgument: There is no room for a timeline.
@@ -119,7 +119,7 @@ class _Timeline:
             if column >= free:
                 row[column : column + len(tick.text)] = tick.text
                 free = column + len(tick.text) + 1
-        name = "step" if self._scene.steps else "came"
+        name = "step" if self._scene.steps else "clock"
         return (
             f"{name:{self._margin}}{''.join(row).rstrip()}  event time, {day_text(self._scene.x)}"
         )
@@ -137,10 +137,10 @@ class _Timeline:
                     self._fill(row, happening)
                     notes.append(f"{self._window(happening)} {happening.value} {happening.label}")
                 case Retraction():
-                    notes.append(f"{self._window(happening)} {happening.value} taken back")
+                    notes.append(f"{self._window(happening)} {happening.value} retracted")
                 case Bracket():
                     many = len(happening.parts)
-                    notes.append(f"{many} windows became {self._window(happening)}")
+                    notes.append(f"{many} windows merged into {self._window(happening)}")
                 case WatermarkStep():
                     moved = True
                 case Mark():
@@ -151,7 +151,7 @@ class _Timeline:
         if watermark is not None and watermark in self._scene.x:
             row[self._column(watermark)] = "W" if moved else ":"
         elif moved and watermark is not None:
-            every = "all" if watermark == END_OF_TIME else "all that is shown"
+            every = "everything" if watermark == END_OF_TIME else "everything shown"
             notes.append(f"the watermark has passed {every}")
         for happening in happenings:
             if isinstance(happening, Mark):
@@ -197,7 +197,7 @@ class _Timeline:
 
 
 def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
-    """Yield (moment, what happened): at one moment in the order in which lines name it."""
+    """Yield (moment, event); events of one moment in the order in which lines name them."""
     steps = list(_noted(scene))
     yield from ((step.y, step) for step in steps if step.y > scene.y.low)
     before = [step for step in steps if step.y <= scene.y.low]
@@ -212,7 +212,7 @@ def _happenings(scene: Scene, panel: Panel) -> Iterator[tuple[int, _Happening]]:
 
 
 def _noted(scene: Scene) -> Iterator[WatermarkStep]:
-    """Yield the steps of the watermark that lines show or say: beyond the picture, two at most."""
+    """Yield the steps of the watermark to draw or to mention; beyond the picture at most two."""
     is_beyond = False
     for step in scene.watermark:
         if step.x > scene.x.high:
@@ -228,9 +228,9 @@ def _legend(scene: Scene) -> str:
     outcomes = {mark.outcome for mark in marks if mark.outcome != "kept" or not mark.retract}
     parts = [text for outcome, text in _MEANS.items() if outcome in outcomes]
     if any(mark.retract for mark in marks):
-        parts.append("[-v] takes an element back")
+        parts.append("[-v] retracted element")
     if any(panel.cells for panel in scene.panels):
-        parts.append(". : * # ever more elements")
+        parts.append(". : * # element density, increasing")
     if scene.watermark:
         parts.append("W watermark")
     kinds = {box.kind for panel in scene.panels for box in panel.boxes}

@@ -17,7 +17,7 @@ LONGEST_TITLE = 200
 _REASONS = {
     "expired": "its window had expired",
     "closed": "its window's trigger had finished",
-    "unwindowed": "it falls in no window",
+    "unwindowed": "no window contains its event time",
 }
 
 
@@ -72,10 +72,10 @@ def element_title(element: TracedElement, column: str | None) -> str:
     """Describe an element, a line per fact."""
     values = _values(element.values, column)
     lines = [
-        f"{'takes back ' if element.retract else ''}{values}",
+        f"{'retraction of ' if element.retract else ''}{values}",
         f"event time {format_instant(element.time)}",
-        f"came at {format_instant(element.clock)}",
-        f"watermark then {watermark_text(element.watermark)}",
+        f"arrived at {format_instant(element.clock)}",
+        f"watermark on arrival {watermark_text(element.watermark)}",
     ]
     if reason := reason_text(element):
         lines.append(reason)
@@ -102,32 +102,31 @@ def outcome_text(outcome: str) -> str:
 
 def pane_title(pane: Pane) -> str:
     """Describe a pane, a line per fact."""
-    verb = "retracts" if pane.kind == "retract" else "shows"
+    verb = "retracts" if pane.kind == "retract" else "emits"
     lines = [
         f"{window_text(pane.window)} {verb} {_values(pane.values, None)}",
-        f"{pane.timing.replace('_', ' ')} #{pane.index}{' (the last)' if pane.is_last else ''}",
+        f"{pane.timing.replace('_', ' ')} #{pane.index}{' (last)' if pane.is_last else ''}",
         f"emitted at {format_instant(pane.emitted_at)}",
-        f"watermark then {watermark_text(pane.watermark)}",
+        f"watermark at emission {watermark_text(pane.watermark)}",
     ]
     return "\n".join(lines)
 
 
 def merge_title(merge: TracedMerge) -> str:
     """Describe a merge of windows."""
-    return (
-        f"{len(merge.of)} windows became {window_text(merge.into)} at {format_instant(merge.clock)}"
-    )
+    into, at = window_text(merge.into), format_instant(merge.clock)
+    return f"{len(merge.of)} windows merged into {into} at {at}"
 
 
 def move_title(move: TracedMove) -> str:
     """Describe a watermark: its value, since when, and what holds it."""
-    text = f"watermark {watermark_text(move.input_watermark)} from {format_instant(move.clock)} on"
+    text = f"watermark {watermark_text(move.input_watermark)}\nsince {format_instant(move.clock)}"
     return text if move.held_by is None else f"{text}\nheld by {move.held_by}"
 
 
 def watermark_text(watermark: int) -> str:
     """Format a watermark, with words for the ends of time."""
-    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end: all input has come"}
+    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end: all input has arrived"}
     return ends.get(watermark) or format_instant(watermark)
 
 

@@ -60,8 +60,8 @@ class External:
 
     def holder(self) -> str:
         """Describe what holds the watermark: the code that advances it."""
-        return "it is advanced by hand" + (
-            ", and has not been yet" if self._at == START_OF_TIME else ""
+        return "external code advances it" + (
+            ", and has not done so yet" if self._at == START_OF_TIME else ""
         )
 
     def __repr__(self) -> str:

@@ -111,7 +111,7 @@ class _Finished:
             self._at = max(self._at, known["at"])
 
     def holder(self) -> str:
-        return f"the file {list(self._place)[self._now]!r} or a later one"
+        return f"file {list(self._place)[self._now]!r} or a later one"
 
     def _placed(self, name: Any) -> int:
         place = self._place.get(name)

@@ -153,11 +153,11 @@ class PartitionsState:
         text = f"partition {self._partitions[slot]!r}"
         since = int(self._heard_at[slot])
         if self._idle(since):
-            text += f" idle since {format_instant(since)}, the last of all"
+            text += f" idle since {format_instant(since)}, the last one to fall idle"
         elif since < self._clock:
             text += f" silent since {format_instant(since)}"
         else:
-            text += " is behind the others" if self._heard.size > 1 else " alone"
+            text += " is behind the others" if self._heard.size > 1 else ", the only one"
         inner = holder_of(self._estimates.slot(slot))
         return text if inner is None else f"{text}: {inner}"
 

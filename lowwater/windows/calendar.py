@@ -35,7 +35,7 @@ class CalendarWindows:
 
     A window is as long as its period is in that zone: a day on which clocks go forward has 23
     hours. Where midnight does not exist the period starts at the first instant after the gap;
-    where it comes twice, at the first of the two. With a count above one, periods are counted
+    where it occurs twice, at the first of the two. With a count above one, periods are counted
     from 1970: days and weeks from the (week of) 1970-01-01, months from January 1970, years from
     1970, all in local time.
 
@@ -89,7 +89,7 @@ class CalendarWindows:
 
     @property
     def unit(self) -> Unit:
-        """Which unit the length is in."""
+        """The unit of the length."""
         return next(unit for unit in get_args(Unit) if getattr(self, unit) is not None)
 
     @property

@@ -22,7 +22,7 @@ MergeActive: TypeAlias = Callable[
 @final
 @dataclass(frozen=True, slots=True)
 class CustomWindows:
-    """Windows that the user's own functions assign and, optionally, merge (S-W6).
+    """Windows that your own functions assign and, optionally, merge (S-W6).
 
     >>> CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)], name="tens").merge_scope
     'none'
@@ -38,7 +38,7 @@ class CustomWindows:
         merge_active: Called with the active windows of one key, sorted; yields
             ``(windows, merged)`` for each set to merge. A merge may also shrink windows. Each
             window may be in at most one set; the result is one of the set or a new window.
-        name: What errors and diagrams call it.
+        name: The name in errors and diagrams.
 
     Raises:
         InvalidArgument: Not exactly one of ``assign_element`` and ``assign_column`` was given;

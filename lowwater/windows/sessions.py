@@ -26,7 +26,7 @@ class Sessions:
     """Windows that grow while elements keep arriving (S-W3).
 
     Each element opens a proto-window ``[t, t + gap)``; those that overlap merge into their span.
-    Two windows that only touch stay apart, as half-open intervals do, unless ``merge_touching``.
+    Two windows that only touch stay separate, as half-open intervals, unless ``merge_touching``.
 
     Args:
         gap: A silence of this length ends a session; above zero. Leave it out to use

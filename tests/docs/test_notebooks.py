@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from notebooks.execute import chosen, differences, read
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path.stem for path in chosen()]
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Spark's never lives for long
 LARGEST = 300_000  # bytes: a page shows larger ones slowly, or not at all
 
 
@@ -24,7 +26,8 @@ def test_a_notebook_gives_the_committed_output(name: str) -> None:
     # A process of its own: what kernels leave to the garbage collector must not fail other tests.
     done = subprocess.run(
         [sys.executable, "-m", "notebooks.execute", "--check", name],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT, env={**os.environ, "SPARK_SUBMIT_OPTS": JVM},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

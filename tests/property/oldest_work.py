@@ -56,7 +56,7 @@ class Watched:
 
 @final
 class Unshown:
-    """The elements of a windowed stage that no pane has shown.
+    """The elements of a windowed stage that no pane has emitted.
 
     A firing shows all that its window holds. Elements that were late when they came hold nothing
     but what they bring to light (S-H2).

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.paths import ROOT
-from tests.spark.query_to_kill import FAST, ZONE
+from tests.spark.query_to_kill import FAST, WORKER_DAEMON, ZONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use the session; all of them share one xdist worker, and so one JVM."""
     for item in items:
@@ -53,9 +54,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.ui.enabled", "false")
             .config("spark.driver.extraJavaOptions", FAST)
             .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.python.daemon.module", WORKER_DAEMON)
             .config("spark.driver.memory", "1g")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
+            .config("spark.connect.grpc.binding.address", "127.0.0.1")
+            .config("spark.connect.grpc.binding.port", "0")  # any; a test starts this server
             .config("spark.sql.session.timeZone", ZONE)  # nothing may depend on it
             .config("spark.sql.warehouse.dir", str(place / "warehouse"))
             .config("spark.local.dir", str(place / "local"))

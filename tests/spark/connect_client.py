@@ -1,6 +1,6 @@
-"""Runs a pipeline over Spark Connect, with a server of its own.
+"""Runs a pipeline over Spark Connect.
 
-``python -m tests.spark.connect_client FOLDER`` prints how many panes a static run gives, and a
+``python -m tests.spark.connect_client URL FOLDER`` prints how many panes a static run gives, and a
 stream with each state backend.
 """
 
@@ -17,12 +17,11 @@ import lowwater as lw
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark import recommended
 from lowwater.spark.versioned import CHECKPOINTS
-from tests.spark.query_to_kill import FAST
 
 
-def main(folder: Path) -> None:
+def main(url: str, folder: Path) -> None:
     """Run it."""
-    spark = session(folder)
+    spark = session(url)
     rides = folder / "rides"
     rides.mkdir()
     lines = [
@@ -64,20 +63,14 @@ def panes(spark: SparkSession, reader: Any, rides: Path, **options: Any) -> Any:
     )
 
 
-def session(folder: Path) -> SparkSession:
+def session(url: str) -> SparkSession:
     """Return a session of Spark Connect."""
-    builder = SparkSession.builder.remote("local[2]")
-    settings = {
-        **recommended(partitions=2),
-        "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": FAST,
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
-    for name, value in settings.items():
+    builder = SparkSession.builder.remote(url)
+    for name, value in recommended(partitions=2).items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))

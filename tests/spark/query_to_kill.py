@@ -25,6 +25,7 @@ from lowwater.spark.state_backends import KeptOperator, MakeOperator
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
+WORKER_DAEMON = "tests.spark.worker_daemon"  # named, as importing it imports what workers need
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ def _session(folder: Path, master: str) -> SparkSession:
         .config("spark.executor.memory", "700m")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.python.daemon.module", WORKER_DAEMON)
         .config("spark.sql.session.timeZone", ZONE)
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))

@@ -14,12 +14,11 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend
-from lowwater.spark.cell import GroupCell
 from lowwater.spark.key_group import KeyGroup
-from lowwater.spark.state_backends import LiveOperators
-from lowwater.spark.task_placement import numbers_of_groups
+from lowwater.spark.shuffle import numbers_of_groups
+from lowwater.spark.state_backends import GroupCell, LiveOperators
 from lowwater.spark.versioned import CHECKPOINTS
-from lowwater.state.versions.shelf import close_shelves
+from lowwater.state.versions.database import close_shelves
 from tests.spark.test_state_backends import CASE, shown, shuffle_rows
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
@@ -120,12 +119,12 @@ def test_it_is_a_value_that_can_be_shipped(backend: RocksBackend) -> None:
 
 def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path) -> None:
     """Stopped and started again half-way; and a checkpoint goes on with its own backend alone."""
-    parts = cut(table(800), 100)
+    parts = cut(table(800), 200)
 
     def both(where: str, **options: Any) -> list[str]:
-        folder = write(tmp_path / where, *parts[:4])
+        folder = write(tmp_path / where, *parts[:2])
         rows = []
-        for more in (parts[4:], []):
+        for more in (parts[2:], []):
             begun = lw.from_spark(stream(spark, folder), time="at", watermark="1s")
             panes = everything(begun).to_spark(spark, types=TYPES, key_groups=3, **options)
             rows += run(panes, tmp_path / f"{where}-checkpoint")[0]

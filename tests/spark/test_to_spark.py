@@ -17,7 +17,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark import METRICS, CarriedTime
-from lowwater.spark.task_placement import numbers_of_groups, spark_hash
+from lowwater.spark.shuffle import numbers_of_groups, spark_hash
 from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
@@ -76,7 +76,7 @@ def run(frame: Any, checkpoint: Path) -> tuple[Rows, Any]:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)  # a bound for hangs: machines are busy
     return rows, query.recentProgress
 
 
@@ -201,9 +201,9 @@ def test_available_now_gives_all_that_the_final_watermark_allows(
 
 
 def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> None:
-    data = [
-        {"at": "2000-01-01T12:00:30Z", "key": "A", "value": 1},
-        {"at": "2000-01-01T12:00:01Z", "key": "A", "value": 2},
+    first: Any = {"at": "2000-01-01T12:00:30Z", "key": "A", "value": 1}
+    out_of_order: Any = {"at": "2000-01-01T12:00:01Z", "key": "A", "value": 2}
+    unusable: list[Any] = [
         {"at": None, "key": "A", "value": 3},
         {"at": "2000-01-01T12:00:31Z", "key": None, "value": 4},
         {"at": "2999-01-01T00:00:00Z", "key": "B", "value": 5},
@@ -211,10 +211,10 @@ def test_late_records_and_dead_letters_are_rows(spark: Any, tmp_path: Path) -> N
     ]
     folder = tmp_path / "in"
     folder.mkdir()
-    for at, record in enumerate(data):
-        text = record if isinstance(record, str) else json.dumps(record)
+    for at, records in enumerate(([first], [out_of_order], unusable)):
+        texts = [one if isinstance(one, str) else json.dumps(one) for one in records]
         path = folder / f"{at}.jsonl"
-        path.write_text(text + "\n")
+        path.write_text("\n".join(texts) + "\n")
         os.utime(path, (1_000_000_000 + at, 1_000_000_000 + at))
     pipeline = (
         lw.read_jsonl(str(folder / "*.jsonl"), time="at", watermark=lw.Ascending())

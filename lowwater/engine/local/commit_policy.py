@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from dataclasses import dataclass
 from typing import TypeAlias, final
+
+import numpy as np
 
 from lowwater.engine.local.runner import LocalRun
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import duration
 
-CommitEvery: TypeAlias = int | str
+CommitEvery: TypeAlias = int | str | dt.timedelta | np.timedelta64 | np.integer
 
 
 @final
@@ -32,18 +35,21 @@ class CommitPolicy:
 
         Raises:
             InvalidArgument: It is not ``"bundle"``, a duration, or an int of at least 1.
+
+        >>> CommitPolicy.of("100ms") == CommitPolicy.of(dt.timedelta(milliseconds=100))
+        True
         """
-        if value == "bundle":
+        if isinstance(value, str) and value == "bundle":
             return cls(1, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return cls(value, None)
-        if isinstance(value, str):
+        if isinstance(value, (str, dt.timedelta, np.timedelta64)):
             micros = duration(value, name="commit_every")
             if micros >= 0:
                 return cls(None, micros / 1e6)
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
+            return cls(int(value), None)
         raise InvalidArgument(
-            f"{describe('commit_every', value)} is not known",
-            hint='Use "bundle", a number of elements, or a duration such as "1s"',
+            f"{describe('commit_every', value)} does not say when to commit",
+            hint='Use "bundle", a number of elements of at least 1, or a duration such as "1s"',
         )
 
 

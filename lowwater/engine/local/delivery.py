@@ -31,7 +31,7 @@ class Delivery:
         epoch: The number of the epoch; it rises from epoch to epoch.
         output: The number of the output within the run, from 0.
         piece: The number of the piece within the epoch and output, from 0.
-        panes: As :func:`~lowwater.engine.records.tagged.panes_to_table` returns; may be empty.
+        panes: As :func:`~lowwater.engine.records.pane_table.panes_to_table` returns; may be empty.
         late: Elements dropped from one of their windows, or ``None``.
         errors: Dead letters, or ``None``.
 
@@ -94,12 +94,26 @@ class Writer:
             does. It then delivers its last epoch again.
         delivered: Whether the writer has delivered to the sink's places before, up to its last
             commit. Its output must be there then: what is lost of it would not come again.
+        opening: A random id of this opening of the state directory. The sink stores it: the
+            output belongs to the opening that it names.
+        openings: The earlier openings that the output may name, as this one follows them. Another
+            opening of the same writer is one of a copy of the state directory, or of a later
+            state than this one: either has delivered what this writer knows nothing of.
+        epoch: The last epoch that the state directory holds. An output that is ahead of it has
+            deliveries that this writer would number again.
     """
 
     id: str
     output: int
     resumes: bool
     delivered: bool = False
+    opening: str = ""
+    openings: tuple[str, ...] = ()
+    epoch: int = 0
+
+    def follows(self, opening: str) -> bool:
+        """Whether the output that an opening of the same writer wrote may be continued."""
+        return opening == self.opening or opening in self.openings
 
 
 @final
@@ -171,6 +185,36 @@ class Looks(Protocol):
 
     def look(self, writer: Writer) -> None:
         """Raise what ``open`` would raise about what is at the place. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """What a sink has, beside the methods of :class:`Sink`, that lets deliveries collect.
+
+    A run calls ``publish_due`` at the boundaries of bundles, so that what has waited for long is
+    published although nothing new is delivered.
+    """
+
+    def publish_due(self) -> None:
+        """Publish what has collected, if it is time to."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """What a sink may have beside the methods of :class:`Sink`, as the tables do.
+
+    Called when the sink is given to a pipeline, so that an output that the sink can never take is
+    refused before anything runs: once a delivery is committed, it comes at every restart.
+    """
+
+    def check(self, panes: pa.Table) -> None:
+        """Raise if the sink cannot take deliveries with these columns. Changes nothing.
+
+        Args:
+            panes: The output's table of panes, without rows. Types are not known yet.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import final
 
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.pieces import Pieces, RunOutput, opened
 from lowwater.engine.local.runner import LocalRun
@@ -38,21 +38,25 @@ class DirectRun:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
         pieces = Pieces(self._outputs)
-        with opened(self._outputs, uuid.uuid4().hex, resumes=False) as sinks:
+        writer = Writer(id=uuid.uuid4().hex, output=0, resumes=False, opening=uuid.uuid4().hex)
+        with opened(self._outputs, writer) as sinks:
             timer = CommitTimer(self._every, self._run)
             epoch, pending = 1, False
             pieces.begin(epoch)
             for outcome in outcomes:
+                sinks.check_process()
                 if not outcome.boundary:
                     pending = True
                     yield from self._deliver(pieces.add(outcome))
-                elif pieces.is_cut or timer.is_due(pending=pending):
+                    continue
+                sinks.publish_due()
+                if pieces.is_cut or timer.is_due(pending=pending):
                     yield from self._deliver(pieces.rest())
                     epoch, pending = epoch + 1, False
                     pieces.begin(epoch)
                     timer.restart()
             yield from self._deliver(pieces.rest())
-            sinks.complete = True
+            sinks.complete = not self._run.is_stopped
 
     def _deliver(self, deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:

@@ -17,11 +17,11 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.pieces import Pieces, RunOutput, opened, place_names
+from lowwater.engine.local.pieces import Opened, Pieces, RunOutput, opened, place_names
 from lowwater.engine.local.run_record import (
     FORMAT,
     OUTBOX,
@@ -97,6 +97,9 @@ class DurableRun:
         self._epoch = 0
         self._state_id = ""
         self._opened: list[str] = []  # the places of sinks that took part in the last commit
+        # A copy of the directory gets other ids from here on: sinks tell the two apart by them.
+        self._opening = uuid.uuid4().hex
+        self._openings: list[str] = []  # those that sinks may name: all since the last commit
 
     @property
     def metrics(self) -> Metrics:
@@ -110,10 +113,22 @@ class DurableRun:
             outcomes: The run's own outcomes, perhaps after callbacks have seen them.
         """
         with self._memory.open(self._path) as store:
-            self._take_up(store)
+            stored = self._take_up(store)
+            writer = Writer(
+                id=self._state_id,
+                output=0,
+                resumes=True,
+                opening=self._opening,
+                openings=tuple(self._openings),
+                epoch=self._epoch,
+            )
             with opened(
-                self._outputs, self._state_id, resumes=True, delivered=self._opened
+                self._outputs,
+                writer,
+                delivered=self._opened,
+                announce=lambda: self._announce(store, stored),
             ) as sinks:
+                self._openings = [self._opening]
                 # From the first commit on, sinks must have their output: they open before it.
                 self._opened = [
                     name
@@ -122,27 +137,40 @@ class DurableRun:
                     for name in place_names(sink)
                 ]
                 yield from self._deliver(list(read_outbox(store)))
-                yield from self._go_on(store, outcomes)
-                sinks.complete = True
+                yield from self._go_on(store, outcomes, sinks)
+                sinks.complete = not self._run.is_stopped
 
-    def _take_up(self, store: StateStore) -> None:
+    def _take_up(self, store: StateStore) -> Mapping[str, Any] | None:
+        """Resume from the record of an earlier run, and return what it says of the run."""
         record = read_run(store, self._path)
         if record is None:
             self._state_id = uuid.uuid4().hex
-            batch = Batch()
-            batch.put([RUN], [encode(self._record(None))])
-            store.commit(batch)
             self._run.resume(store, None)
-            return
+            return None
         check_compatible(record["description"], self._description, self._path)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
         self._opened = record["opened"]
+        self._openings = record["openings"]
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
         for reader in self._run.readers:
             if reader.ended:
                 self._refuse_more(reader)
+        stored: Mapping[str, Any] | None = record["run"]
+        return stored
+
+    def _announce(self, store: StateStore, run: Mapping[str, Any] | None) -> None:
+        """Store the id of this opening before a sink may name it.
+
+        Killed before all sinks name it, some name an earlier one; so those are kept until the
+        next commit.
+        """
+        self._openings = [*self._openings, self._opening]
+        batch = Batch()
+        batch.put([RUN], [encode(self._record(run))])
+        store.commit(batch)
+        on_point("after the announcement")
 
     def _refuse_more(self, reader: SourceReader) -> None:
         """Raise if a source that was read to its end has more to read by now."""
@@ -173,29 +201,34 @@ class DurableRun:
             "state_id": self._state_id,
             "epoch": self._epoch,
             "opened": self._opened,
+            "openings": self._openings,
             "description": self._description,
             "stages": stored_stages(self._run.graph),
             "key_groups": KEY_GROUPS,
             "run": run,
         }
 
-    def _go_on(self, store: StateStore, outcomes: Iterator[Outcome]) -> Iterator[Delivery]:
+    def _go_on(
+        self, store: StateStore, outcomes: Iterator[Outcome], sinks: Opened
+    ) -> Iterator[Delivery]:
         pieces = Pieces(self._outputs)
         pieces.begin(self._epoch + 1)
         timer = CommitTimer(self._every, self._run)
         ready: list[Delivery] = []
         pending = False
         for outcome in outcomes:
+            sinks.check_process()
             if not outcome.boundary:
                 pending = True
                 ready.extend(pieces.add(outcome))
                 continue
+            sinks.publish_due()
             if self._run.is_over or pieces.is_cut or timer.is_due(pending=pending):
                 yield from self._commit(store, [*ready, *pieces.rest()])
                 ready, pending = [], False
                 pieces.begin(self._epoch + 1)
                 timer.restart()
-        for reader in self._run.readers:
+        for reader in self._run.readers if not self._run.is_stopped else ():
             next(self._beyond(reader), None)  # raises if a file grew while it was read
         yield from self._commit(store, [*ready, *pieces.rest()])
         yield from self._commit(store, [])  # forgets what was delivered

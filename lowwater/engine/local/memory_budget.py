@@ -9,7 +9,8 @@ from typing import TypeAlias, final
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.rocks import RocksStore, Tuning
 
-MemoryLimit: TypeAlias = int | str
+SizeLike: TypeAlias = int | str
+MemoryLimit: TypeAlias = SizeLike
 
 _UNITS = {
     "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30,
@@ -49,7 +50,7 @@ class MemoryBudget:
         """
         if limit is None:
             return cls()
-        size = _bytes(limit)
+        size = size_bytes(limit, name="memory_limit")
         if size < _LEAST:
             raise InvalidArgument(
                 f"{describe('memory_limit', limit)} is too little: the store alone needs some",
@@ -65,14 +66,23 @@ class MemoryBudget:
         return RocksStore(path, block_cache_bytes=self.cache, tuning=tuning)
 
 
-def _bytes(limit: MemoryLimit) -> int:
-    if isinstance(limit, int) and not isinstance(limit, bool):
-        return limit
-    if isinstance(limit, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", limit)
+def size_bytes(size: SizeLike, *, name: str) -> int:
+    """Return a size in bytes.
+
+    Args:
+        size: A number of bytes, or text such as ``"512MB"`` or ``"1GiB"``.
+        name: What errors call it.
+
+    Raises:
+        InvalidArgument: It is neither.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", size)
         if match and match[2].lower() in _UNITS:
             return int(float(match[1]) * _UNITS[match[2].lower()])
     raise InvalidArgument(
-        f"{describe('memory_limit', limit)} is not a size",
+        f"{describe(name, size)} is not a size",
         hint='Use, say, "512MB", "1GiB", or a number of bytes',
     )

@@ -6,24 +6,24 @@ become pieces as soon as there are :data:`PIECE_ROWS` of them, and at the end of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
-from lowwater.engine.local.delivery import OUTPUTS, Delivery, Looks, Sink, Writer
+from lowwater.engine.local.delivery import OUTPUTS, Collects, Delivery, Looks, Sink, Writer
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.process.emitted import emitted_table
-from lowwater.engine.process.output import Emitted
+from lowwater.engine.process.output import Emitted, emitted_table
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.records.tagged import panes_to_table
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, StateError
 
 PIECE_ROWS = 131_072
 """How many panes, late elements or dead letters a piece has at most."""
@@ -58,17 +58,44 @@ class RunOutput:
 class Opened:
     """The sinks of a run while they are open; set ``complete`` when all was delivered."""
 
-    def __init__(self) -> None:
+    def __init__(self, sinks: Iterable[Sink]) -> None:
         self.complete = False
+        self._collecting = [sink for sink in sinks if isinstance(sink, Collects)]
+
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked off the one that opened the sinks."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off: the sinks and the state are its parent's.
+
+        Raises:
+            StateError: This is one.
+        """
+        if self.is_forked:
+            raise StateError(
+                f"this process ({os.getpid()}) was forked amid a run of process {self._process}, "
+                "and would write to the same places",
+                hint="End the child with os._exit(), or start it with subprocess or the "
+                'multiprocessing method "spawn"',
+            )
+
+    def publish_due(self) -> None:
+        """Let sinks publish what has waited for long."""
+        for sink in self._collecting:
+            sink.publish_due()
 
 
 @contextmanager
 def opened(
     outputs: Sequence[RunOutput],
-    writer: str,
+    writer: Writer,
     *,
-    resumes: bool,
     delivered: Collection[str] = (),
+    announce: Callable[[], object] = lambda: None,
 ) -> Iterator[Opened]:
     """Open all sinks, and close those that were opened, whatever happens.
 
@@ -76,21 +103,21 @@ def opened(
 
     Args:
         outputs: The outputs of the run.
-        writer: What the sinks know the run by.
-        resumes: Whether a later run may go on under the same name.
+        writer: What the sinks know the run by; each sink gets it with the number of its output.
         delivered: The names of places that runs under this name have delivered to before.
+        announce: Called when all places were found to be right, before the first one changes.
     """
-    found = Opened()
+    found = Opened(sink for output in outputs for sink in output.sinks)
     writers: list[tuple[Sink, Writer]] = []
     for number, output in enumerate(outputs):
         for sink in output.sinks:
             names = place_names(sink)
             before = bool(names) and all(name in delivered for name in names)
-            one = Writer(id=writer, output=number, resumes=resumes, delivered=before)
-            writers.append((sink, one))
+            writers.append((sink, replace(writer, output=number, delivered=before)))
     for sink, one in writers:
         if isinstance(sink, Looks):
             sink.look(one)
+    announce()
     with ExitStack() as stack:
         for sink, one in writers:
             sink.open(one)
@@ -110,7 +137,8 @@ def place_names(sink: Sink) -> list[str]:
 
 
 def _close(sink: Sink, opened: Opened) -> None:
-    sink.close(complete=opened.complete)
+    if not opened.is_forked:  # the parent still writes there
+        sink.close(complete=opened.complete)
 
 
 @final

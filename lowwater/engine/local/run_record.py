@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.delivery import EPOCHS, Delivery
+from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.local.outbox import decode_delivery
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.key_hash import KEY_GROUPS
@@ -32,10 +33,12 @@ OUTBOX = bytes(4) + b"\x01"
 # How a source is waited for, and where a run without a state begins, may change between runs.
 _FREE = frozenset({"follow", "start", "wait"})
 _WHAT = "the record of the run"
+_MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
 _FIELDS: dict[str, tuple[type, ...]] = {
     "state_id": (str,),
     "epoch": (int,),
     "opened": (list,),
+    "openings": (list,),
     "description": (dict,),
     "stages": (dict,),
     "key_groups": (int,),
@@ -135,7 +138,7 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
                 hint="Call one of them otherwise: .named(...)",
             )
         found[name] = {
-            "kind": "windows" if isinstance(stage.work, Windowed) else "process",
+            "kind": "windows" if stage.work.emits_panes else "process",
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
         }
@@ -175,14 +178,14 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "closing": work.windowing.closing,
             "on_time": work.windowing.on_time,
             "timestamps": work.windowing.timestamps,
-            "aggregates": {name: _text(spec) for name, spec in work.aggregates.items()},
+            "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
             "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
         }
     else:
         definition = Definition.of(work.process, work.windowing)
         parts |= {
             "process": definition.name,
-            "cells": {name: _text(cell) for name, cell in definition.cells.items()},
+            "cells": {name: described(cell) for name, cell in definition.cells.items()},
             "timers": {name: _text(timer) for name, timer in definition.timers.items()},
             "outputs": list(definition.outputs),
         }
@@ -222,7 +225,8 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
         raise StateError(
             f"the state belongs to another pipeline: {'; '.join(differs)}",
             where=path,
-            hint="Run the pipeline as it was, use another state directory, or reset this one",
+            hint="Run the pipeline as it was, use another state directory, or reset this one"
+            + _MOVED.format(path) * any("no longer reads" in one for one in differs),
         )
 
 
@@ -253,8 +257,12 @@ def _changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> 
                 yield f"{name} was {was} and is {is_}, shorter"
         elif part == "paths" and before is not None and after is not None:
             gone = [one for one in before if one not in after]
+            order = [one for one in dict.fromkeys(after) if one in before]
             if gone:
                 yield f"the source no longer reads {', '.join(map(repr, gone))}"
+            elif order != list(dict.fromkeys(before)):
+                was, is_ = ", ".join(map(repr, before)), ", ".join(map(repr, order))
+                yield f"{name} came in the order {was} and come in the order {is_}"
         elif before != after:
             yield f"{name} was {before!r} and is {after!r}"
 
@@ -283,6 +291,13 @@ def _step(step: Step) -> str:
     return _text(step) if step.vectorised else type(step).__name__
 
 
+def _aggregate(spec: AggregateSpec) -> str:
+    """Return an aggregate's repr; of a user's combiner, its arguments too."""
+    options = dict(getattr(spec, "options", ()))
+    if "combiner" not in options:
+        return _text(spec)
+    return f"{spec.name}({spec.column!r}, combiner={described(options['combiner'])})"
+
+
 def _text(value: object) -> str:
-    """Return a value's repr without addresses, which change from process to process."""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    return without_addresses(repr(value))

@@ -24,16 +24,17 @@ from lowwater.windows import Window
 class ProcessContext:
     """The current key (in windows: the key and window), as the hooks of a process see it.
 
-    There is one, pointed at key after key: what it returns is valid only within the hook. The cells
-    and timers of the process are attributes, by name.
+    One object serves all keys, so what it returns is valid only within the hook. The cells and
+    timers of the process are attributes, by name.
 
     Attributes:
         key: The key: a plain value for one key column, a tuple for several.
-        time: Event time, int microseconds: of the record; of a timer its output time, else its
-            own (of one in processing time: the output watermark); of an expiring window its last
-            instant, and at the end the output watermark, but never less than that.
-        due: When the timer that fires was set for, int microseconds; in other hooks ``time``.
-        tag: Its tag.
+        time: Event time, int microseconds: that of the record; of a timer, its output time or else
+            its own (of a processing-time timer, the output watermark); of an expiring window, its
+            last instant or the output watermark, whichever is later; in ``on_end``, the output
+            watermark.
+        due: The time that the firing timer was set for, int microseconds; in other hooks ``time``.
+        tag: The tag of the firing timer.
         watermark: The input watermark, int microseconds.
         clock: The clock, int microseconds.
         window: The window; ``None`` for a process without windows.
@@ -79,11 +80,11 @@ class ProcessContext:
             value: The record: a mapping, a dataclass or a named tuple gives columns; anything else
                 a column ``value``.
             time: Its event time; ``ctx.time`` if left out.
-            tag: Which output: one that is declared, or the main one.
+            tag: A declared output; the main one by default.
 
         Raises:
-            InvalidArgument: The output is not declared, or the time is earlier than it may be
-                (S-K6).
+            InvalidArgument: The output is not declared, or the output watermark may have passed
+                the time (S-K6).
         """
         buffer = self._buffers.get(tag)
         if buffer is None:
@@ -168,10 +169,10 @@ class TimerState:
             time: When; at or below the watermark (or clock): as soon as the hook has returned.
             output_time: Event time of what it will emit: until it has fired or is cleared, the
                 output watermark does not pass it. Without one, nothing is held.
-            tag: Sets several timers of one name apart; plain values that are hashable.
+            tag: Distinguishes timers of one name; a hashable plain value.
 
         Raises:
-            InvalidArgument: A time or an output time that it may not have (S-K4, S-K6).
+            InvalidArgument: The time or the output time is not allowed (S-K4, S-K6).
         """
         at = micros(time, "time")
         held = None if output_time is None else micros(output_time, "output_time")

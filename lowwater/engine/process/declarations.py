@@ -69,14 +69,14 @@ def value_cell(
     """Declare one value: ``get()``, ``set(value)``, ``clear()``.
 
     Args:
-        default: What ``get`` gives where nothing was set; it cannot be changed in place. With a
-            ``dtype``, ``None`` stands for its zero.
-        dtype: ``"int64"``, ``"float64"`` or ``"bool"``: other values are refused. A vectorised
-            process needs it: there the cell is a column, and one that holds the default is empty.
-        merge: A function of two values that gives one, for windows that merge.
+        default: The value that ``get`` returns before any ``set``; a value that can be changed in
+            place is refused. With a ``dtype``, ``None`` means zero.
+        dtype: ``"int64"``, ``"float64"`` or ``"bool"``; values of other types are refused. Required
+            by a vectorised process, where the cell is a column and the default counts as empty.
+        merge: A function that merges two values, for windows that merge.
 
     Raises:
-        InvalidArgument: The default or the dtype is not one that it may be.
+        InvalidArgument: ``default`` or ``dtype`` is not allowed.
     """
     if dtype is not None:
         if dtype not in get_args(CellType):
@@ -101,7 +101,7 @@ def value_cell(
 def list_cell() -> Cell:
     """Declare a list: ``append``, ``extend``, ``get``, ``len``, iteration, ``clear``.
 
-    Where windows merge it becomes the elements of the earlier window, then of the later.
+    When windows merge, it holds the elements of the earlier window, then those of the later one.
     """
     return Cell(kind="list")
 
@@ -110,7 +110,7 @@ def map_cell(*, merge: Merge | None = None) -> Cell:
     """Declare a mapping: ``cell[key]``, ``get``, ``in``, ``del``, ``items``, ``clear``.
 
     Args:
-        merge: A function of two values of one key that gives one, for windows that merge.
+        merge: A function that merges two values of one key, for windows that merge.
     """
     _check_merge(merge, "map_cell")
     return Cell(kind="map", merge=merge)
@@ -137,7 +137,7 @@ def combining_cell(combiner: Combiner | AggregateSpec) -> Cell:
 def ordered_cell() -> Cell:
     """Declare values by event time: ``add(time, value)``, ``range``, ``delete``, ``first``.
 
-    Where windows merge it holds what both held; of one time, the earlier window's come first.
+    When windows merge, it holds the values of both; at equal times the earlier window's come first.
     """
     return Cell(kind="ordered")
 
@@ -161,7 +161,7 @@ def timer(*, domain: Domain = "event") -> Timer:
 
 
 def output() -> Output:
-    """Declare an output beside the main one."""
+    """Declare an output in addition to the main one."""
     return Output()
 
 

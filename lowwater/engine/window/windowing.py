@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast, final, get_args
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
-from lowwater.triggers._nodes import compile_trigger, walk
+from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
 from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
 
@@ -21,23 +21,23 @@ TimestampRule: TypeAlias = Literal["end", "earliest", "latest"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowing:
-    """How a stream is grouped and emitted: all that a window operator needs to know but aggregates.
+    """Windows, trigger, accumulation and lateness: what defines a window operator, but aggregates.
 
     Args:
         windows: Where in event time elements are grouped.
         trigger: When a window's results are emitted.
         accumulation: How panes of one window relate: ``"discarding"`` (S-A1), ``"accumulating"``
-            (S-A2) or ``"retracting"`` (S-A3). Must be named when the trigger may fire more than
+            (S-A2) or ``"retracting"`` (S-A3). Required if the trigger may fire more than
             once; otherwise ``None`` stands for ``"discarding"``.
-        allowed_lateness: How long after its end a window still takes late elements.
+        allowed_lateness: How long after its end a window still accepts late elements.
         closing: Whether an expiring window emits a final pane with nothing new (S-O6).
-        on_time: Whether the on-time pane comes even with nothing new (S-P3).
+        on_time: Whether the on-time pane is emitted even with nothing new (S-P3).
         timestamps: The event time of a pane (S-H1).
-        allow_data_loss: Why it is fine that the trigger may finish while elements are still
+        allow_data_loss: Why it is acceptable that the trigger may finish while elements are still
             admitted; without a reason that is an error (S-R3).
 
     Raises:
-        InvalidArgument: A value is of the wrong kind, or ``accumulation`` had to be named.
+        InvalidArgument: A value is of the wrong kind, or ``accumulation`` is required.
         UnsafeTrigger: The trigger could lose admitted data (S-R3).
     """
 
@@ -139,8 +139,8 @@ class Windowing:
         finishes = outlook(self.trigger, late_possible=late_possible).finishes
         if finishes is Moment.ANYTIME:
             raise UnsafeTrigger(
-                f"{self.trigger!r} may finish while its window still takes elements; those that "
-                "come after it would be dropped as 'closed'",
+                f"{self.trigger!r} may finish while its window still accepts elements; those that "
+                "arrive after it would be dropped as 'closed'",
                 where="window(trigger=)",
                 hint=f"Wrap it: Repeatedly({self.trigger!r}), or accept the loss with "
                 'allow_data_loss="why"',
@@ -170,7 +170,7 @@ class Windowing:
     def _check_fires_once(self) -> None:
         if self._times_it_fires() > 1:
             raise InvalidArgument(
-                f"{self.trigger!r} may fire more than once, so accumulation must be named",
+                f"{self.trigger!r} may fire more than once, so accumulation= is required",
                 where="window(accumulation=)",
                 hint='Use "discarding" (each pane holds what is new), "accumulating" (all so far) '
                 'or "retracting" (all so far, and the previous pane is retracted)',

@@ -7,6 +7,7 @@
 :class:`SqliteTable`       a table of the latest pane of each key and window
 :class:`PostgresTable`     the same in PostgreSQL
 :class:`Callback`          a function that is called with each delivery
+:class:`Compaction`        when deliveries to a folder become a file
 ==========================  =========================================================
 
 A sink of your own implements :class:`Sink`: it takes each :class:`Delivery`, knows the
@@ -21,6 +22,7 @@ from lowwater.engine.records.json_rows import errors_to_table as errors_to_table
 from lowwater.engine.records.json_rows import json_lines as json_lines
 from lowwater.engine.records.json_rows import late_to_table as late_to_table
 from lowwater.io.sinks.callback import Callback as Callback
+from lowwater.io.sinks.compaction import Compaction as Compaction
 from lowwater.io.sinks.folders import JsonLinesFolder as JsonLinesFolder
 from lowwater.io.sinks.folders import ParquetFolder as ParquetFolder
 from lowwater.io.sinks.json_lines_file import JsonLinesFile as JsonLinesFile

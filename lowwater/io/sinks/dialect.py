@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.records.json_rows import json_text
-from lowwater.engine.records.tagged import encoding_of, to_values
+from lowwater.engine.records.pane_table import encoding_of, to_values
 from lowwater.errors import InvalidArgument, describe
 
 Kind: TypeAlias = Literal[
@@ -59,6 +59,26 @@ class Cursor(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """What a database asks of the names of columns.
+
+    Args:
+        database: What errors call the database.
+        folded: Returns what the database compares of a name.
+        longest: How many bytes a name has at most; ``None``: any number.
+        reserved: Names that no column can have.
+        most_keys: How many columns a primary key has at most.
+    """
+
+    database: str
+    folded: Callable[[str], str]
+    longest: int | None = None
+    reserved: frozenset[str] = frozenset()
+    most_keys: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How one database differs from another.
 
@@ -77,6 +97,8 @@ class Dialect:
         shapes: How values are handed over, for kinds not taken as Python gives them.
         widen: Changes a column's type (``{table}``, ``{column}``, ``{type}``); empty where any
             column takes any number.
+        refuses: Whether an error says that a row holds a value that the database cannot hold.
+        names: What the database asks of the names of columns.
     """
 
     mark: str
@@ -92,6 +114,8 @@ class Dialect:
     types: Mapping[Kind, str]
     shapes: Mapping[Kind, Shape]
     widen: str
+    refuses: Callable[[Exception], bool]
+    names: ColumnNames
 
 
 def double_quoted(name: str) -> str:
@@ -105,10 +129,67 @@ def double_quoted(name: str) -> str:
 
 def check_table(table: object) -> None:
     """Refuse what can be no table's name."""
-    if not isinstance(table, str) or not table or "\0" in table or table != table.strip():
+    sound = isinstance(table, str) and table and "\0" not in table and table == table.strip()
+    if not sound or any("\ud800" <= char <= "\udfff" for char in str(table)):
         raise InvalidArgument(
             f"{describe('table', table)} cannot name a table", hint='Use a name such as "counts"'
         )
+
+
+def check_columns(panes: pa.Table, rules: ColumnNames, sink: object) -> None:
+    """Raise if a table of the latest panes cannot have the columns of an output.
+
+    Args:
+        panes: The output's table of panes; its rows do not matter.
+        rules: What the database asks of names.
+        sink: The sink, for errors.
+
+    Raises:
+        InvalidArgument: The output is that of a process; or a column's name is empty, too long or
+            reserved, has a character that no name can have, or is that of another column.
+    """
+    where = f"write_to({sink!r})"
+    if b"lowwater.records" in (panes.schema.metadata or {}):
+        raise InvalidArgument(
+            "these are records that a process emitted: they have no windows to go by",
+            where=where,
+            hint="Write them to a folder of files or a callback",
+        )
+    names = [name for name in panes.schema.names if name != "kind"]
+    taken: dict[str, str] = {}
+    for name in names:
+        wrong = _wrong_with(name, rules)
+        other = taken.setdefault(rules.folded(name), name)
+        if other is not name:
+            wrong = f"is the same name as {other!r} to {rules.database}"
+        if wrong:
+            raise InvalidArgument(
+                f"the column {name!r} {wrong}",
+                where=where,
+                hint="Rename it, as in .aggregate(total=...) or .key_by(team=lw.col(...))",
+            )
+    keys = names.index("window_end") + 1
+    if rules.most_keys is not None and keys > rules.most_keys:
+        raise InvalidArgument(
+            f"there are {keys - 2} key columns, and a primary key of {rules.database} has at most "
+            f"{rules.most_keys}, of which the window takes two",
+            where=where,
+            hint="Group by fewer columns, or write to a folder of files",
+        )
+
+
+def _wrong_with(name: str, rules: ColumnNames) -> str | None:
+    """Return what is wrong with a column's name."""
+    size = len(name.encode())
+    if not name:
+        return "has an empty name"
+    if "\0" in name:
+        return f"has the character U+0000 in its name, which {rules.database} cannot hold"
+    if rules.longest is not None and size > rules.longest:
+        return f"has a name of {size} bytes, of which {rules.database} keeps {rules.longest}"
+    if name in rules.reserved:
+        return f"has a name that {rules.database} reserves"
+    return None
 
 
 def kind_of(field: pa.Field) -> Kind:

@@ -16,12 +16,16 @@ from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
     check_closed,
     check_owner,
+    check_unlocked,
     encoded,
+    is_same_opening,
     is_same_writer,
+    locked,
     owned_by,
     read_owner,
 )
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
+from lowwater.state.ownership import FileLock
 
 SUFFIX = ".jsonl"
 _KIND = "JSON lines in one file"
@@ -106,7 +110,8 @@ class _OwnedFile:
 
     Raises:
         InvalidArgument: The path is a folder.
-        StateError: The output of another writer is there, or a file that no sink wrote.
+        StateError: The output of another writer is there, or a file that no sink wrote; or another
+            run writes there now.
         DataError: The file cannot be read.
     """
 
@@ -114,36 +119,65 @@ class _OwnedFile:
         self._path = path
         self._files = _files_of(Path(path))
         self._marker = _marker_of(Path(path))
+        self._lock_file = self._marker.with_name(f"{self._marker.name}.lock")
+        self._lock: FileLock | None = None
         self._writer = writer
-        own = {**owned_by(_KIND, writer), "last": "", "lengths": [None, None, None]}
+        self._overwrite = overwrite
+        self._owner = {**owned_by(_KIND, writer), "last": "", "lengths": [None, None, None]}
         with refusals(path):
-            known = self._look()
-            check_owner(path, known, own, overwrite=overwrite, delivered=writer.delivered)
-            if known is not None:
-                self._check_noted(known, may_be_gone=not is_same_writer(known, own))
-        self._known = known
-        self._owner = own
+            self._examine()
+            check_unlocked(path, self._lock_file)
 
     def take(self) -> None:
         """Make the files the writer's; remove what is to be replaced, or was left half done.
 
         Raises:
-            StateError: Somebody else has made a file meanwhile.
+            StateError: Another run has the file, or somebody else has made one meanwhile.
             DataError: The file cannot be written.
         """
-        known, own = self._known, self._owner
         with refusals(self._path):
             make_folder(self._marker.parent)
-            self._remove_passing()
-            if known is not None and is_same_writer(known, own):
-                self._owner = known
-                self._cut()
-                return
-            if known is not None:
-                self._mark({**known, "complete": False})
-                self._remove()
-            self._owner = own
-            self._make(0)  # without panes, an empty file
+            self._lock = locked(self._path, self._lock_file)
+            try:
+                self._examine()  # again, as another run may have ended since
+                self._take()
+            except BaseException:
+                self._release()
+                raise
+
+    def _examine(self) -> None:
+        """Find whose the files are, and whether this writer may have them. Changes nothing."""
+        known = self._known = self._look()
+        last = "" if known is None else known["last"]
+        check_owner(
+            self._path,
+            known,
+            self._owner,
+            self._writer,
+            overwrite=self._overwrite,
+            last_epoch=int(last[:12] or 0),
+        )
+        if known is not None:
+            self._check_noted(known, may_be_gone=not is_same_writer(known, self._owner))
+
+    def _take(self) -> None:
+        known, own = self._known, self._owner
+        self._remove_passing()
+        if known is not None and is_same_writer(known, own):
+            self._owner = known
+            self._cut()
+            self._mark({**known, "opening": own["opening"], "complete": False})
+            return
+        if known is not None:
+            self._mark({**known, "complete": False})
+            self._remove()
+        self._owner = own
+        self._make(0)  # without panes, an empty file
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release(remove=True)
+            self._lock = None
 
     def append(self, delivery: Delivery) -> None:
         """Append a delivery, unless it is there already.
@@ -156,8 +190,6 @@ class _OwnedFile:
             return
         with refusals(self._path):
             self._check_ours()
-            if self._owner["complete"]:
-                self._mark({**self._owner, "complete": False})
             tables = (delivery.panes, delivery.late, delivery.errors)
             # Panes come last: who sees them sees their late elements too.
             grown = {}
@@ -177,6 +209,12 @@ class _OwnedFile:
 
         Of a run that failed before it wrote anything, nothing is left.
         """
+        try:
+            self._close(complete=complete)
+        finally:
+            self._release()
+
+    def _close(self, *, complete: bool) -> None:
         if complete:
             with refusals(self._path):
                 if not self._owner["complete"]:
@@ -286,7 +324,7 @@ class _OwnedFile:
 
     def _check_ours(self) -> None:
         known = read_owner(self._marker, _FIELDS)
-        if known is None or not is_same_writer(known, self._owner):
+        if known is None or not is_same_opening(known, self._owner):
             raise StateError(
                 f"{self._path!r} was taken over by another run, or {str(self._marker)!r} was "
                 "removed",

@@ -1,9 +1,9 @@
 """Who writes to a place in the file system: a small JSON file beside the output says it.
 
 Its fields: ``version`` of the layout, ``kind`` of the sink, ``writer`` (the state directory's id or
-the run's), ``output`` (its number in the run), ``resumes`` (whether the writer has a state
-directory) and ``complete`` (whether its run has ended and all was delivered). A sink may keep
-fields of its own there.
+the run's), ``opening`` (the random id of the writer's last opening), ``output`` (its number in the
+run), ``resumes`` (whether the writer has a state directory) and ``complete`` (whether its run has
+ended and all was delivered). A sink may keep fields of its own there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 from lowwater.engine.local.delivery import Writer
 from lowwater.errors import InvalidArgument, StateError
+from lowwater.state.ownership import FileLock, is_locked
 
-_VERSION = 2
+_VERSION = 3
 _FIELDS: Mapping[str, type] = {
-    "kind": str, "writer": str, "output": int, "resumes": bool, "complete": bool,
+    "kind": str, "writer": str, "opening": str, "output": int, "resumes": bool, "complete": bool,
 }  # fmt: skip
 
 
@@ -35,12 +36,42 @@ def check_closed(sink: object, opened: Sequence[object]) -> None:
         )
 
 
+def check_unlocked(place: str, lock: Path) -> None:
+    """Raise if a live run writes to a place.
+
+    Raises:
+        StateError: One does.
+    """
+    if is_locked(lock):
+        raise _busy(place)
+
+
+def locked(place: str, lock: Path) -> FileLock:
+    """Return the lock on a place, so that no other run can open it.
+
+    Raises:
+        StateError: A live run has it.
+    """
+    try:
+        return FileLock(lock)
+    except BlockingIOError as error:
+        raise _busy(place) from error
+
+
+def _busy(place: str) -> StateError:
+    return StateError(
+        f"another run writes to {place!r} at this moment",
+        hint="Wait until it has ended, or give another place to write to",
+    )
+
+
 def owned_by(kind: str, writer: Writer) -> dict[str, Any]:
     """Return the fields of an owner's file before anything was delivered."""
     return {
         "version": _VERSION,
         "kind": kind,
         "writer": writer.id,
+        "opening": writer.opening,
         "output": writer.output,
         "resumes": writer.resumes,
         "complete": False,
@@ -110,33 +141,84 @@ def lost(place: str, *, is_another: bool) -> StateError:
     )
 
 
+def foreign_opening(place: str, known: str, own: Writer) -> StateError:
+    """Return the error for what an opening has written that this state knows nothing of.
+
+    Args:
+        place: What is opened.
+        known: The opening that wrote it last.
+        own: Who opens it.
+    """
+    return StateError(
+        f"{place!r} was last written by opening {known[:8]} of the state {own.id[:8]}, which this "
+        f"state directory knows nothing of: it is a copy of that one, older than it (its last "
+        f"commit is epoch {own.epoch}), or the output was left out of a run since",
+        hint=_ways_out(own.epoch),
+    )
+
+
+def ahead(place: str, found: int, own: Writer) -> StateError:
+    """Return the error for an output that has later epochs than the state directory.
+
+    Args:
+        place: What is opened.
+        found: The last epoch that was delivered to it.
+        own: Who opens it.
+    """
+    return StateError(
+        f"{place!r} holds epoch {found} of this state, but the last commit of the state directory "
+        f"is epoch {own.epoch}: an older copy of it was put back",
+        hint=_ways_out(own.epoch),
+    )
+
+
+def _ways_out(epoch: int) -> str:
+    return (
+        "Put back the state directory that wrote the output last; or give new, empty places to "
+        f"write to: they get exactly what follows epoch {epoch}; or reset the state, give new "
+        "places and run over all input again"
+    )
+
+
 def is_same_writer(known: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Whether both are of one writer, sink and output, so that the one goes on with the other."""
+    """Whether both are of one writer, sink and output, so that the one resumes the other."""
     return all(known[name] == own[name] for name in ("kind", "writer", "output"))
+
+
+def is_same_opening(known: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether both are of one opening of one writer, so that no other took the place meanwhile."""
+    return is_same_writer(known, own) and known["opening"] == own["opening"]
 
 
 def check_owner(
     place: str,
     known: Mapping[str, Any] | None,
     own: Mapping[str, Any],
+    writer: Writer,
     *,
     overwrite: bool,
-    delivered: bool,
+    last_epoch: int,
 ) -> None:
     """Raise if the output of another writer is there, and was not to be replaced.
 
     Args:
         place: What is opened.
         known: Whose output is there; ``None`` if nobody's.
-        own: Who opens it.
+        own: Who opens it, as its file would say.
+        writer: Who opens it.
         overwrite: Whether another writer's output is to be replaced. What this writer has
             delivered, to this output or another, is not.
-        delivered: Whether the writer has delivered there before, so that its output must be there.
+        last_epoch: The last epoch that was delivered there; 0 for none.
 
     Raises:
-        StateError: It is; the message says whose it is, and what to do.
+        StateError: It is, or this writer's output is of another opening or a later epoch than its
+            state directory knows; the message says whose it is, and what to do.
     """
     if known is not None and is_same_writer(known, own):
+        if not writer.follows(known["opening"]):
+            raise foreign_opening(place, known["opening"], writer)
+        if writer.resumes and last_epoch > writer.epoch:
+            raise ahead(place, last_epoch, writer)
         return
     if known is not None and known["writer"] == own["writer"]:
         if known["output"] != own["output"]:
@@ -146,7 +228,7 @@ def check_owner(
             f"{own['kind']}",
             hint="Give each sink a folder of its own",
         )
-    if delivered:
+    if writer.delivered:
         raise lost(place, is_another=known is not None)
     if known is None or overwrite:
         return

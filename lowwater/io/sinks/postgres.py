@@ -7,13 +7,22 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import pyarrow as pa
+
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, describe
-from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.dialect import (
+    ColumnNames,
+    Dialect,
+    check_columns,
+    check_table,
+    double_quoted,
+)
 from lowwater.io.sinks.output_owner import check_closed
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
+_OF_VALUES = ("22", "54000")  # data exceptions; a limit exceeded, as that of an index's row
 
 
 def _quoted(name: str) -> str:
@@ -22,6 +31,15 @@ def _quoted(name: str) -> str:
 
 def _named(table: str) -> str:
     return ".".join(map(_quoted, table.split(".")))
+
+
+def _refuses(error: Exception) -> bool:
+    """Whether a row holds what PostgreSQL cannot: U+0000 in text, a key of many kilobytes."""
+    state: str | None = getattr(error, "sqlstate", None)
+    if state is not None:
+        return state.startswith(_OF_VALUES)
+    # The driver refuses U+0000 itself, and what the connection's encoding lacks.
+    return isinstance(error, (_psycopg().DataError, UnicodeError, OverflowError))
 
 
 _POSTGRES = Dialect(
@@ -57,6 +75,14 @@ _POSTGRES = Dialect(
     },
     shapes={},
     widen="ALTER TABLE {table} ALTER COLUMN {column} TYPE {type}",
+    refuses=_refuses,
+    names=ColumnNames(
+        "PostgreSQL",
+        folded=str,  # names are quoted, so case matters
+        longest=_LONGEST,
+        reserved=frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
+        most_keys=32,
+    ),
 )
 
 
@@ -75,6 +101,13 @@ class PostgresTable:
     ``timestamptz``, lists and values of no other type ``jsonb``, durations ``interval``; anything
     finer than microseconds is cut off. Late elements and dead letters are appended to
     ``<table>_late`` and ``<table>_errors``.
+
+    A pane that PostgreSQL cannot hold is a dead letter too, with the reason ``not_storable``: one
+    with the character U+0000 in text, with a key of more than some kilobytes (the row of an index
+    has at most 2,704 bytes after compression), or with a character that the database's encoding
+    lacks. The table then has no row for that key and window until the next pane of them. Names of
+    columns that PostgreSQL would cut off or refuse are refused when the sink is given to a
+    pipeline.
 
     Needs ``pip install "lowwater[postgres]"``.
 
@@ -111,6 +144,9 @@ class PostgresTable:
                 f"{describe('table', self.table)} is too long a name for PostgreSQL",
                 hint=f"Use at most {_LONGEST - len('_errors')} bytes",
             )
+
+    def check(self, panes: pa.Table) -> None:
+        check_columns(panes, _POSTGRES.names, self)
 
     def places(self) -> Iterable[Place]:
         return [Place(f"postgresql {self.dsn}", repr(self), tables_of(self.table))]

@@ -1,15 +1,18 @@
-"""No two sinks of a run write to one place, nor one into what is another's."""
+"""No two sinks of a run write to one place, nor one into what is another's or what is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.delivery import Place, Sink
 from lowwater.errors import InvalidArgument, describe
+from lowwater.io.paths import fixed_part
 
+_SUFFIXES = (".jsonl", ".parquet", ".csv")
 _HINT = 'Give each its own place, such as "first/" and "second/"'
 
 
@@ -42,6 +45,86 @@ def check_conflicts(outputs: Iterable[Sequence[Sink]]) -> None:
             for other in taken:
                 _check_two(other, place)
         taken += places
+
+
+def check_inputs(outputs: Iterable[Sequence[Sink]], sources: Iterable[Source]) -> None:
+    """Raise if a run would read what it writes, or read from within a folder that it writes to.
+
+    Args:
+        outputs: The sinks of each output of the run.
+        sources: What the run reads.
+
+    Raises:
+        InvalidArgument: A sink writes to a place that a source reads, or a source reads from one
+            within a sink's folder, whatever symbolic links are on the way.
+    """
+    sinks = [sink for output in outputs for sink in output]
+    places = [_resolved(place, sink) for sink in sinks for place in sink.places()]
+    for source in sources:
+        reads = getattr(source, "reads", None)
+        paths: Iterable[str] = getattr(source, "paths", ())
+        for place in places:
+            if isinstance(place.at, str):
+                continue
+            if callable(reads) and any(map(reads, _files_in(place))):
+                raise InvalidArgument(
+                    f"the output {place.name!r} lies where the run reads "
+                    f"{', '.join(map(repr, paths))}: what it writes would be read",
+                    where="run",
+                    hint="Write to a folder beside the one that is read",
+                )
+            for path in paths if place.patterns else ():
+                at = fixed_part(path)
+                if at == place.at or place.at in at.parents:
+                    raise InvalidArgument(
+                        f"the input {path!r} lies in the output folder {place.name!r}",
+                        where="run",
+                        hint="Write to a folder beside the one that is read",
+                    )
+
+
+def check_state(state: str, outputs: Iterable[Sequence[Sink]], sources: Iterable[Source]) -> None:
+    """Raise if a state directory and what a run writes or reads lie within one another.
+
+    Args:
+        state: The state directory.
+        outputs: The sinks of each output of the run.
+        sources: What the run reads.
+
+    Raises:
+        InvalidArgument: An output or an input is in the state directory, or that is in an output.
+    """
+    at = Path(state).resolve()
+    for sink in (sink for output in outputs for sink in output):
+        for place in (_resolved(place, sink) for place in sink.places()):
+            if isinstance(place.at, Path) and (
+                place.at == at or place.at in at.parents or at in place.at.parents
+            ):
+                raise InvalidArgument(
+                    f"the state directory {state!r} and the output {place.name!r} lie within one "
+                    "another",
+                    where="run(state=)",
+                    hint='Give each its own place, such as "state/" and "out/"',
+                )
+    for source in sources:
+        for path in getattr(source, "paths", ()):
+            found = fixed_part(path)
+            if found == at or at in found.parents:
+                raise InvalidArgument(
+                    f"the input {path!r} lies in the state directory {state!r}",
+                    where="run(state=)",
+                    hint='Give each its own place, such as "state/" and "in/"',
+                )
+
+
+def _files_in(place: Place) -> Iterator[Path]:
+    """Yield files as a sink may write them to a place."""
+    at = Path(place.at)
+    if not place.patterns:
+        yield at
+    for pattern in place.patterns:
+        for suffix in _SUFFIXES:
+            yield at / (pattern.replace("*", "x") + suffix)
 
 
 def _resolved(place: object, sink: Sink) -> Place:

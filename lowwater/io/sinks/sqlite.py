@@ -10,14 +10,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+import pyarrow as pa
+
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
 from lowwater.io.sinks import dialect as _values
-from lowwater.io.sinks.dialect import Dialect, check_table, double_quoted
+from lowwater.io.sinks.dialect import (
+    ColumnNames,
+    Dialect,
+    check_columns,
+    check_table,
+    double_quoted,
+)
 from lowwater.io.sinks.output_owner import check_closed, lost
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
+
+
+def _folded(name: str) -> str:
+    """Return a name as SQLite compares it: case matters beyond ASCII only."""
+    return "".join(char.lower() if char.isascii() else char for char in name)
+
+
 _SQLITE = Dialect(
     mark="?",
     begin="BEGIN IMMEDIATE",
@@ -55,6 +70,8 @@ _SQLITE = Dialect(
         "duration": _values.as_microseconds,
     },
     widen="",
+    refuses=lambda error: isinstance(error, (sqlite3.DataError, OverflowError, UnicodeError)),
+    names=ColumnNames("SQLite", folded=_folded),
 )
 
 
@@ -82,7 +99,10 @@ class SqliteTable:
     text, as SQLite has no exact type for them. NaN is null.
 
     Late elements and dead letters are appended to ``<table>_late`` and ``<table>_errors``:
-    delivery, place, reason, and the record as JSON.
+    delivery, place, reason, and the record as JSON. A pane that SQLite cannot hold, as one with
+    text of more than a gigabyte, is a dead letter too, with the reason ``not_storable``. Names of
+    columns that differ in case only are refused when the sink is given to a pipeline, as SQLite
+    takes them for one.
 
     Args:
         path: The file; made if it is not there. Several tables may share it.
@@ -113,6 +133,9 @@ class SqliteTable:
                 f"{describe('table', self.table)}: names that begin so are reserved",
                 hint='Use another, such as "counts"',
             )
+
+    def check(self, panes: pa.Table) -> None:
+        check_columns(panes, _SQLITE.names, self)
 
     def places(self) -> Iterable[Place]:
         # SQLite's names of tables do not depend on case.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from lowwater.errors import DataError, StateError
 
@@ -46,6 +47,31 @@ def publish(folder: Path, staging: Path, files: Mapping[str, bytes]) -> None:
         for passing, _ in staged:
             with suppress(OSError):
                 passing.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, staging: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Put one file into a folder, durably; what it holds need not be in memory at once.
+
+    Args:
+        path: The file; one of that name is replaced.
+        staging: Where it is written; on the same file system.
+        write: Writes it.
+
+    Raises:
+        OSError: The folder cannot be written, and the file is not there.
+    """
+    passing = staging / f"{path.name}.{secrets.token_hex(8)}"
+    try:
+        with passing.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(passing, path)  # noqa: PTH105  # os.replace, os.fsync: where tests crash
+        sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            passing.unlink(missing_ok=True)
         raise
 
 

@@ -14,14 +14,18 @@ from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.records.json_rows import json_text, rows_of
 from lowwater.errors import DataError, StateError
 from lowwater.io.sinks.dialect import Cursor, Dialect, Kind, kind_of, values_of
-from lowwater.io.sinks.output_owner import lost, swapped
+from lowwater.io.sinks.output_owner import ahead, foreign_opening, lost, swapped
 
 Row: TypeAlias = tuple[Any, ...]
 # The tables that a writer has made, and the kinds of the columns that come from panes.
 Made: TypeAlias = dict[str, dict[str, Kind]]
 
 LEDGER = "lowwater_outputs"
-_VERSION = 2
+NOT_STORABLE = "not_storable"
+"""The reason of a dead letter for a pane that the database cannot hold."""
+
+_SHOWN = 80
+_VERSION = 3
 # What a column becomes that holds the one kind and is given the other.
 _WIDER: Mapping[tuple[Kind, Kind], Kind] = {
     ("integer", "real"): "real",
@@ -96,16 +100,24 @@ class Upserts:
         mark, writer = self._dialect.mark, self._writer
         replaced = self._look(overwrite=overwrite)
         if replaced is None:
+            self._run(
+                f"UPDATE {self._ledger} SET opening = {mark}, complete = {mark} "
+                f"WHERE table_name = {mark}",
+                (writer.opening, False, self._table),
+            )
             return
         for table in replaced:
             self._run(f"DROP TABLE IF EXISTS {self._dialect.named(table)}")
         self._run(f"DELETE FROM {self._ledger} WHERE table_name = {mark}", (self._table,))
         self._run(
             f"INSERT INTO {self._ledger} "
-            f"(table_name, version, writer, output, resumes, complete, columns) "
-            f"VALUES ({', '.join([mark] * 7)})",
-            (self._table, _VERSION, writer.id, writer.output, writer.resumes, False, "{}"),
-        )
+            f"(table_name, version, writer, opening, output, resumes, complete, columns) "
+            f"VALUES ({', '.join([mark] * 8)})",
+            (
+                self._table, _VERSION, writer.id, writer.opening, writer.output, writer.resumes,
+                False, "{}",
+            ),
+        )  # fmt: skip
 
     def _look(self, *, overwrite: bool) -> Made | None:
         """Return the tables of another writer to replace; ``None`` if they are this one's."""
@@ -115,20 +127,22 @@ class Upserts:
         self._run(
             f"CREATE TABLE IF NOT EXISTS {self._ledger} ("
             f"table_name {self._dialect.name_type} PRIMARY KEY, version {of['integer']} NOT NULL, "
-            f"writer {of['text']} NOT NULL, output {of['integer']} NOT NULL, "
+            f"writer {of['text']} NOT NULL, opening {of['text']} NOT NULL, "
+            f"output {of['integer']} NOT NULL, "
             f"resumes {of['boolean']} NOT NULL, complete {of['boolean']} NOT NULL, "
             f"epoch {of['integer']}, piece {of['integer']}, columns {of['text']} NOT NULL)"
         )
+        self._check_version()
         self._run(
-            f"SELECT version, writer, output, resumes, columns FROM {self._ledger} "
-            f"WHERE table_name = {mark}",
+            f"SELECT writer, opening, output, resumes, epoch, columns "
+            f"FROM {self._ledger} WHERE table_name = {mark}",
             (self._table,),
         )
         known = self._cursor.fetchone()
         if known is None and self._writer.delivered:
             raise lost(self._table, is_another=False)
         made = {} if known is None else self._made(known)
-        is_ours = known is not None and self._is_ours(known[1:4], overwrite=overwrite)
+        is_ours = known is not None and self._is_ours(known[:5], overwrite=overwrite)
         for table in tables_of(self._table):
             if table not in made:
                 self._refuse_stranger(table)
@@ -140,20 +154,27 @@ class Upserts:
                 )
         return None if is_ours else made
 
+    def _check_version(self) -> None:
+        """Raise if the ledger is of another layout, whose columns may differ."""
+        self._run(f"SELECT version FROM {self._ledger} WHERE version <> {_VERSION}")
+        if (other := self._cursor.fetchone()) is not None:
+            raise StateError(
+                f"the table {LEDGER!r} was written in layout {other[0]}, and {_VERSION} is known",
+                hint="Use the version of lowwater that wrote it, or another database",
+            )
+
     def _made(self, known: tuple[Any, ...]) -> Made:
         """Return the tables that a writer has made, of its row in the ledger."""
-        version, text = known[0], known[-1]
-        if version != _VERSION:
-            raise StateError(
-                f"the table {self._table!r} was written in layout {version}; {_VERSION} is known",
-                hint="Use the version of lowwater that wrote it, or a later one",
-            )
-        made: Made = json.loads(text)
+        made: Made = json.loads(known[-1])
         return made
 
-    def _is_ours(self, known: tuple[str, int, bool], *, overwrite: bool) -> bool:
-        writer, output, resumes = known
+    def _is_ours(self, known: tuple[Any, ...], *, overwrite: bool) -> bool:
+        writer, opening, output, resumes, epoch = known
         if (writer, output) == (self._writer.id, self._writer.output):
+            if not self._writer.follows(opening):
+                raise foreign_opening(self._table, opening, self._writer)
+            if self._writer.resumes and (epoch or 0) > self._writer.epoch:
+                raise ahead(self._table, epoch, self._writer)
             return True
         if writer == self._writer.id:
             raise swapped(self._table, output, self._writer.output)
@@ -175,15 +196,17 @@ class Upserts:
         if complete:
             self._run(
                 f"UPDATE {self._ledger} SET complete = {mark} "
-                f"WHERE table_name = {mark} AND writer = {mark} AND output = {mark}",
-                (True, self._table, writer.id, writer.output),
+                f"WHERE table_name = {mark} AND writer = {mark} AND opening = {mark} "
+                f"AND output = {mark}",
+                (True, self._table, writer.id, writer.opening, writer.output),
             )
         elif not writer.resumes:
             # Another writer may have replaced this one's row meanwhile.
             self._run(
                 f"DELETE FROM {self._ledger} WHERE epoch IS NULL "
-                f"AND table_name = {mark} AND writer = {mark} AND output = {mark}",
-                (self._table, writer.id, writer.output),
+                f"AND table_name = {mark} AND writer = {mark} AND opening = {mark} "
+                f"AND output = {mark}",
+                (self._table, writer.id, writer.opening, writer.output),
             )
 
     def _refuse_stranger(self, table: str) -> None:
@@ -200,12 +223,13 @@ class Upserts:
     def _apply(self, delivery: Delivery) -> None:
         mark = self._dialect.mark
         self._run(
-            f"SELECT version, writer, output, epoch, piece, columns FROM {self._ledger} "
+            f"SELECT writer, opening, output, epoch, piece, columns FROM {self._ledger} "
             f"WHERE table_name = {mark}{self._dialect.lock}",
             (self._table,),
         )
         known = self._cursor.fetchone()
-        if known is None or known[1:3] != (self._writer.id, self._writer.output):
+        own = (self._writer.id, self._writer.opening, self._writer.output)
+        if known is None or known[:3] != own:
             raise StateError(
                 f"the row of {self._table!r} in {LEDGER!r} has vanished, or is another run's",
                 hint="Let one run at a time write to a table; if the row was removed, drop the "
@@ -215,12 +239,16 @@ class Upserts:
         if epoch is not None and (delivery.epoch, delivery.piece) <= (epoch, piece):
             return
         made = self._made(known)
+        refused: list[dict[str, Any]] = []
         if delivery.panes.num_rows:
             made[self._table] = self._fit(delivery, made.get(self._table, {}))
-            self._change(delivery, made[self._table])
+            refused = self._change(delivery, made[self._table])
         _, late, errors = tables_of(self._table)
-        for name, rows in ((late, delivery.late), (errors, delivery.errors)):
-            if rows is not None and rows.num_rows:
+        for name, rows in (
+            (late, _rows_of(delivery.late)),
+            (errors, [*_rows_of(delivery.errors), *refused]),
+        ):
+            if rows:
                 if name not in made:
                     self._make_side_table(name)
                     made[name] = {}
@@ -274,7 +302,12 @@ class Upserts:
             )
         return wider
 
-    def _change(self, delivery: Delivery, columns: Mapping[str, Kind]) -> None:
+    def _change(self, delivery: Delivery, columns: Mapping[str, Kind]) -> list[dict[str, Any]]:
+        """Apply the panes; return those that the database cannot hold, as dead letters.
+
+        The delivery is committed already and would come again at every restart, so refusing it
+        would stop the run for good. The row of such a pane is removed: it is not the latest.
+        """
         panes = delivery.panes
         # The key comes first, in any table of panes.
         names = [name for name in panes.schema.names if name in columns]
@@ -299,9 +332,41 @@ class Upserts:
             f"INSERT INTO {own} ({into}) VALUES ({', '.join([mark] * len(names))}) "
             f"ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {rest}"
         )
-        for statement, rows in ((take, change.taken), (drop, change.gone), (put, change.rows)):
-            if rows:
-                self._cursor.executemany(statement, rows)
+        for statement, rows in ((take, change.taken), (drop, change.gone)):
+            self._each(statement, rows)  # a key that cannot be stored has no row to remove
+        failed = self._each(put, change.rows)
+        self._each(drop, [row[: len(key)] for row, _ in failed])
+        return [
+            {
+                "reason": NOT_STORABLE,
+                "detail": f"{_shown(dict(zip(key, row, strict=False)))}: {_message(error)}",
+                "where": f"delivery {delivery.id}",
+                "record": dict(zip(names, row, strict=True)),
+            }
+            for row, error in failed
+        ]
+
+    def _each(self, statement: str, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+        """Run a statement for each row; return the rows that the database cannot hold, and why.
+
+        Complexity: a call per block of rows; about 2 log n more for each row that is refused.
+        """
+        if not rows:
+            return []
+        self._run("SAVEPOINT rows")
+        try:
+            self._cursor.executemany(statement, rows)
+        except Exception as error:
+            if not self._dialect.refuses(error):
+                raise
+            self._run("ROLLBACK TO SAVEPOINT rows")
+            self._run("RELEASE SAVEPOINT rows")
+            if len(rows) == 1:
+                return [(rows[0], error)]
+            half = len(rows) // 2
+            return [*self._each(statement, rows[:half]), *self._each(statement, rows[half:])]
+        self._run("RELEASE SAVEPOINT rows")
+        return []
 
     def _make_side_table(self, table: str) -> None:
         of, own = self._dialect.types, self._dialect.named(table)
@@ -312,16 +377,25 @@ class Upserts:
             "PRIMARY KEY (delivery, place))"
         )
 
-    def _append(self, table: str, delivery: str, rows: pa.Table) -> None:
+    def _append(self, table: str, delivery: str, rows: Sequence[Mapping[str, Any]]) -> None:
         mark, own = self._dialect.mark, self._dialect.named(table)
-        self._cursor.executemany(
+        statement = (
             f"INSERT INTO {own} (delivery, place, reason, record) "
-            f"VALUES ({mark}, {mark}, {mark}, {mark})",
-            [
-                (delivery, place, row.get("reason"), json_text(row))
-                for place, row in enumerate(rows_of(rows))
-            ],
+            f"VALUES ({mark}, {mark}, {mark}, {mark})"
         )
+        failed: list[tuple[Row, Exception]] = []
+        places: Sequence[int] = range(len(rows))
+        # The database's encoding may lack a character, which JSON can escape; or the record is too
+        # long, and only why it is here can be kept.
+        for written in (json_text, _escaped, _without_record):
+            failed = self._each(
+                statement,
+                [(delivery, at, rows[at].get("reason"), written(rows[at])) for at in places],
+            )
+            if not failed:
+                return
+            places = [row[1] for row, _ in failed]
+        raise failed[0][1]
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> None:
         self._cursor.execute(statement, parameters)
@@ -380,6 +454,32 @@ def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: i
 def tables_of(table: str) -> tuple[str, str, str]:
     """Return the tables of a sink: that of panes, of late elements, and of dead letters."""
     return table, f"{table}_late", f"{table}_errors"
+
+
+def _rows_of(table: pa.Table | None) -> list[dict[str, Any]]:
+    return [] if table is None else list(rows_of(table))
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    """Return values as an error names them: a long one is cut."""
+    texts = ((name, repr(value)) for name, value in values.items())
+    return ", ".join(
+        f"{name}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}… ({len(text)} characters)'}"
+        for name, text in texts
+    )
+
+
+def _message(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _escaped(row: Mapping[str, Any]) -> str:
+    """Return a row as JSON in ASCII."""
+    return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in json_text(row))
+
+
+def _without_record(row: Mapping[str, Any]) -> str:
+    return _escaped({name: value for name, value in row.items() if name != "record"})
 
 
 def _key(delivery: Delivery) -> tuple[str, ...]:

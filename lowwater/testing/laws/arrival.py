@@ -1,20 +1,22 @@
-"""Laws of arrival: order and bundling of the elements do not change the final results."""
+"""Laws of arrival: order and bundling do not change the final results, which a batch gives too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from lowwater.engine.records.panes import LateRecord, Pane
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.pipeline import Pipeline
 from lowwater.testing._broken import Broken, window_text
+from lowwater.testing._moments import moment
 from lowwater.testing._probe import Probed
 from lowwater.testing._settled import (
     Final,
     compare,
     last_windowing,
     require_nothing_closes,
+    same,
     settle,
 )
 from lowwater.testing.orders import (
@@ -24,10 +26,11 @@ from lowwater.testing.orders import (
     until_all_came,
     waiting,
 )
-from lowwater.testing.replay import Testable, as_pipeline
+from lowwater.testing.replay import Testable, as_pipeline, columns_of
 from lowwater.testing.scenario import Scenario
+from lowwater.time import Instant
 from lowwater.triggers import AfterWatermark, Default
-from lowwater.windows import Sessions
+from lowwater.windows import Sessions, Window
 
 _ORDER = "check_order_insensitive"
 _BUNDLES = "check_bundle_insensitive"
@@ -36,22 +39,22 @@ _BUNDLES = "check_bundle_insensitive"
 def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Scenario) -> None:
     """Check that the order of arrival does not change the final result of any window (S-W7).
 
-    As long as no element is dropped, the windows that exist at the end, and what each finally
-    shows, depend on the elements alone. So each scenario is run with a watermark that waits for
-    what is still to come (:func:`~lowwater.testing.orders.waiting`), and that nothing is dropped
-    then, in any stage, is part of the law (S-H2).
+    As long as no element is dropped, only the elements determine which windows exist at the end and
+    what each finally contains. So each scenario runs with a watermark that waits for the elements
+    still to arrive (:func:`~lowwater.testing.orders.waiting`). Nothing may then be dropped, in any
+    stage (S-H2).
 
-    It says nothing of early panes, of how often a window is shown, or of lists' order; of ``first``
-    and ``last`` only where event times differ. Floats are compared nearly. It does not hold for
-    triggers that may finish while elements come, nor for windows that end before the elements they
-    are for: those are refused. It is *broken* by a combiner or a merge function that depends on the
-    order, and by a stage that looks at how many panes a discarding one shows: bugs, all of them.
+    The law does not cover early panes, the number of panes of a window, or the order of lists; it
+    covers ``first`` and ``last`` only if event times differ. Floats are compared approximately.
+    Triggers that may finish while elements arrive are refused, and so are windows that end before
+    their elements. A combiner or a merge function that depends on the order breaks the law; so does
+    a stage that counts the panes of a discarding one. All of these are bugs.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
         scenario: What arrives when.
-        *others: The same elements in other orders, as from
-            :func:`~lowwater.testing.strategies.reorderings`; a few if there are none.
+        *others: The same elements in other orders, such as those of
+            :func:`~lowwater.testing.strategies.reorderings`; by default a few.
 
     Raises:
         AssertionError: The law is broken.
@@ -84,16 +87,16 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
     between two moves of the watermark or the clock; with ``AfterWatermark`` and no allowed
     lateness, so must be the on-time panes.
 
-    It says nothing of early and late panes: a trigger is judged once per bundle. It does not hold
-    for triggers that may finish while elements come: those are refused. It is *broken* by steps
-    that look at batches as a whole, and by a stage that looks at how many panes a discarding one
-    shows: bugs, both of them.
+    The law does not cover early and late panes, because a trigger is evaluated once per bundle.
+    Triggers that may finish while elements arrive are refused. A step whose result depends on its
+    whole batch breaks the law; so does a stage that counts the panes of a discarding one. Both are
+    bugs.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
         scenario: What arrives when.
-        *others: The same in other bundles, as from
-            :func:`~lowwater.testing.strategies.bundlings`; a few if there are none.
+        *others: The same elements in other bundles, such as those of
+            :func:`~lowwater.testing.strategies.bundlings`; by default a few.
 
     Raises:
         AssertionError: The law is broken.
@@ -111,7 +114,7 @@ def check_bundle_insensitive(pipeline: Testable, scenario: Scenario, *others: Sc
             lines += _unlike("on time", _on_time(one[0]), _on_time(two[0]))
         if lines:
             raise Broken(
-                "the cuts between bundles changed what comes out (S-O1)",
+                "bundle boundaries changed the output (S-O1)",
                 lines,
                 call=f"{_BUNDLES}(pipeline, scenario, other)",
                 scenario=first,
@@ -140,16 +143,16 @@ def require_nothing_dropped(run: Probed) -> None:
     for taken in run.taken.values():
         if any(window.end <= taken.time for window in taken.windows):
             raise InvalidArgument(
-                f"{run.windowing.windows!r} gives windows that end before the elements they are "
-                "for: whether these are dropped depends on the order of arrival",
+                f"{run.windowing.windows!r} assigns elements to windows that end before them, so "
+                "the order of arrival decides whether they are dropped",
                 where=_ORDER,
                 hint="Test windows that contain their elements",
             )
     dropped = [one for one in (*run.late, *run.late_before) if one.reason != "unwindowed"]
     if dropped:
         raise Broken(
-            "an element was dropped, though the watermark waited for it (S-O3, S-H2); unless "
-            "steps of the pipeline change event times",
+            "an element was dropped although the watermark waited for it (S-O3, S-H2); the law "
+            "does not hold if a step changes event times",
             map(_late_text, dropped),
             call=f"{_ORDER}(pipeline, scenario)",
             scenario=run.scenario,
@@ -197,9 +200,108 @@ def _unlike(what: str, one: list[str], other: list[str]) -> Iterator[str]:
         if text in right:
             right.remove(text)
             left.remove(text)
-    yield from (f"{what} in the first bundles alone: {text}" for text in left)
-    yield from (f"{what} in the others alone: {text}" for text in right)
+    yield from (f"{what} only in the first bundles: {text}" for text in left)
+    yield from (f"{what} only in the others: {text}" for text in right)
 
 
 def _panes(final: Final) -> list[Pane]:
     return [pane for pane, _ in final.values()]
+
+
+BatchFunction: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], Mapping[Any, Any]]
+"""From all records (with ``time``, ``key``, ``value`` and more columns) to the results: for each
+``(key, window)`` the value, or a mapping of values by name. A window is a ``Window`` or a pair of
+instants."""
+
+_LAW = "check_batch_equal"
+
+
+def check_batch_equal(pipeline: Testable, batch: BatchFunction, scenario: Scenario) -> None:
+    """Check that final results equal a plain function over all elements (S-W7, S-A3).
+
+    The function states what the pipeline is for without windows, triggers or watermarks: an answer
+    to hold the stream against. The scenario is run with a watermark that waits, so that no element
+    is dropped and the function may look at all of them; in the order of arrival, but it should not
+    matter.
+
+    It does not apply where :func:`check_order_insensitive` does not. Windows that show nothing are
+    in neither answer.
+
+    Args:
+        pipeline: A pipeline with one source, or a function that builds one from a stream.
+        batch: The plain function.
+        scenario: What arrives when.
+
+    Raises:
+        AssertionError: The answers differ.
+        InvalidArgument: The law does not apply, or ``batch`` returns something else.
+    """
+    built = as_pipeline(pipeline)
+    require_nothing_closes(built, _LAW)
+    whole = waiting_for(built, scenario)
+    run, final = settle(built, whole)
+    require_nothing_dropped(run)
+    records = [
+        {"time": e.time, "key": e.key, **columns_of(e.value, e.columns)}
+        for e in scenario.elements
+        if isinstance(e.time, Instant)
+    ]
+    with user_code(f"the batch function of {_LAW}"):
+        given = batch(records)
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(
+            f"{describe('batch(...)', given)} is not a mapping from (key, window) to values",
+            where=_LAW,
+            hint="Return {(key, (start, end)): value}",
+        )
+    wanted = {_place(at): value for at, value in given.items()}
+    came = {at: pane.values for at, (pane, _) in final.items()}
+    listed = {name for name, spec in run.aggregates.items() if spec.name.startswith("collect")}
+    lines = list(_differences(came, wanted, listed))
+    if lines:
+        raise Broken(
+            "the final panes differ from the batch result (S-W7)",
+            lines,
+            call=f"{_LAW}(pipeline, batch, scenario)",
+            scenario=whole,
+            panes=run.panes,
+        )
+
+
+def _differences(
+    came: Mapping[tuple[Any, Window], Mapping[str, Any]],
+    wanted: Mapping[tuple[Any, Window], Any],
+    listed: set[str],
+) -> Iterator[str]:
+    for key, window in sorted(came.keys() | wanted.keys(), key=lambda at: (at[1], repr(at[0]))):
+        where = f"{key!r} {window_text(window)}"
+        if (key, window) not in wanted:
+            yield f"{where}: emitted {dict(came[key, window])!r}, but not in the batch result"
+            continue
+        want = wanted[key, window]
+        if (key, window) not in came:
+            yield f"{where}: not emitted, but {want!r} in the batch result"
+            continue
+        values = came[key, window]
+        if not isinstance(want, Mapping):
+            want = {next(iter(values)): want} if len(values) == 1 else {"value": want}
+        right = values.keys() == want.keys() and all(
+            same(values[name], want[name], listed=name in listed) for name in values
+        )
+        if not right:
+            yield f"{where}: emitted {dict(values)!r}, but {dict(want)!r} in the batch result"
+
+
+def _place(at: Any) -> tuple[Any, Window]:
+    try:
+        key, window = at
+        if not isinstance(window, Window):
+            start, end = window
+            window = Window(moment(start), moment(end))
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"{at!r} is not (key, window)",
+            where=_LAW,
+            hint="Return {(key, (start, end)): value}",
+        ) from None
+    return key, window

@@ -24,26 +24,26 @@ def check_merge_associative(
 ) -> None:
     """Check that values can be combined in any order and any grouping.
 
-    For every cut of the values into three parts: merging the parts' accumulators from the left,
-    from the right, in any order, all at once, and with accumulators of nothing between them, gives
-    what adding the values one by one gives. An accumulator goes on being used when its output was
-    extracted, and what was extracted does not change with it.
+    The values are split into three parts in every possible way. Merging the accumulators of the
+    parts from the left, from the right, in another order, all at once, or with empty accumulators
+    between them must give the same result as adding all values to one accumulator. Extracting an
+    output must not change the accumulator.
 
-    This is what lets a window's elements come in any order and sessions merge (S-W7). For an
-    aggregate (``lw.sum()``, ``lw.combine(...)``) the engine does the merging: sessions that grow
-    together in several orders are held against one window that takes all values at once.
+    A window needs this so that its elements may arrive in any order and sessions may merge (S-W7).
+    For an aggregate (``lw.sum()``, ``lw.combine(...)``) the engine merges: sessions that merge in
+    several orders are compared with one window that receives all values at once.
 
-    Results that depend on the order of arrival, such as lists, break it unless ``equal`` looks away
-    from that; floats are compared nearly.
+    Results that depend on the order of arrival, such as lists, break the law unless ``equal``
+    ignores the order. Floats are compared approximately.
 
     Args:
         combiner: A combiner, or an aggregate that reads ``value``.
-        values: Values to combine; a few suffice, and a cut is made at each pair of places.
-        equal: Whether two results are equal, instead of ``==``.
+        values: Values to combine; a few suffice, because every pair of split points is tried.
+        equal: Returns whether two results are equal; by default ``==``.
 
     Raises:
         AssertionError: The law is broken.
-        InvalidArgument: It is neither.
+        InvalidArgument: ``combiner`` is neither.
 
     >>> import lowwater as lw
     >>> check_merge_associative(lw.sum(), [1, 2, 3])
@@ -59,7 +59,7 @@ def check_merge_associative(
             f"{describe('combiner', combiner)} is neither a combiner nor an aggregate",
             where=_LAW,
             hint="Give an object with create_accumulator, add_input, merge_accumulators and "
-            "extract_output, or lw.sum() and its like",
+            "extract_output, or an aggregate such as lw.sum()",
         )
     if lines:
         head = f"{combiner!r} depends on how values are merged (S-W7)"
@@ -97,11 +97,13 @@ def _by_parts(combiner: Combiner, values: list[Any], equal: Equal) -> Iterator[s
                 ways["a b c at once"] = extract(merge(iter(accumulators())))
                 a, b, c = accumulators()
                 empty = combiner.create_accumulator
-                ways["with nothing between"] = extract(merge([empty(), a, empty(), b, c, empty()]))
+                ways["a b c with empty accumulators"] = extract(
+                    merge([empty(), a, empty(), b, c, empty()])
+                )
                 for name, result in ways.items():
                     if not equal(whole, result):
                         where = f"a={parts[0]!r}, b={parts[1]!r}, c={parts[2]!r}"
-                        yield f"{name} gives {result!r}, all added {whole!r}: {where}"
+                        yield f"merged as {name}: {result!r} instead of {whole!r}, with {where}"
 
 
 def _extracts(
@@ -136,4 +138,4 @@ def _by_sessions(spec: AggregateSpec, values: list[Any], equal: Equal) -> Iterat
         run = scenario.end().run(Sessions(_GAP_US), aggregate=spec)
         results = [pane.value for pane in run.panes]
         if len(results) != 1 or not equal(whole, results[0]):
-            yield f"merged {name}: {results!r}, all added {whole!r}"
+            yield f"merged {name}: {results!r} instead of {whole!r}"

@@ -21,20 +21,20 @@ _PHASES = ("EARLY", "ON_TIME", "LATE")
 def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
     """Check that the panes of the last stage are labelled correctly (S-P1 to S-P3, S-T3).
 
-    - Watermark and clock at emission never go back; a pane is EARLY just when its watermark is
+    - Watermark and clock at emission never go back. A pane is EARLY exactly if its watermark is
       below the end of its window.
-    - Indices of a window count from 0, the first pane says so, and none follows one that says it is
-      the last. Where windows do not merge, the panes come EARLY, then ON_TIME at most once, then
-      LATE, and ``on_time_index`` counts those that are not EARLY.
-    - Of a window's panes that are not EARLY the first is ON_TIME if it is the first to show an
-      element that came before completion; and a window whose elements all came later has no
-      on-time pane (judged in the stage behind the source, where windows do not merge).
-    - A pane shows something new, unless it is the on-time pane (with ``on_time="always"``) or the
-      last one (with ``closing="always"``).
+    - The indices of a window count from 0, ``is_first`` marks the first pane, and no pane follows
+      one with ``is_last``. If windows do not merge, the panes are EARLY, then ON_TIME at most once,
+      then LATE, and ``on_time_index`` counts those that are not EARLY.
+    - The first pane that is not EARLY is ON_TIME if it is the first to contain an element that
+      arrived before completion. A window whose elements all arrived later has no on-time pane.
+      (Checked in the stage that reads the source, if windows do not merge.)
+    - A pane contains something new, unless it is the on-time pane (with ``on_time="always"``) or
+      the last one (with ``closing="always"``).
     - A pane's timestamp lies in its window, for windows that contain their elements.
 
-    It holds for every pipeline that ends in panes. The third and fourth point are left out behind a
-    stage that takes panes back, the fourth for windows of the user's own that merge, too.
+    The law holds for every pipeline that ends in panes. Downstream of a stage that retracts panes
+    the third and fourth point are not checked; nor is the fourth for custom windows that merge.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
@@ -50,7 +50,7 @@ def check_pane_labels(pipeline: Testable, scenario: Scenario) -> None:
         lines += [*_new(run), *_punctual(run)]
     if lines:
         raise Broken(
-            "panes are not labelled by the rules (S-P1, S-P2, S-P3)",
+            "panes are labelled wrongly (S-P1, S-P2, S-P3)",
             lines,
             call=f"{_LAW}(pipeline, scenario)",
             scenario=run.scenario,
@@ -92,10 +92,10 @@ def _counted(run: Probed) -> Iterator[str]:
             if merging:
                 continue
             if pane is not panes[-1] and pane.is_last:
-                yield f"{pane_text(pane)}: is said to be the last, but another one follows"
+                yield f"{pane_text(pane)}: is_last is true, but another pane follows"
             now = _PHASES.index(pane.timing)
             if now < phase or (now == phase == 1 and later):
-                yield f"{pane_text(pane)}: comes behind one that was {_PHASES[phase]}"
+                yield f"{pane_text(pane)}: follows a pane that was {_PHASES[phase]}"
             phase = now
             if pane.on_time_index != (later if now else -1):
                 yield f"{pane_text(pane)}: on_time_index={pane.on_time_index}, not {later}"
@@ -115,7 +115,7 @@ def _new(run: Probed) -> Iterator[str]:
         marks_time = pane.timing == "ON_TIME" and windowing.on_time == "always"
         marks_end = pane.is_last and windowing.closing == "always"
         if set(numbers) <= so_far and not marks_time and not marks_end:
-            yield f"{pane_text(pane)}: shows nothing new"
+            yield f"{pane_text(pane)}: has no new elements"
         so_far |= set(numbers)
 
 
@@ -135,8 +135,8 @@ def _punctual(run: Probed) -> Iterator[str]:
             return
         timely = {n for n, mark in came.items() if mark is not None and mark < pane.window.end}
         if pane.timing == "ON_TIME" and not timely:
-            yield f"{pane_text(pane)}: all its elements came when its window was complete"
+            yield f"{pane_text(pane)}: all its elements arrived after its window was complete"
         if pane.timing == "LATE" and at not in later and new & timely:
-            yield f"{pane_text(pane)}: is the first to show what came before completion"
+            yield f"{pane_text(pane)}: is the first with elements that arrived before completion"
         if pane.timing != "EARLY":
             later.add(at)

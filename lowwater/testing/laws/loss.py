@@ -25,17 +25,17 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
 
     For each stage that groups by window:
 
-    - Discarding panes and late records partition what the stage took: each element is, for each of
-      its windows, in one pane or in one late record. A stage that is not discarding is run so once
-      more for this.
-    - In its own mode, the last pane of a window shows all that the window admitted.
-    - ``expired`` is said of an element just when its window's end plus the allowed lateness is at
-      or below the watermark (judged exactly in the stage behind the source); ``closed`` only where
-      the trigger may finish while elements come; ``unwindowed`` just of what is in no window.
-    - An invalid element is a dead letter, once. Duplicates are dropped as often as counted.
+    - Discarding panes and late records partition the input of the stage: each element is, for each
+      of its windows, in one pane or in one late record. A stage in another mode runs again as a
+      discarding one for this.
+    - In its own mode, the last pane of a window contains everything that the window admitted.
+    - An element is ``expired`` exactly if its window's end plus the allowed lateness is at or below
+      the watermark (checked exactly in the stage that reads the source), ``closed`` only if the
+      trigger may finish while elements arrive, and ``unwindowed`` exactly if it is in no window.
+    - An invalid element is one dead letter. As many duplicates are dropped as are counted.
 
-    It holds for every trigger, safe or not, and whatever is late. It does not apply to a stage
-    behind one that takes panes back, as there an element may rightly vanish.
+    The law holds for every trigger, safe or not, and for late elements. It does not apply
+    downstream of a stage that retracts panes, where elements may rightly disappear.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.
@@ -49,21 +49,23 @@ def check_no_loss(pipeline: Testable, scenario: Scenario) -> None:
     stages = [stage for stage in windowed_stages(built) if not stage.signed]
     if built._stage.signed:
         raise InvalidArgument(
-            "the last stage is behind one that takes panes back, so elements may rightly vanish",
+            "an upstream stage retracts panes, so elements of the last stage may rightly disappear",
             where=_LAW,
-            hint="Use check_order_insensitive or check_batch_equal for the whole, and check_no_loss"
-            " for the stages before",
+            hint="Use check_order_insensitive or check_batch_equal for the whole pipeline, and "
+            "check_no_loss for the upstream stages",
         )
     whole = ended(scenario)
     for stage in stages:
         part = Pipeline(stage)
         run = probe(part, whole)
         _require(run, _reasons(run), "an element was dropped for a reason that does not hold")
-        _require(run, _dead_letters(run), "dead letters are not the invalid elements (S-B1)")
+        _require(
+            run, _dead_letters(run), "the dead letters are not exactly the invalid elements (S-B1)"
+        )
         if run.windowing.mode == "discarding":
             parts = run
         else:
-            _require(run, _held(run), "last panes do not show all that was admitted (S-A2, S-O6)")
+            _require(run, _held(run), "the last panes lack admitted elements (S-A2, S-O6)")
             parts = probe(part, whole, accumulation="discarding")
         law = "discarding panes and late records do not partition the elements (S-A1, S-O3, S-O6)"
         _require(parts, _partition(parts), law)

@@ -22,13 +22,13 @@ _LAW = "check_retractions_telescope"
 def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
     """Check that each retraction matches a pane in effect, and that the rest adds up (S-A3).
 
-    - A retraction repeats, value by value and label by label, the pane of its window that stands;
-      a window never has two panes standing.
-    - After each firing, inserts minus retractions over all windows of a key hold just the elements
-      shown so far: those that the same stage, discarding, has shown by then.
+    - A retraction repeats all values and labels of the pane in effect in its window. A window never
+      has two panes in effect.
+    - After each firing, inserts minus retractions over all windows of a key contain exactly the
+      elements emitted so far, which are those that the same stage emits as a discarding one.
 
-    It is about the last stage, which must be retracting; behind a stage that takes panes back too,
-    the second point is left out.
+    The law is about the last stage, which must be retracting. Downstream of another stage that
+    retracts panes, the second point is not checked.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream; its last
@@ -37,13 +37,13 @@ def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
 
     Raises:
         AssertionError: The law is broken.
-        InvalidArgument: The last stage takes nothing back.
+        InvalidArgument: The last stage is not retracting.
     """
     built = as_pipeline(pipeline)
     mode = last_windowing(built).mode
     if mode != "retracting":
         raise InvalidArgument(
-            f"the last stage is {mode}: it takes nothing back",
+            f"the last stage is {mode}, so it emits no retractions",
             where=_LAW,
             hint='Use .window(..., accumulation="retracting")',
         )
@@ -55,7 +55,7 @@ def check_retractions_telescope(pipeline: Testable, scenario: Scenario) -> None:
         lines += _adds_up(run, probe(built, whole, accumulation="discarding"))
     if lines:
         raise Broken(
-            "inserts minus retractions are not what was shown (S-A3)",
+            "inserts minus retractions differ from the elements emitted (S-A3)",
             lines,
             call=f"{_LAW}(pipeline, scenario)",
             scenario=run.scenario,
@@ -69,19 +69,19 @@ def _stands(run: Probed) -> Iterator[str]:
         at = pane.key, pane.window
         if pane.kind == "insert":
             if at in standing:
-                yield f"{pane_text(pane)}: the one before was not taken back"
+                yield f"{pane_text(pane)}: the previous pane was not retracted"
             standing[at] = pane
             continue
         shown = standing.pop(at, None)
         if shown is None:
-            yield f"{pane_text(pane)}: no such pane stands"
+            yield f"{pane_text(pane)}: no such pane is in effect"
         elif not same(shown.values, pane.values):
-            yield f"{pane_text(pane)}: but what stands is {pane_text(shown)}"
+            yield f"{pane_text(pane)}: but the pane in effect is {pane_text(shown)}"
         else:
             labels = ("timing", "index", "on_time_index", "is_first", "timestamp")
             for name in labels:
                 if getattr(shown, name) != getattr(pane, name):
-                    yield f"{pane_text(pane)}: {name} differs from that of the pane it takes back"
+                    yield f"{pane_text(pane)}: {name} differs from that of the pane it retracts"
 
 
 def _adds_up(run: Probed, discarding: Probed) -> Iterator[str]:
@@ -95,16 +95,16 @@ def _adds_up(run: Probed, discarding: Probed) -> Iterator[str]:
         net[pane.key].update(numbers)
         firing, new = next(firings, (None, ()))
         if firing is None or (firing.key, firing.window) != (pane.key, pane.window):
-            yield f"{pane_text(pane)}: the same stage, discarding, does not fire here"
+            yield f"{pane_text(pane)}: with accumulation='discarding' the stage does not fire here"
             return
         so_far[pane.key].update(new)
         off = Counter({n: net[pane.key][n] - so_far[pane.key][n] for n in net[pane.key]})
         wrong = sorted(number for number, by in off.items() if by)
         if wrong or not set(so_far[pane.key]) <= set(net[pane.key]):
             yield (
-                f"{pane_text(pane)}: after it, what stands of key {pane.key!r} differs from what "
-                f"was shown by the elements {wrong}, last in {window_text(pane.window)}"
+                f"{pane_text(pane)}: after it, the panes in effect of key {pane.key!r} differ from "
+                f"the elements emitted so far by {wrong}, last in {window_text(pane.window)}"
             )
             return
     if next(firings, None) is not None:
-        yield "the same stage, discarding, fires more often"
+        yield "with accumulation='discarding' the stage fires more often"

@@ -110,7 +110,7 @@ def test_a_module_of_the_working_folder(file: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("clicks.py", "names no pipeline"),
+        ("clicks.py", "does not name a pipeline"),
         ("{file}:count", "Did you mean 'counts'?"),
         ("{file}:number", "is a int, not a pipeline"),
         ("{file}:broken", "must be longer than zero"),

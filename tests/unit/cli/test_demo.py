@@ -51,7 +51,7 @@ def test_the_demo_shows_all_and_its_check_holds(
 
 def totals(text: str) -> list[str]:
     """Return the lines from the totals to the check, without the speed."""
-    lines = text[text.index("3. Totals") : text.index("All in")].splitlines()
+    lines = text[text.index("3. Totals") : text.index("Finished in")].splitlines()
     return [" ".join(line.split()) for line in lines if "events/s" not in line]
 
 
@@ -73,7 +73,7 @@ def test_the_demo_is_interrupted_and_goes_on(
             assert main(command) == 130
         out, err = capsys.readouterr()
         assert "Totals" not in out
-        assert err == "lowwater: interrupted; the same command goes on from the last commit\n"
+        assert err == "lowwater: interrupted; run the same command to resume from the last commit\n"
     for _ in range(2):  # to the end, and once more without effect
         assert main(command) == 0
         assert totals(capsys.readouterr().out) == totals(plain.getvalue())

@@ -73,9 +73,9 @@ def test_a_scenario(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_what_is_wrong_is_said(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
-        (["--key", "zz"], "did not come"),
+        (["--key", "zz"], "does not occur"),
         (["--stage", "stage 7"], "there is no stage 'stage 7'"),
-        (["--column", "w"], "shows no 'w'"),
+        (["--column", "w"], "has no aggregate 'w'"),
         (["-o", "x.bmp"], "no kind of picture"),
         (["--between", "noon"], "not an interval of time"),
         (["--between", "noon..one"], "is not an instant"),

@@ -44,15 +44,15 @@ def scenario(tmp_path: Path) -> Path:
 
 def test_explain_a_window(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{file}:one", "--key", "a", "--window", AT]) == 0
-    assert "fired ON_TIME #0: 1, as the watermark reached 12:01:05" in capsys.readouterr().out
+    assert "fired ON_TIME #0: 1, because the watermark reached 12:01:05" in capsys.readouterr().out
     pair = "2000-01-01T12:01:00Z..2000-01-01T12:02:00Z"
     assert main(["explain", f"{file}:one", "--key", "a", "--window", pair]) == 0
-    assert "fired ON_TIME #0: 2, as the input ended" in capsys.readouterr().out
+    assert "fired ON_TIME #0: 2, because the input ended" in capsys.readouterr().out
 
 
 def test_explain_an_element(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{file}:one", "--element", "{'v': 2}"]) == 0
-    assert "it went into window [12:01:00, 12:02:00)" in capsys.readouterr().out
+    assert "it was assigned to window [12:01:00, 12:02:00)" in capsys.readouterr().out
 
 
 def test_explain_lateness(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_explain_a_scenario(file: Path, scenario: Path, capsys: pytest.CaptureFi
     assert main(["explain", f"{file}:values", *arguments]) == 0
     out = capsys.readouterr().out
     assert "it has not fired" in out
-    assert "watermark 12:01:00 < end 12:02:00" in out
+    assert "the watermark, 12:01:00, is before the window's end, 12:02:00" in out
 
 
 @pytest.mark.parametrize("command", ["explain", "diagram", "diff"])
@@ -95,14 +95,14 @@ def test_elements_of_a_scenario_that_do_not_fit_are_told(
 
 def test_diff(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", f"{file}:one", f"{file}:one"]) == 0
-    assert "no difference: 2 windows" in capsys.readouterr().out
+    assert "no differences: 2 windows" in capsys.readouterr().out
     assert main(["diff", f"{file}:one", f"{file}:two"]) == 1
     assert "2 only in a, 1 only in b" in capsys.readouterr().out
 
 
 def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{file}:one"]) == 0
-    assert "nothing is doubtful" in capsys.readouterr().out
+    assert "no problems found" in capsys.readouterr().out
     assert main(["check", f"{file}:never"]) == 1
     assert "Never() never fires" in capsys.readouterr().out
 
@@ -110,7 +110,7 @@ def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--key", "a"], "a window needs its key"),
+        (["--key", "a"], "--key and --window go together"),
         (["--scenario", "nowhere.md"], "cannot be read"),
         (["--key", "a", "--window", "soon"], "soon"),
         (["--stage", "x"], "there is no stage"),
@@ -136,7 +136,7 @@ def test_digits_may_be_a_text_key(file: Path, capsys: pytest.CaptureFixture[str]
 def test_bundles_other_than_those_of_run_are_told(
     file: Path, scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "in bundles of 1; `run` uses 50000"
+    said = "bundle size 1; `run` uses 50000"
     for arguments in (["explain"], ["diagram"], ["diff", f"{file}:one"]):
         main([arguments[0], f"{file}:one", *arguments[1:]])
         assert capsys.readouterr().err.count(said) == 1

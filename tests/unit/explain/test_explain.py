@@ -48,13 +48,13 @@ def test_an_idle_source_holds_the_watermark() -> None:
         key 'A', window [12:00:00, 12:02:00) on 2000-01-01, stage `stage 1`
           FixedWindows('2m'), allowed lateness 0s
           Default(), discarding
-          12:03:00  element 2 at 12:01:30 came in
-          12:04:00  element 1 at 12:01:10 came in
-          12:09:00  fired ON_TIME #0: 3, as the input ended
-          it is closed: no more panes can come
-          until the input ended:
-          watermark 12:01:10 < end 12:02:00; source `b` idle since 12:04:00 holds it; \
-            set `idle_after=`
+          12:03:00  element 2 at 12:01:30 arrived
+          12:04:00  element 1 at 12:01:10 arrived
+          12:09:00  fired ON_TIME #0: 3, because the input ended
+          it is closed and emits no more panes
+          before the input ended:
+          the watermark, 12:01:10, is before the window's end, 12:02:00; source `b` holds it: \
+            it has been idle since 12:04:00; set `idle_after=`
     """)
 
 
@@ -62,7 +62,7 @@ def test_an_idle_source_does_not_hold_it_for_ever() -> None:
     result = two_sources(idle_after=60_000_000).collect(trace=True, bundle_size=1)
     said = result.explain("A", AT)
     assert "holds it" not in said
-    assert "fired ON_TIME #0: 3, as the watermark reached" in said
+    assert "fired ON_TIME #0: 3, because the watermark reached" in said
 
 
 def test_the_watermark_is_behind() -> None:
@@ -75,13 +75,13 @@ def test_the_watermark_is_behind() -> None:
         key 'A', window [12:00:00, 12:02:00) on 2000-01-01, stage `stage 1`
           FixedWindows('2m'), allowed lateness 0s
           Default(), discarding
-          12:05:00  element 5 at 12:00:26 came in
-          12:06:00  fired ON_TIME #0: 5, as the input ended
-          it is closed: no more panes can come
-          until the input ended:
-          watermark 12:01:10 < end 12:02:00; source `clicks` holds it: BoundedDisorder('1m20s') \
-        keeps it 1m20s behind the latest element, 12:02:30; wait for later elements, or let it be \
-        less behind
+          12:05:00  element 5 at 12:00:26 arrived
+          12:06:00  fired ON_TIME #0: 5, because the input ended
+          it is closed and emits no more panes
+          before the input ended:
+          the watermark, 12:01:10, is before the window's end, 12:02:00; source `clicks` holds it: \
+        BoundedDisorder('1m20s') keeps it 1m20s behind the latest element, 12:02:30; wait for \
+        later elements, or use a shorter delay
     """
     )
 
@@ -95,15 +95,15 @@ def test_the_trigger_is_never_ready() -> None:
         key 'A', window [12:00:00, 12:02:00) on 2000-01-01, stage `scenario`
           FixedWindows('2m'), allowed lateness 0s
           Repeatedly(AfterCount(10)), discarding
-          12:05:00  element 5 at 12:00:26 came in
-          12:05:00  element 9 at 12:01:26 came in
+          12:05:00  element 5 at 12:00:26 arrived
+          12:05:00  element 9 at 12:01:26 arrived
           it has not fired
-          it waits for 10 elements since the last pane (there are 2), again and again
-          watermark 12:01:10 < end 12:02:00; nothing moves it further; move it on, as in \
-        Scenario(...).watermark(...)
-          Repeatedly(AfterCount(10)) does not look at the watermark: what it has not shown comes \
-        when the window expires, at 12:02:00; use AfterWatermark(early=..., late=...) to have it \
-        when the window is complete
+          it is waiting for 10 elements since the last pane (so far 2), repeatedly
+          the watermark, 12:01:10, is before the window's end, 12:02:00; nothing advances it; \
+        advance it with Scenario(...).watermark(...)
+          Repeatedly(AfterCount(10)) ignores the watermark: elements that it has not emitted are \
+        emitted when the window expires, at 12:02:00; use AfterWatermark(early=..., late=...) to \
+        emit them when the window is complete
     """
     )
 
@@ -116,20 +116,20 @@ def test_an_element_has_expired() -> None:
         key 'A', window [12:00:00, 12:02:00) on 2000-01-01, stage `scenario`
           FixedWindows('2m'), allowed lateness 0s
           Default(), discarding
-          12:05:00  element 5 at 12:00:26 came in
-          12:05:00  element 9 at 12:01:26 came in
-          12:06:00  fired ON_TIME #0: [5, 9], as the watermark reached 12:02:30
-          12:07:00  element 7 at 12:01:59 was dropped, expired: the watermark was 12:02:30, its \
-        window was kept until 12:02:00; allowed_lateness='31s' would have taken it
-          it is closed: no more panes can come
+          12:05:00  element 5 at 12:00:26 arrived
+          12:05:00  element 9 at 12:01:26 arrived
+          12:06:00  fired ON_TIME #0: [5, 9], because the watermark reached 12:02:30
+          12:07:00  element 7 at 12:01:59 was dropped (expired): the watermark was 12:02:30, and \
+        its window had expired at 12:02:00; allowed_lateness='31s' would have admitted it
+          it is closed and emits no more panes
     """
     )
     assert str(run.why(7)) == text(
         """
         element 7 at 12:01:59 on 2000-01-01, key 'A'
-          12:07:00  it came to stage `scenario`, where the watermark was 12:02:30
-          dropped from [12:00:00, 12:02:00), expired: kept until 12:02:00 with \
-        allowed_lateness='0s'; '31s' would have taken it
+          12:07:00  it reached stage `scenario`, where the watermark was 12:02:30
+          dropped from [12:00:00, 12:02:00) (expired): with allowed_lateness='0s' it expired at \
+        12:02:00; '31s' would have admitted the element
     """
     )
 
@@ -141,7 +141,7 @@ def test_the_lateness_that_is_named_would_have_taken_it() -> None:
         late=lw.AfterCount(1)), accumulation="accumulating", trace=True)  # fmt: skip
     said = run.explain("A", AT)
     assert not run.late
-    assert "12:07:00  fired LATE #1: [5, 9, 7], as elements came late" in said
+    assert "12:07:00  fired LATE #1: [5, 9, 7], because late elements arrived" in said
     assert [pane.index for pane in said.panes] == [0, 1]
     assert [element.values["value"] for element in said.elements] == [5, 9, 7]
 
@@ -149,9 +149,9 @@ def test_the_lateness_that_is_named_would_have_taken_it() -> None:
 def test_sessions_say_what_they_were_made_of() -> None:
     run = TWO.end(at="12:08").run(lw.Sessions("2m"), trace=True)
     said = run.explain("A", AT)
-    assert "made of [12:00:26, 12:02:26) and [12:01:26, 12:03:26)" in said
+    assert "merged from [12:00:26, 12:02:26) and [12:01:26, 12:03:26)" in said
     gone = run.explain("A", ("2000-01-01T12:00:26Z", "2000-01-01T12:02:26Z"))
-    assert "it became [12:00:26, 12:03:26): ask for that" in gone
+    assert "it merged into [12:00:26, 12:03:26): explain that window instead" in gone
     assert "which merged into [12:00:26, 12:03:26)" in run.why(5)
 
 
@@ -159,8 +159,8 @@ def test_panes_by_the_clock_say_so() -> None:
     trigger = lw.AfterWatermark(early=lw.AfterProcessingTime("1m"))
     run = TWO.clock("12:06").run(WINDOWS, trigger=trigger, accumulation="retracting", trace=True)
     said = run.explain("A", AT)
-    assert "12:06:00  fired EARLY #0: [5, 9], as the clock reached 12:06:00" in said
-    assert "or early for the clock to be 1m past its next element" in said
+    assert "12:06:00  fired EARLY #0: [5, 9], because the clock reached 12:06:00" in said
+    assert "or, for an early pane, the clock to be 1m past the arrival of its next element" in said
 
 
 def sessions(**how: Any) -> Any:
@@ -184,21 +184,21 @@ def test_early_and_late_panes_of_sessions_come_by_their_elements() -> None:
         key 'A', window [12:00:10, 12:00:40) on 2000-01-01, stage `scenario`
           Sessions('30s'), allowed lateness 1h
           AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
-          12:30:00  element 1 at 12:00:10 came in
-          12:30:00  fired EARLY #0: 1, as its trigger was ready with these elements
-          12:30:00  took back EARLY #0: 1
-          12:30:00  fired ON_TIME #1: 1, as the watermark reached 12:10:00
-          12:30:00  took back ON_TIME #1: 1
-          it became [12:00:10, 12:00:42): ask for that
+          12:30:00  element 1 at 12:00:10 arrived
+          12:30:00  fired EARLY #0: 1, because these elements made its trigger ready
+          12:30:00  retracted EARLY #0: 1
+          12:30:00  fired ON_TIME #1: 1, because the watermark reached 12:10:00
+          12:30:00  retracted ON_TIME #1: 1
+          it merged into [12:00:10, 12:00:42): explain that window instead
 
         key 'A', window [12:00:10, 12:00:42) on 2000-01-01, stage `scenario`
           Sessions('30s'), allowed lateness 1h
           AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
-          12:30:00  element 1 at 12:00:10 came in
-          12:30:00  element 3 at 12:00:12 came in
-          12:30:00  made of [12:00:10, 12:00:40) and [12:00:12, 12:00:42)
-          12:30:00  fired LATE #0: 4, as elements came late
-          it waits for late elements: 1 element since the last pane (there are 0)
+          12:30:00  element 1 at 12:00:10 arrived
+          12:30:00  element 3 at 12:00:12 arrived
+          12:30:00  merged from [12:00:10, 12:00:40) and [12:00:12, 12:00:42)
+          12:30:00  fired LATE #0: 4, because late elements arrived
+          it is waiting for late elements: 1 element since the last pane (so far 0)
     """
     )
 
@@ -218,7 +218,7 @@ def test_a_clock_that_stands_still_makes_no_pane(windows: Any, bundle_size: int)
         .collect(trace=True, bundle_size=bundle_size)
     )
     for pane in result.panes:
-        assert "as the clock reached" not in result.explain("A", pane.window)
+        assert "because the clock reached" not in result.explain("A", pane.window)
 
 
 def test_what_expired_waits_for_nothing() -> None:
@@ -228,8 +228,8 @@ def test_what_expired_waits_for_nothing() -> None:
         WINDOWS, trigger=trigger, accumulation="accumulating", allowed_lateness="1m", trace=True
     )
     said = run.explain("A", AT)
-    assert said.lines[-1] == "  it expired at 12:03:00: no more panes can come"
-    assert "it waits for" not in said
+    assert said.lines[-1] == "  it expired at 12:03:00 and emits no more panes"
+    assert "it is waiting for" not in said
 
 
 def test_a_trigger_that_finished_shows_nothing_at_expiry() -> None:
@@ -240,17 +240,17 @@ def test_a_trigger_that_finished_shows_nothing_at_expiry() -> None:
         accumulation="accumulating",
     )  # fmt: skip
     said = run.explain("A", AT)
-    assert "comes when the window expires" not in said
+    assert "emitted when the window expires" not in said
     assert "use Repeatedly(AfterCount(1))" in said
-    assert "element 7 at 12:01:00 was dropped, closed: the trigger had finished" in said
-    assert "its window was kept until 12:02:00; the trigger had finished before" in said
+    assert "element 7 at 12:01:00 was dropped (closed): the trigger had already finished" in said
+    assert "its window had expired at 12:02:00; the trigger had already finished" in said
 
 
 def test_a_window_without_elements() -> None:
     run = TWO.run(WINDOWS, trace=True)
     said = run.explain("B", AT)
-    assert "no element of this key came for it" in said
-    assert "there is no such key; the keys are 'A'" in said
+    assert "no element of this key arrived for it" in said
+    assert "no element has this key; the keys are 'A'" in said
     odd = run.explain("A", ("2000-01-01T12:00:01Z", "2000-01-01T12:00:02Z"))
     assert "the key has 1 window; nearest: [12:00:00, 12:02:00)" in odd
 
@@ -269,7 +269,7 @@ def test_the_global_window_has_no_end() -> None:
     )
     said = f"{run.explain('A', AT)}{run.why(5)}{lw.diff(run, [])}"
     assert "key 'A', window always, stage" in said
-    assert "it went into window always" in said
+    assert "it was assigned to window always" in said
     assert "us)" not in said
 
 

@@ -66,7 +66,7 @@ def test_without_elements() -> None:
 
 
 def test_wrong_candidates(run: ScenarioRun) -> None:
-    with pytest.raises(lw.InvalidArgument, match="no list of durations"):
+    with pytest.raises(lw.InvalidArgument, match="not a list of durations"):
         run.lateness_profile(delays="10s")
     with pytest.raises(lw.InvalidArgument, match="negative"):
         run.lateness_profile(lateness=[-1])

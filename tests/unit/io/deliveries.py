@@ -15,15 +15,17 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery, Sink, Writer
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.records.tagged import panes_to_table
 from lowwater.errors import DataError
 from lowwater.io.sinks import errors_to_table, late_to_table
+from lowwater.state import ownership
 
 SECOND = 1_000_000
 GAP = 10
-WRITER = Writer(id="a-state", output=0, resumes=True)
-ANOTHER = Writer(id="another", output=0, resumes=True)
+# Of states that have committed all that tests deliver.
+WRITER = Writer(id="a-state", output=0, resumes=True, epoch=1_000)
+ANOTHER = Writer(id="another", output=0, resumes=True, epoch=1_000)
 RUN, NEXT_RUN = (Writer(id=run, output=0, resumes=False) for run in ("a-run", "a-later-run"))
 
 
@@ -213,6 +215,18 @@ def dying_in_files(at: int, *, after: bool) -> Iterator[Moments]:
             counted = moments.around(getattr(os, name))
             stack.enter_context(mock.patch.object(os, name, counted))
         yield moments
+    die()
+
+
+def die() -> None:
+    """Let go of all locks on files, as the operating system does when a process ends."""
+    for lock in list(ownership._locked.values()):
+        lock.release()
+
+
+def staged_in(folder: Path) -> list[str]:
+    """Return the names of files that are staged in a folder."""
+    return [path.name for path in (folder / ".staging").iterdir() if path.name != "lock"]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ def fake_psycopg() -> Iterator[types.ModuleType]:
     module = types.ModuleType("psycopg")
     contents: dict[str, Any] = {
         "Error": FakeError,
+        "DataError": FakeDataError,
         "OperationalError": FakeOperationalError,
         "connect": lambda dsn, autocommit: FakeConnection(dsn),
     }
@@ -58,6 +59,10 @@ class FakeConnection:
 
 class FakeError(Exception):
     sqlstate = "53100"
+
+
+class FakeDataError(FakeError):
+    sqlstate = "22021"
 
 
 class FakeOperationalError(FakeError):

@@ -30,11 +30,13 @@ from tests.unit.io.deliveries import (
     Moments,
     Whatever,
     deliver_all,
+    die,
     dying_in_files,
     empty,
     files_in,
     message_of,
     of_items,
+    staged_in,
     with_everything,
 )
 
@@ -54,7 +56,7 @@ def test_what_a_folder_holds(folder: Folder, tmp_path: Path) -> None:
     assert set(files_in(tmp_path / "deep" / "out")) == {
         f"{name}.{end if name.startswith('part') else 'jsonl'}" for name in names
     }
-    assert not list((tmp_path / "deep" / "out" / ".staging").iterdir())
+    assert not staged_in(tmp_path / "deep" / "out")
 
 
 def test_parquet_holds_the_panes(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_death_at_any_instant(folder: Folder, after: bool, tmp_path: Path) -> No
             break
         deliver_all(folder(str(target)), [FIRST, SECOND])
         assert files_in(target) == whole
-        assert not list((target / ".staging").iterdir())
+        assert not staged_in(target)
         at += 1
     assert at > 40
 
@@ -193,7 +195,7 @@ def test_the_system_refuses(
             if name == "write":
                 assert not seen or not moments.reached
             if moments.reached:
-                assert not list((target / ".staging").iterdir())
+                assert not staged_in(target)
             sink.deliver(FIRST)
             assert files_in(target) == whole
             at += 1
@@ -390,9 +392,10 @@ def test_complete_is_said_when_all_was_delivered(folder: Folder, tmp_path: Path)
         sink.close(complete=complete)
         owner = json.loads((tmp_path / ".lowwater.json").read_text())
         assert owner == {
-            "version": 2,
+            "version": 3,
             "kind": "Parquet" if folder is ParquetFolder else "JSON lines",
             "writer": "a-state",
+            "opening": "",
             "output": 0,
             "resumes": True,
             "complete": complete,
@@ -403,6 +406,9 @@ def test_complete_is_said_when_all_was_delivered(folder: Folder, tmp_path: Path)
 def test_a_folder_that_was_taken_over(folder: Folder, tmp_path: Path) -> None:
     sink = folder(str(tmp_path))
     sink.open(RUN)
+    with pytest.raises(StateError, match=r"another run writes to .* at this moment"):
+        folder(str(tmp_path), overwrite=True).open(NEXT_RUN)
+    die()  # as on a file system whose locks do not hold
     deliver_all(folder(str(tmp_path), overwrite=True), [FIRST], NEXT_RUN)
     before = everything_in(tmp_path)
     with pytest.raises(StateError, match="taken over by another run"):
@@ -443,7 +449,7 @@ def test_who_is_refused_removes_nothing_that_is_staged(folder: Folder, tmp_path:
     assert staged.exists()
     sink.close(complete=False)
     sink.open(WRITER)
-    assert [path.name for path in (tmp_path / ".staging").iterdir()] == ["notes.txt"]
+    assert staged_in(tmp_path) == ["notes.txt"]
 
 
 def test_a_folder_of_strangers_is_refused(tmp_path: Path) -> None:
@@ -452,7 +458,7 @@ def test_a_folder_of_strangers_is_refused(tmp_path: Path) -> None:
         ParquetFolder(str(tmp_path)).open(WRITER)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": "1"}', "\udcff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 3}', '{"version": "1"}', "\udcff"])
 def test_a_damaged_marker(text: str, tmp_path: Path) -> None:
     (tmp_path / ".lowwater.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(StateError, match="cannot be read"):
@@ -461,7 +467,7 @@ def test_a_damaged_marker(text: str, tmp_path: Path) -> None:
 
 def test_a_marker_of_another_layout(tmp_path: Path) -> None:
     (tmp_path / ".lowwater.json").write_text('{"version": 1}')
-    with pytest.raises(StateError, match="has layout 1, and 2 is known"):
+    with pytest.raises(StateError, match="has layout 1, and 3 is known"):
         ParquetFolder(str(tmp_path), overwrite=True).open(WRITER)
 
 

@@ -23,6 +23,7 @@ from tests.unit.io.deliveries import (
     Killed,
     Moments,
     deliver_all,
+    die,
     dying_in_files,
     empty,
     files_in,
@@ -250,9 +251,12 @@ def test_a_file_in_place_of_the_one_that_was_written_stays(
 def test_a_complete_output_that_is_written_again(tmp_path: Path) -> None:
     """While more is written, it does not say that it is complete; a crash is put right."""
     deliver_all(sink_in(tmp_path), [FIRST])
+    sink = sink_in(tmp_path)
+    sink.open(WRITER)
     moments = Moments(2, Killed, after=True)
     with mock.patch.object(os, "write", moments.around(os.write)), pytest.raises(Killed):
-        deliver_all(sink_in(tmp_path), [SECOND])
+        sink.deliver(SECOND)
+    die()
     assert owner_of(tmp_path)["complete"] is False
     deliver_all(sink_in(tmp_path), [SECOND])
     deliver_all(sink_in(tmp_path / "whole"), [FIRST, SECOND])
@@ -307,6 +311,9 @@ def test_one_sink_object_in_two_runs(tmp_path: Path) -> None:
 def test_a_file_that_was_taken_over(tmp_path: Path) -> None:
     sink = sink_in(tmp_path)
     sink.open(RUN)
+    with pytest.raises(StateError, match=r"another run writes to .* at this moment"):
+        sink_in(tmp_path, overwrite=True).open(NEXT_RUN)
+    die()  # as on a file system whose locks do not hold
     deliver_all(sink_in(tmp_path, overwrite=True), [FIRST], NEXT_RUN)
     before = everything_in(tmp_path)
     with pytest.raises(StateError, match="taken over by another run"):
@@ -319,7 +326,9 @@ def test_only_own_passing_files_are_removed(tmp_path: Path) -> None:
     own, other = (f".{name}.lowwater.json.0123456789abcdef" for name in ("out.jsonl", "x.jsonl"))
     for name in (own, other):
         (tmp_path / name).write_text("half")
-    sink_in(tmp_path).open(WRITER)
+    sink = sink_in(tmp_path)
+    sink.open(WRITER)
+    sink.close(complete=False)
     assert set(everything_in(tmp_path)) == {other, "out.jsonl", ".out.jsonl.lowwater.json"}
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
+import string
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +17,8 @@ import pytest
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import DataError, StateError
-from lowwater.io.sinks import PostgresTable, late_to_table
+from lowwater.io.sinks import Callback, PostgresTable, late_to_table
+from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.deliveries import (
     ANOTHER,
     SECOND,
@@ -230,8 +234,10 @@ def test_refused_as_a_whole(dsn: str) -> None:
     sink.open(WRITER)
     sink.deliver(minute(0, "x", 1))
     before = everything(dsn)
-    good, bad = minute(1, "y", 2).panes, minute(2, "a\0", 2).panes
-    with pytest.raises(DataError, match="NUL"):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE counts ADD CONSTRAINT mine CHECK (odd <> 'bad')")
+    good, bad = minute(1, "y", 2).panes, minute(2, "bad", 2).panes
+    with pytest.raises(DataError, match=r"violates check constraint .mine."):
         sink.deliver(Delivery(2, 0, 0, pa.concat_tables([good, bad]), FIRST.late))
     assert everything(dsn) == before
     sink.deliver(Delivery(2, 0, 0, good))
@@ -251,3 +257,150 @@ def test_a_server_that_went_away(dsn: str) -> None:
     assert len(query(dsn, "SELECT 1 FROM counts")) == FIRST.panes.num_rows
     with pytest.raises(DataError, match="can be reached"):
         PostgresTable(dsn.replace("host=", "host=/none"), "counts").open(WRITER)
+
+
+class Latest:
+    """A combiner that gives the last value."""
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add_input(self, accumulator: list[Any], value: Any) -> list[Any]:
+        return [value]
+
+    def merge_accumulators(self, accumulators: Any) -> list[Any]:
+        return next((one for one in reversed(list(accumulators)) if one), [])
+
+    def extract_output(self, accumulator: list[Any]) -> Any:
+        return accumulator[0] if accumulator else None
+
+
+# A key whose row in an index is too long however it is compressed.
+LONG = "".join(random.Random(3).choices(string.ascii_letters + string.digits, k=9_000))
+POISON = [
+    pytest.param({"k": "a\0b"}, "NUL", id="U+0000 in a key"),
+    pytest.param({"v": "x\0y"}, "NUL", id="U+0000 in a value"),
+    pytest.param({"k": LONG}, "index row", id="a long key"),
+    pytest.param({"v": ["x", "a\0"]}, "unsupported Unicode", id="U+0000 in a list"),
+]
+
+
+def latest(folder: Path) -> lw.Pipeline:
+    return (
+        lw.read_jsonl(folder / "in.jsonl", time="t", clock=lw.ManualClock(0))
+        .key_by("k")
+        .window(
+            lw.FixedWindows("1m"),
+            trigger=lw.Repeatedly(lw.AfterCount(1)),
+            accumulation="accumulating",
+        )
+        .aggregate(v=lw.combine(Latest(), "v"), n=lw.count())
+    )
+
+
+def write_items(folder: Path, items: list[dict[str, Any]]) -> None:
+    (folder / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+
+
+@pytest.mark.parametrize(("poison", "says"), POISON)
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_value_that_postgresql_cannot_hold_does_not_stop_the_run(
+    dsn: str, poison: dict[str, Any], says: str, dies: bool, tmp_path: Path
+) -> None:
+    """It was committed before it was delivered, and came again at every start."""
+    plain: Any = "good"
+    if not isinstance(poison.get("v", ""), str):
+        plain = type(poison["v"])()
+    items = [{"t": SECOND * n, "k": f"k{n % 3}", "v": plain} for n in range(40)]
+    items[20] |= poison
+    items[20]["t"] = SECOND * 1_000  # a window of its own
+    write_items(tmp_path, items)
+    writing = latest(tmp_path).write_to(PostgresTable(dsn, "counts"))
+    options: dict[str, Any] = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
+    if dies:
+        with stopping("before forgetting", 3), pytest.raises(Stopped):
+            writing.run(state=tmp_path / "state", **options)
+    metrics = writing.run(state=tmp_path / "state", **options)
+    assert metrics.events == 40
+    assert query(dsn, "SELECT sum(n) FROM counts") == [(39,)]
+    ((reason, record),) = query(dsn, "SELECT reason, record::text FROM counts_errors")
+    assert reason == "not_storable"
+    letter = json.loads(record)
+    assert says in letter["detail"]
+    assert "k=" in letter["detail"]
+    assert letter["record"]["k"] == items[20]["k"]
+    assert letter["record"]["n"] == 1
+    if isinstance(plain, str):
+        assert letter["record"]["v"] == items[20]["v"]
+    once = everything(dsn)
+    writing.run(state=tmp_path / "state", **options)
+    assert everything(dsn) == once
+
+
+def test_a_pane_that_is_refused_takes_the_row_before_it_away(dsn: str, tmp_path: Path) -> None:
+    """The table never has an older pane than the latest."""
+    values = ["a", "b\0", "c"]
+    items = [{"t": SECOND, "k": "k", "v": value} for value in values]
+    write_items(tmp_path, items)
+    seen = []
+
+    def look(_delivery: Delivery) -> None:
+        seen.append(query(dsn, "SELECT v, n FROM counts"))
+
+    latest(tmp_path).write_to(PostgresTable(dsn, "counts"), Callback(look)).run(
+        bundle_size=1, commit_every="bundle", progress=False
+    )
+    assert seen == [[("a", 1)], [], [("c", 3)]]
+    assert len(query(dsn, "SELECT 1 FROM counts_errors")) == 1
+
+
+def test_many_rows_of_which_some_are_refused(dsn: str) -> None:
+    items = [{"t": SECOND, "k": f"k{n}" + "\0" * (n % 500 == 7), "v": n % 7} for n in range(3_000)]
+    panes = of_items(items, {"total": lw.sum("v")})
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, panes, None, FIRST.errors)])
+    assert query(dsn, "SELECT count(*) FROM counts") == [(2_994,)]
+    found = query(dsn, "SELECT place, reason, record::text FROM counts_errors ORDER BY place")
+    assert [place for place, _, _ in found] == list(range(7))
+    assert {json.loads(record)["record"]["k"] for _, _, record in found[1:]} == {
+        f"k{n}\0" for n in range(7, 3_000, 500)
+    }
+
+
+def test_what_was_refused_can_be_retracted(dsn: str) -> None:
+    items = [{"t": SECOND, "k": key, "v": 1} for key in ("a", "a\0")]
+    panes = of_items(items, {"total": lw.sum("v")})
+    retract = pa.DictionaryArray.from_arrays(pa.array([1, 1], pa.int8()), ["insert", "retract"])
+    back = panes.set_column(panes.schema.names.index("kind"), "kind", retract)
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, panes), Delivery(2, 0, 0, back)])
+    assert query(dsn, "SELECT * FROM counts") == []
+
+
+def test_a_database_of_another_encoding(server: str) -> None:
+    """What it lacks is a dead letter, and can be read in dead letters and late elements."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS latin WITH (FORCE)")
+        connection.execute(
+            "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+    dsn = server.replace("dbname=postgres", "dbname=latin")
+    items = [{"t": SECOND, "k": key, "v": 1} for key in ("ü", "\u20ac")]
+    late = lw.LateRecord("\u20ac \U0001f600", lw.Instant(0), "k", None, lw.Instant(1), "unwindowed")
+    panes = of_items(items, {"total": lw.sum("v")})
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, panes, late_to_table([late]))])
+    assert query(dsn, "SELECT k FROM counts") == [("ü",)]
+    for table, value in (("counts_errors", "\u20ac"), ("counts_late", "\u20ac \U0001f600")):
+        ((record,),) = query(dsn, f"SELECT record::text FROM {table}")
+        found = json.loads(record)["record"]
+        assert (found["k"] if table == "counts_errors" else found) == value
+
+
+def test_global_windows(dsn: str) -> None:
+    items = [{"t": SECOND, "k": "a", "v": 1}]
+    panes = (
+        lw.from_iterable(items, time="t", key="k", clock=lw.ManualClock(0))
+        .window(lw.GlobalWindow())
+        .aggregate(total=lw.sum("v"))
+        .to_arrow()
+    )
+    deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, panes)])
+    assert query(dsn, "SELECT k, total FROM counts") == [("a", 1)]

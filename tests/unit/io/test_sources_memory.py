@@ -122,7 +122,7 @@ def test_no_elements_give_no_panes() -> None:
 
 
 def test_what_is_no_series_is_refused() -> None:
-    with pytest.raises(lw.InvalidArgument, match="not a series"):
+    with pytest.raises(lw.InvalidArgument, match="not an iterable"):
         lw.from_iterable("abc", time="t")
 
 

@@ -324,11 +324,11 @@ def test_a_later_layout(make: Make, tmp_path: Path) -> None:
     deliver_all(make(str(path), "counts"), [FIRST])
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 3")
-    with pytest.raises(StateError, match=r"in layout 3; 2 is known"):
+        connection.execute("UPDATE lowwater_outputs SET version = 4")
+    with pytest.raises(StateError, match=r"in layout 4, and 3 is known"):
         make(str(path), "counts").open(WRITER)
     with connection:
-        connection.execute("UPDATE lowwater_outputs SET version = 2")
+        connection.execute("UPDATE lowwater_outputs SET version = 3")
     sink = make(str(path), "counts")
     sink.open(WRITER)
     with connection:
@@ -473,6 +473,99 @@ def test_changes_come_to_what_one_by_one_does(
     assert found == plain
 
 
+def keyed(*names: str, **aggregates: Any) -> lw.Pipeline:
+    items = [{"t": SECOND, **dict.fromkeys(names, "x"), "v": 1}]
+    stream = lw.from_iterable(items, time="t", clock=lw.ManualClock(0)).key_by(*names)
+    return stream.window(lw.FixedWindows("1m")).aggregate(**aggregates)
+
+
+N = lw.count()
+
+
+@pytest.mark.parametrize(
+    ("names", "aggregates", "match"),
+    [
+        (["k"], {"": N}, "the column '' has an empty name"),
+        (["k"], {"a\0": N}, r"the column 'a.x00' has the character U\+0000 in its name"),
+        (["a\0"], {"n": N}, r"U\+0000"),
+    ],
+)
+def test_names_that_no_column_can_have(
+    make: Make, names: list[str], aggregates: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"{match}.*Rename it"):
+        keyed(*names, **aggregates).write_to(make("a.sqlite", "counts"))
+
+
+@pytest.mark.parametrize(
+    ("names", "aggregates"),
+    [(["k"], {"Total": N, "total": N}), (["Total"], {"total": N}), (["k"], {"INDEX": N})],
+)
+def test_names_that_differ_in_case(
+    fake: types.ModuleType, names: list[str], aggregates: dict[str, Any]
+) -> None:
+    pipeline = keyed(*names, **aggregates)
+    with pytest.raises(InvalidArgument, match=r"is the same name as '\w+' to SQLite.*Rename"):
+        pipeline.write_to(SqliteTable("a.sqlite", "counts"))
+    pipeline.write_to(PostgresTable("", "counts"))
+
+
+def test_names_that_differ_beyond_ascii_are_two_in_sqlite(tmp_path: Path) -> None:
+    pipeline = keyed("Ä", ä=N)
+    pipeline.write_to(SqliteTable(str(tmp_path / "a.sqlite"), "counts")).run(progress=False)
+    assert rows(tmp_path / "a.sqlite", "counts", '"Ä", "ä", 1') == [("x", 1, 1)]
+
+
+def test_names_that_postgresql_would_cut_or_refuse(fake: types.ModuleType) -> None:
+    sink = PostgresTable("", "counts")
+    keyed("k", **{"é" * 31 + "n": N}).write_to(sink)
+    with pytest.raises(InvalidArgument, match="has a name of 64 bytes, of which PostgreSQL keeps"):
+        keyed("k", **{"é" * 32: N}).write_to(sink)
+    with pytest.raises(InvalidArgument, match="'xmin' has a name that PostgreSQL reserves"):
+        keyed("k", xmin=N).write_to(sink)
+    keyed(*[f"k{n}" for n in range(30)], n=N).write_to(sink)
+    with pytest.raises(InvalidArgument, match=r"there are 31 key columns.*Group by fewer"):
+        keyed(*[f"k{n}" for n in range(31)], n=N).write_to(sink)
+
+
+class Emits:
+    """A process that emits its records."""
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit(record)
+
+
+def test_the_output_of_a_process_is_refused_before_the_run(make: Make) -> None:
+    """At the first delivery it was committed already, and the run could never go on."""
+    stream = lw.from_iterable([{"t": 1, "k": "a"}], time="t").key_by("k")
+    with pytest.raises(InvalidArgument, match=r"that a process emitted.*a folder of files"):
+        stream.process(Emits()).write_to(make("a.sqlite", "counts"))
+
+
+def test_what_sqlite_holds_of_u0000(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    items = [{"t": SECOND, "k": key, "v": 1} for key in ("a\0b", "a\0c", "a")]
+    panes = of_items(items, {"total": lw.sum("v")})
+    deliver_all(SqliteTable(str(path), "counts"), [Delivery(1, 0, 0, panes)])
+    assert rows(path, "counts", "k, total, 1") == [("a", 1, 1), ("a\0b", 1, 1), ("a\0c", 1, 1)]
+
+
+def test_a_value_that_is_too_long_for_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    sink = SqliteTable(str(path), "counts")
+    sink.open(WRITER)
+    sink.deliver(minute(0, "x", 1))
+    sink._open[0][0].setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2_000)
+    sink.deliver(Delivery(2, 0, 0, minute(0, "y" * 3_000, 2).panes, FIRST.late))
+    sink.close(complete=True)
+    assert rows(path) == []
+    ((reason, record, _),) = rows(path, "counts_errors", "reason, record, 1")
+    assert reason == "not_storable"
+    assert "too big" in json.loads(record)["detail"]
+    assert "record" not in json.loads(record)
+    assert len(rows(path, "counts_late")) == 1
+
+
 def test_no_database(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_text("this is no database, but long enough to be looked at" * 50)
@@ -530,7 +623,7 @@ def test_not_open(make: Make, tmp_path: Path) -> None:
     sink.close(complete=True)
 
 
-@pytest.mark.parametrize("table", ["", " a", "a\0", None, 3, "lowwater_outputs"])
+@pytest.mark.parametrize("table", ["", " a", "a\0", "a\udc80", None, 3, "lowwater_outputs"])
 def test_what_cannot_name_a_table(make: Make, table: Any) -> None:
     with pytest.raises(InvalidArgument):
         make("a.sqlite", table)

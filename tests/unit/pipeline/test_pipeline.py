@@ -145,7 +145,7 @@ WINDOWED: Any = FLIGHTS.key_by("origin").window(lw.GlobalWindow())
         (lambda: STREAM.aggregate(lw.count()), "Group first"),
         (lambda: STREAM.key_by("origin").aggregate(lw.count()), "Say where in event time"),
         (lambda: STREAM.key_by("origin").filter(lw.col("t") > 0), "before the records are keyed"),
-        (lambda: WINDOWED.collect, "Say what to show"),
+        (lambda: WINDOWED.collect, "Aggregate first"),
         (lambda: STREAM.key_by("origin").window("1m"), "not a window function"),
         (WINDOWED.aggregate, "at least one aggregate"),
         (lambda: WINDOWED.aggregate(lw.sum), r"lw\.sum\(\.\.\.\)"),

@@ -108,7 +108,7 @@ def test_beside_a_live_process(folder: Path, capsys: pytest.CaptureFixture[str])
 
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["state", "verify", str(folder / "state")]) == 0
-    assert "all sound" in capsys.readouterr().out
+    assert "no damage found" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_state_of_a_former_layout_is_refused(folder: Path) -> None:
     state = folder / "state"
     change(state, RUN, lambda value: encode({**decode(value), "layout": 3}))
     refused = (
-        r"written in layout 3 of the run record; this lowwater reads layout 6 .*"
+        r"written in layout 3 of the run record; this lowwater reads layout 7 .*"
         r"python -m lowwater state reset --yes .*state"
     )
     for look in (state_info, verify_state, export_state):
@@ -277,7 +277,7 @@ def test_a_state_that_was_opened_and_never_committed_to(tmp_path: Path) -> None:
 
 
 def test_what_reset_takes_is_checked_in_the_call_too(folder: Path) -> None:
-    with pytest.raises(InvalidArgument, match="for good"):
+    with pytest.raises(InvalidArgument, match="permanently"):
         reset_state(folder / "state", yes=False)
 
 

@@ -59,7 +59,7 @@ def test_a_store_that_breaks_a_promise_is_found_out(monkeypatch: pytest.MonkeyPa
         return right(self, start, stop + b"\0")
 
     monkeypatch.setattr(MemoryStore, "scan", inclusive)
-    with pytest.raises(AssertionError, match="start is in it, stop is not"):
+    with pytest.raises(AssertionError, match="includes start and excludes stop"):
         check_state_store(memory_stores())
 
 

@@ -172,10 +172,10 @@ def test_right_triggers() -> None:
     [
         ("unstorable", "cannot be stored"),
         ("changes", "ready must change nothing"),
-        ("again", "must start anew"),
+        ("again", "must start from the beginning"),
         ("finishes", "finished"),
         ("order", "order of the states"),
-        ("steps", "steps windows merge in"),
+        ("steps", "in one step and in several"),
     ],
 )
 def test_wrong_triggers(wrong: str, said: str) -> None:

@@ -172,7 +172,7 @@ def test_differences_are_shown_side_by_side() -> None:
             [("12:06:00", ("12:00", "12:02"), 6, "ON_TIME"), {"value": 10}, {"value": 11}],
         )
     assert str(caught.value).splitlines() == [
-        "the panes differ (- expected, + came)",
+        "the panes differ (- expected, + actual)",
         "- emitted_at=12:06:00  window=12:00:00..12:02:00  value=6   timing=ON_TIME",
         "+ emitted_at=12:06:00  window=12:00:00..12:02:00  value=5   timing=ON_TIME",
         "?   differs in value",

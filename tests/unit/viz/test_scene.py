@@ -156,7 +156,7 @@ def test_what_no_pane_has_shown_is_an_open_box() -> None:
         ("OPEN", "12:01:00"),
         ("OPEN", "12:02:00"),
     ]
-    assert panel.boxes[0].title.endswith("2 elements that no pane has shown")
+    assert panel.boxes[0].title.endswith("2 elements that no pane has emitted")
 
 
 def test_a_clock_that_hardly_moves_gives_way_to_steps() -> None:
@@ -196,13 +196,13 @@ def test_keys_are_panels_and_may_be_chosen() -> None:
     scene = run.diagram().scene
     assert "k8" in [panel.name for panel in scene.panels]
     assert len(scene.panels) == 6
-    assert scene.notes == ("4 more keys are not shown: name some with key=",)
+    assert scene.notes == ("4 more keys are not shown: select keys with key=",)
     one = run.diagram(key="k3")
     assert [panel.name for panel in one.scene.panels] == ["k3"]
     assert one.to_text().splitlines()[1] == "k3:"
     assert ">k3</text>" in one.to_svg()
     assert [panel.name for panel in run.diagram(key=["k9", "k1"]).scene.panels] == ["k9", "k1"]
-    with pytest.raises(lw.InvalidArgument, match=r"key='k77' \(str\) did not come"):
+    with pytest.raises(lw.InvalidArgument, match=r"key='k77' \(str\) does not occur"):
         run.diagram(key="k77")
     with pytest.raises(lw.InvalidArgument, match="Did you mean 'value'"):
         run.diagram(column="valeu")

@@ -215,7 +215,7 @@ def test_many_elements_are_density_with_outliers() -> None:
     assert sum(cell.count for cell in panel.cells) == 800
     assert [mark.outcome for mark in panel.marks].count("late") == 1
     assert len(panel.marks) == 21
-    assert panel.notes == ("800 elements as density; the 20 latest are marked",)
+    assert panel.notes == ("800 elements are drawn as density; the 20 latest are marked",)
     text = diagram.to_svg()
     ET.fromstring(text)
     assert text.count('class="dense"') == len(panel.cells) + 1  # and the legend's

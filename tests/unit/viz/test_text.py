@@ -97,9 +97,9 @@ def test_what_the_watermark_passed_is_said_once_and_truly() -> None:
     lines = str(counted(9, between=("2000-01-01T12:01Z", "2000-01-01T12:04Z"))).splitlines()
     told = [line for line in lines if "has passed" in line]
     assert [line.rpartition("  ")[2].strip() for line in told] == [
-        "the watermark has passed all that is shown", "the watermark has passed all",
+        "the watermark has passed everything shown", "the watermark has passed everything",
     ]  # fmt: skip
-    assert "passed all" in lines[-2]  # above the legend
+    assert "passed everything" in lines[-2]  # above the legend
     moments = [line for line in lines if line[:1].isdigit()]
     assert all("|" in line and line.strip("0123456789 |") for line in moments), lines
 
@@ -109,7 +109,7 @@ def test_a_part_of_a_window_is_not_all_time() -> None:
     assert "all time" not in str(counted(4, "10m", between=part))
     drawn = counted(4, lw.GlobalWindow())
     assert "all time [0, 1, 2, 3]" in str(drawn)
-    assert "all time shows value = [0, 1, 2, 3]" in drawn.to_svg()
+    assert "all time emits value = [0, 1, 2, 3]" in drawn.to_svg()
     assert "us)" not in drawn.to_svg()
 
 
@@ -134,7 +134,7 @@ def test_an_element_taken_back_is_no_negative_value() -> None:
     text = str(result.diagram())
     assert "[-5]" in text
     assert "(-5)" not in text
-    assert "[-v] takes an element back" in text
+    assert "[-v] retracted element" in text
 
 
 def test_a_key_without_signs_has_a_heading() -> None:
@@ -163,18 +163,19 @@ def test_whole_records_are_called_a_group() -> None:
 def test_a_run_or_a_stretch_with_nothing_in_it_says_so() -> None:
     windowing = lw.Windowing(windows=lw.FixedWindows("1m"), accumulation="accumulating")
     empty = Scenario(start="12:00").end().run_windowing(windowing, trace=True)
-    assert "nothing came in this run" in str(empty.diagram())
-    with pytest.raises(lw.InvalidArgument, match="Nothing came in this run"):
+    assert "no elements and no panes in this run" in str(empty.diagram())
+    with pytest.raises(lw.InvalidArgument, match="There are no keys in this run"):
         empty.diagram(key="a")
     later = ("2000-01-01T13:00Z", "2000-01-01T14:00Z")
-    nothing = "othing came from 2000-01-01T13:00:00Z to 2000-01-01T14:00:00Z"
+    stretch = "from 2000-01-01T13:00:00Z to 2000-01-01T14:00:00Z"
     drawn = counted(2, between=later)
-    assert f"n{nothing}" in str(drawn)
-    assert f"n{nothing}" in drawn.to_svg()
-    with pytest.raises(lw.InvalidArgument, match=r"came in this run, but not from .*13:00") as told:
+    assert f"no elements and no panes {stretch}" in str(drawn)
+    assert f"no elements and no panes {stretch}" in drawn.to_svg()
+    elsewhere = r"occurs in this run, but not from .*13:00"
+    with pytest.raises(lw.InvalidArgument, match=elsewhere) as told:
         counted(2, between=later, key="a")
-    assert f"N{nothing}" in str(told.value)
-    with pytest.raises(lw.InvalidArgument, match="did not come in this run"):
+    assert f"There are no keys {stretch}" in str(told.value)
+    with pytest.raises(lw.InvalidArgument, match="does not occur in this run"):
         counted(2, between=later, key="b")
 
 

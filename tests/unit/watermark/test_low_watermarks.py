@@ -44,7 +44,7 @@ def test_a_report_names_the_one_that_holds() -> None:
 def test_the_end_is_held_by_nothing() -> None:
     low = LowWatermarks({"a": [], "b": ["a"]})
     (a, b) = low.report(5)
-    assert (a.output, a.gap_us, a.held_by) == (START_OF_TIME, None, "a: it has not begun")
+    assert (a.output, a.gap_us, a.held_by) == (START_OF_TIME, None, "a: it has not started")
     low.enter("a", [Hold(END_OF_TIME, "the estimate")])
     low.leave("a")
     low.enter("b")

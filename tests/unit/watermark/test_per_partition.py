@@ -80,7 +80,7 @@ def test_looks_in_between_make_no_difference_where_all_become_idle(looks: list[i
     state.observe(observed([(4, "c")], 2))
     assert [state.current(clock) for clock in looks][-1] == 2
     assert holder_of(state) == (
-        "partition 'b' idle since 1970-01-01T00:00:00.000002Z, the last of all"
+        "partition 'b' idle since 1970-01-01T00:00:00.000002Z, the last one to fall idle"
     )
 
 

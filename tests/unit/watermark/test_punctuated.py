@@ -128,10 +128,10 @@ def test_by_hand_from_several_threads() -> None:
     assert repr(watermark) == "<External at 1970-01-01T00:00:00.001999Z>"
     assert lw.ManualWatermark is lw.External
     other = lw.External()
-    assert other.holder() == "it is advanced by hand, and has not been yet"
+    assert other.holder() == "external code advances it, and has not done so yet"
     other.resume(watermark.remember())
     assert other.at == 1_999
-    assert other.holder() == "it is advanced by hand"
+    assert other.holder() == "external code advances it"
 
 
 def test_the_prefix_of_hidden_columns_is_one() -> None:
@@ -169,7 +169,7 @@ def test_finished_files_are_told_in_their_order() -> None:
         return Observed(np.array([5]), {"file": Column.of_objects([name])}, 0)
 
     state = lw.FinishedFiles({"a": 1, "b": 2}, by="file").start()
-    assert (state.current(0), holder_of(state)) == (1, "the file 'a' or a later one")
+    assert (state.current(0), holder_of(state)) == (1, "file 'a' or a later one")
     state.observe(file("b"))
     assert state.current(0) == 2
     with pytest.raises(lw.DataError, match="the file 'a' was read after 'b'"):

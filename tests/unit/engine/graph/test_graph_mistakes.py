@@ -73,9 +73,12 @@ HOUR = lw.FixedWindows("1h")
         ),
         (lambda panes: panes.filter(lw.col("total") > 1).key_by("usr"), "no column 'usr'"),
         (lambda panes: panes | panes.named("again").with_columns(x=lw.lit(1)), "one has 'x'"),
-        (lambda panes: panes | "panes", r"other='panes' \(str\) is no stream"),
+        (lambda panes: panes | "panes", r"other='panes' \(str\) is not a stream"),
         (lambda panes: panes.key_by(), 'key_by\\(all=lw.lit\\("all"\\)\\)'),
-        (lambda panes: panes.to_stream().named("x"), "only a stream straight from its source"),
+        (
+            lambda panes: panes.to_stream().named("x"),
+            "only a stream that comes directly from its source",
+        ),
         (lambda panes: panes.named(""), "is not a name"),
         (lambda panes: panes.to_stream().collect(), r"no 'collect'. Group first"),
         (lambda panes: panes.key_by("user").process(Counter).collect(), "is a class"),
@@ -90,7 +93,7 @@ def test_mistakes_behind_a_stage(call: Callable[[Any], Any], message: str, typed
 def test_accumulating_panes_would_count_twice(typed: bool) -> None:
     """Refused when the chain is built (S-C8)."""
     panes = totals(typed=typed, mode="accumulating", trigger=EACH)
-    with pytest.raises(lw.InvalidArgument, match="would count it again"):
+    with pytest.raises(lw.InvalidArgument, match="would count them more than once"):
         panes.key_by("user").window(HOUR).aggregate(lw.sum("total"))
 
 

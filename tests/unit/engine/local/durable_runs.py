@@ -80,11 +80,13 @@ def run(pipeline: Pipeline, folder: Path, **options: Any) -> Any:
 
 @contextmanager
 def stopping(point: str, count: int, how: Callable[[], Any] | None = None) -> Iterator[None]:
-    """Stop a run, or do something else, when it passes a point for that time."""
+    """Stop a run, or do something else, when it passes a point for that time. May be nested."""
     left = count
+    former = durable.on_point
 
     def on_point(passed: str) -> None:
         nonlocal left
+        former(passed)
         left -= passed == point
         if not left:
             left -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lowwater as lw
@@ -125,7 +127,7 @@ def test_the_last_file_may_go_once_the_run_is_complete(folder: Path, wanted: Any
 def test_a_file_that_is_no_longer_what_it_was_inside(folder: Path, wanted: Any) -> None:
     path = folder / "in/1.parquet"
     path.write_bytes(bytes(path.stat().st_size))
-    refused(folder, DataError, r"cannot be read as Parquet")
+    refused(folder, DataError, r"still has \d+ bytes, but others")
     put_right(folder, wanted)
 
 
@@ -423,6 +425,101 @@ def test_other_paths_are_refused(folder: Path, wanted: Any) -> None:
     same(folder, wanted)
 
 
+def test_the_order_of_paths(tmp_path: Path) -> None:
+    """The files of one are read before those of the other."""
+    for number, name in enumerate("abc"):
+        write_file(tmp_path / name / f"{number}.parquet", number)
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    stopped(pipeline([a, b]), tmp_path)  # type: ignore[arg-type]
+    before = output(tmp_path)
+    with pytest.raises(StateError, match=r"paths came in the order .*a', '.*b' and come in .*b', "):
+        run(pipeline([b, a]), tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match=r"came in the order"):
+        run(pipeline([b, c, a]), tmp_path)  # type: ignore[arg-type]
+    assert output(tmp_path) == before
+    metrics = run(pipeline([a, c, b]), tmp_path)  # type: ignore[arg-type]
+    assert metrics.events == 3 * ROWS
+
+
+class Scaled:
+    """A combiner with an argument."""
+
+    def __init__(self, factor: int, *, above: Any = None) -> None:
+        self._factor = factor
+        self.above = above
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        return accumulator + self._factor * value
+
+    def merge_accumulators(self, accumulators: Any) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def combined(folder: Path, combiner: Any, **options: Any) -> lw.Pipeline:
+    return (
+        lw.read_parquet(folder / "in", time="at", clock=lw.ManualClock(0))
+        .key_by("key")
+        .window(lw.FixedWindows("20s"), **options)
+        .aggregate(total=lw.combine(combiner, "value"))
+    )
+
+
+def test_the_arguments_of_a_combiner(folder: Path) -> None:
+    place = folder / "other"
+    with stopping("after the write", 5), pytest.raises(Stopped):
+        run(combined(folder, Scaled(2, above={"x", "y", "z"})), place)
+    for combiner, match in (
+        (Scaled(3, above={"x", "y", "z"}), r"_factor=2.* and is .*_factor=3"),
+        (Scaled(2, above={"x", "y"}), r"above={'x', 'y', 'z'}.* and is .*above={'x', 'y'}"),
+    ):
+        with pytest.raises(StateError, match=f"aggregates was .*{match}"):
+            run(combined(folder, combiner), place)
+    run(combined(folder, Scaled(2, above={"z", "y", "x"})), place)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("closing", "always"), ("on_time", "if_new"), ("timestamps", "latest")]
+)
+def test_the_other_options_of_windows(name: str, value: str, folder: Path) -> None:
+    place = folder / "other"
+    with stopping("after the write", 5), pytest.raises(Stopped):
+        run(combined(folder, Scaled(2)), place)
+    with pytest.raises(StateError, match=rf"{name} was '\w+' and is '{value}'"):
+        run(combined(folder, Scaled(2), **{name: value}), place)
+    run(combined(folder, Scaled(2)), place)
+
+
+class Totals:
+    """A process whose state has an argument."""
+
+    total = lw.combining_cell(Scaled(2))
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.total.add(record["value"])
+        ctx.emit({"total": ctx.total.get()})
+
+
+class TotalsOfThree(Totals):
+    total = lw.combining_cell(Scaled(3))
+
+
+def test_the_arguments_of_the_combiner_of_a_cell(folder: Path) -> None:
+    TotalsOfThree.__name__ = "Totals"
+    stream = lw.read_parquet(folder / "in", time="at", clock=lw.ManualClock(0)).key_by("key")
+    place = folder / "other"
+    with stopping("after the write", 5), pytest.raises(Stopped):
+        run(stream.process(Totals()), place)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match=r"cells was .*_factor=2.* and is .*_factor=3"):
+        run(stream.process(TotalsOfThree()), place)  # type: ignore[arg-type]
+    run(stream.process(Totals()), place)  # type: ignore[arg-type]
+
+
 def test_other_steps_and_keys_are_refused(folder: Path) -> None:
     stream = lw.read_parquet(folder / "in", time="at", clock=lw.ManualClock(0))
 
@@ -530,7 +627,24 @@ def test_commit_every(every: Any, least: int, most: int, tmp_path: Path, wanted:
     assert least <= state_info(tmp_path / "state").epoch <= most
 
 
-@pytest.mark.parametrize("every", [0, -1, True, 1.5, "soon", "-1s", None])
+@pytest.mark.parametrize(
+    ("every", "as_well"),
+    [
+        (dt.timedelta(milliseconds=1_500), "1500ms"),
+        (np.timedelta64(2, "s"), "2s"),
+        (np.int64(70), 70),
+        (np.uint8(1), "bundle"),
+    ],
+)
+def test_commit_every_in_other_types(every: Any, as_well: Any) -> None:
+    assert CommitPolicy.of(every) == CommitPolicy.of(as_well)
+
+
+@pytest.mark.parametrize(
+    "every",
+    [0, -1, True, 1.5, "soon", "-1s", None, np.int64(0), np.bool_(True), dt.timedelta(-1),
+     np.timedelta64(1, "M")],
+)  # fmt: skip
 def test_commit_every_that_makes_no_sense(every: Any) -> None:
     with pytest.raises(InvalidArgument, match="commit_every"):
         CommitPolicy.of(every)

@@ -37,7 +37,7 @@ def test_accumulation_must_be_named_if_a_window_may_fire_more_than_once(
     trigger: Trigger, lateness: str
 ) -> None:
     """S-A1 to S-A3: no default would be right for everyone."""
-    with pytest.raises(InvalidArgument, match="accumulation must be named") as caught:
+    with pytest.raises(InvalidArgument, match="accumulation= is required") as caught:
         Windowing(windows=MINUTE, trigger=trigger, allowed_lateness=lateness)
     assert caught.value.hint is not None
     for mode in ("discarding", "accumulating", "retracting"):

@@ -1,0 +1,126 @@
+"""Runs that can be asked to stop: by another thread through a handle, or by SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import final
+
+from lowwater.engine.graph.metrics import Metrics
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit status of a process whose run SIGTERM stopped, as shells count: 143."""
+
+
+@final
+class RunHandle:
+    """A run in a thread of its own: made by ``start``, which takes what ``run`` takes.
+
+    ``stop`` ends it as SIGTERM does: what was read is processed, committed and delivered, then the
+    sinks are closed. With a state directory a later run resumes there. As a context manager it
+    stops the run at the end of the block, and waits for it.
+
+    Args:
+        go: Runs to the end, or until it is stopped.
+        stop: Asks it to stop.
+        metrics: What it has done so far.
+    """
+
+    def __init__(
+        self, go: Callable[[], Metrics], stop: Callable[[], None], metrics: Callable[[], Metrics]
+    ) -> None:
+        self._go = go
+        self._stop = stop
+        self._metrics = metrics
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="lowwater run")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._go()
+        except BaseException as error:  # re-raised where it is waited for
+            self._error = error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run has not ended yet."""
+        return self._thread.is_alive()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the run has done so far, in numbers."""
+        return self._metrics()
+
+    def stop(self) -> None:
+        """Ask the run to stop at the next boundary of bundles. Returns at once."""
+        self._stop()
+
+    def wait(self, timeout: float | None = None) -> Metrics:
+        """Wait until the run has ended, and return its metrics.
+
+        Args:
+            timeout: How long to wait at most, in seconds; ``None``: for as long as it takes.
+
+        Raises:
+            TimeoutError: The run has not ended by then. It goes on.
+            BaseException: What ended the run.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the run has not ended within {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._metrics()
+
+    def __enter__(self) -> RunHandle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.wait()
+
+    def __repr__(self) -> str:
+        return f"<RunHandle, {'running' if self.is_running else 'ended'}>"
+
+
+@contextmanager
+def stopping_at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """Stop a run when SIGTERM comes, and then end the process with the status 143.
+
+    A second SIGTERM ends the process at once. Where the program handles SIGTERM itself, or the
+    run is not in the main thread, nothing changes.
+
+    Args:
+        stop: Asks the run to stop.
+
+    Raises:
+        SystemExit: SIGTERM came.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    came = False
+
+    def handle(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if came:
+        raise SystemExit(TERMINATED)

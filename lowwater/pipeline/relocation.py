@@ -1,0 +1,104 @@
+"""Tells a state directory that files were moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lowwater.engine.local.run_record import RUN, read_run
+from lowwater.errors import InvalidArgument
+from lowwater.io.paths import PathLike, as_paths
+from lowwater.pipeline.state_tools import unowned
+from lowwater.state.codec import encode
+from lowwater.state.formats import decoding
+from lowwater.state.rocks import RocksStore
+from lowwater.state.store import Batch
+
+
+def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, str]:
+    """Tell a state directory that inputs, or outputs in files, lie elsewhere now.
+
+    Paths are compared as they were given to readers and sinks: a relative path is one of those
+    below a relative path. The next run checks that the files contain what was read of them.
+
+    Args:
+        path: The state directory.
+        old: A path given to a reader or a sink, or a folder that such paths are in.
+        new: Where that is now.
+
+    Returns:
+        What was changed: the paths of inputs and outputs, by what they were.
+
+    Raises:
+        InvalidArgument: There is nothing at the new place; or the state has no path there.
+        StateError: There is no state, it is damaged, or a live process has it open.
+    """
+    place = unowned(path)
+    (before,), (after,) = as_paths(old), as_paths(new)
+    before, after = (text.rstrip(os.sep) or os.sep for text in (before, after))
+    if not Path(after).exists():
+        raise InvalidArgument(f"there is nothing at {after!r}", hint="Move the files there first")
+    with RocksStore(place) as store:
+        record = read_run(store, str(place)) or {"description": {"sources": {}}, "opened": []}
+        with decoding("the description of the pipeline"):
+            sources = record["description"]["sources"].values()
+            names = [name for source in sources for name in source["paths"]] + record["opened"]
+            moved = {name: _moved(name, before, after) for name in names}
+        changed = {name: to for name, to in moved.items() if name != to}
+        if not changed:
+            raise InvalidArgument(
+                f"the state has no path {before!r}, nor one below it",
+                where=str(place),
+                hint=f"It has {', '.join(map(repr, moved)) or 'none'}",
+            )
+        if len({*moved.values()}) < len(moved):
+            raise InvalidArgument(
+                f"the state has other paths below {after!r} already",
+                where=str(place),
+                hint="Give a place of which it knows nothing",
+            )
+        with decoding("the position in the files"):
+            _relocate(record, before, after)
+        batch = Batch()
+        batch.put([RUN], [encode(record)])
+        store.commit(batch)
+    return changed
+
+
+def _relocate(record: dict[str, Any], old: str, new: str) -> None:
+    """Change the paths in the record of a run."""
+    for source in record["description"]["sources"].values():
+        source["paths"] = [_moved(name, old, new) for name in source["paths"]]
+    record["opened"] = [_moved(name, old, new) for name in record["opened"]]
+    for source in (record["run"] or {"sources": {}})["sources"].values():
+        position = source["position"]
+        if position is None or "done" not in position:
+            continue
+        files = {*position["done"], position["file"]} - {""}
+        position["done"] = {_moved(n, old, new): of for n, of in position["done"].items()}
+        position["file"] = _moved(position["file"], old, new)
+        # Estimators may go by the names of files, as FinishedFiles does.
+        names = {name: _moved(name, old, new) for name in files}
+        source["estimator"] = _renamed(source["estimator"], names)
+
+
+def _moved(name: str, old: str, new: str) -> str:
+    below = old if old.endswith(os.sep) else f"{old}{os.sep}"
+    if name == old:
+        return new
+    return f"{new.rstrip(os.sep)}{os.sep}{name[len(below) :]}" if name.startswith(below) else name
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a stored value with names of files in it replaced."""
+    match value:
+        case str():
+            return names.get(value, value)
+        case list() | tuple():
+            return type(value)(_renamed(one, names) for one in value)
+        case dict():
+            return {_renamed(name, names): _renamed(one, names) for name, one in value.items()}
+        case _:
+            return value

@@ -1,0 +1,168 @@
+"""State directories that were copied, or put back: no output is ever continued by the wrong one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lowwater.engine.local.delivery import Sink
+from lowwater.engine.local.run_record import read_run
+from lowwater.errors import StateError
+from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.state.rocks import RocksStore
+from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
+
+KINDS = ("folder", "parquet", "file", "table")
+EACH = pytest.mark.parametrize("kind", KINDS)
+
+
+def sink_of(kind: str, folder: Path) -> Sink:
+    folder.mkdir(exist_ok=True)
+    if kind == "table":
+        return SqliteTable(str(folder / "t.sqlite"), "counts")
+    if kind == "file":
+        return JsonLinesFile(str(folder / "out.jsonl"))
+    return (JsonLinesFolder if kind == "folder" else ParquetFolder)(str(folder))
+
+
+def run(folder: Path, *sinks: Sink, state: str = "state", every: Any = 10) -> Any:
+    made = pipeline(folder / "in", accumulation="discarding").write_to(*sinks)
+    return made.run(state=folder / state, bundle_size=10, commit_every=every, progress=False)
+
+
+def seen_by_readers(folder: Path) -> dict[str, Any]:
+    """Return what is in a folder, but for hidden files and what databases keep beside theirs."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def stop(folder: Path, *sinks: Sink, commits: int, **options: Any) -> None:
+    with stopping("before forgetting", commits), pytest.raises(Stopped):
+        run(folder, *sinks, **options)
+
+
+@EACH
+def test_an_older_state_is_put_back(kind: str, tmp_path: Path) -> None:
+    """Copied while it ran, and put back after it had gone on: with other cuts, rows would mix."""
+    write_files(tmp_path / "in")
+    sink = sink_of(kind, tmp_path / "out")
+    copy = tmp_path / "copy"
+    with (
+        stopping("before the write", 8, lambda: shutil.copytree(tmp_path / "state", copy)),
+        stopping("before forgetting", 14),
+        pytest.raises(Stopped),
+    ):
+        run(tmp_path, sink)
+    shutil.rmtree(tmp_path / "state")
+    copy.rename(tmp_path / "state")
+    before = seen_by_readers(tmp_path / "out")
+    with pytest.raises(StateError, match=r"holds epoch 14 of this state.* is epoch 7") as caught:
+        run(tmp_path, sink_of(kind, tmp_path / "out"), every=17)
+    assert "exactly what follows epoch 7" in (caught.value.hint or "")
+    assert seen_by_readers(tmp_path / "out") == before
+
+
+def test_new_places_get_exactly_what_follows_the_older_state(tmp_path: Path) -> None:
+    """The way out that the message gives: with what the former output had up to then, it is all."""
+    write_files(tmp_path / "in")
+    whole, out, rest = (tmp_path / name for name in ("whole", "out", "rest"))
+    run(tmp_path, sink_of("folder", whole), state="other")
+    stop(tmp_path, sink_of("folder", out), commits=8)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    run(tmp_path, sink_of("folder", out))
+    with pytest.raises(StateError, match="was last written by opening"):
+        run(tmp_path, sink_of("folder", out), state="copy")
+    run(tmp_path, sink_of("folder", rest), state="copy", every=17)
+    upto = [n for n in seen_by_readers(out) if int(n.split("-")[1]) < 8]
+    found = [line for name in upto for line in lines_of(out / name)]
+    found += [line for name in seen_by_readers(rest) for line in lines_of(rest / name)]
+    wanted = [line for name in seen_by_readers(whole) for line in lines_of(whole / name)]
+    assert sorted(found) == sorted(wanted)
+
+
+@EACH
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_second_of_two_copies_is_refused(kind: str, is_over: bool, tmp_path: Path) -> None:
+    """Whichever runs first has the output, and comes to what one undisturbed run writes."""
+    write_files(tmp_path / "in")
+    out = tmp_path / "out"
+    stop(tmp_path, sink_of(kind, out), commits=8)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    if is_over:
+        run(tmp_path, sink_of(kind, out), state="copy")
+    else:
+        stop(tmp_path, sink_of(kind, out), commits=3, state="copy")
+    before = seen_by_readers(out)
+    with pytest.raises(StateError, match=r"was last written by opening .* knows nothing of"):
+        run(tmp_path, sink_of(kind, out), every=17)
+    assert seen_by_readers(out) == before
+    run(tmp_path, sink_of(kind, out), state="copy")
+    run(tmp_path, sink_of(kind, tmp_path / "whole"), state="another")
+    assert contents(kind, out) == contents(kind, tmp_path / "whole")
+
+
+def contents(kind: str, folder: Path) -> Any:
+    """Return the rows of an output; where epochs end is another matter."""
+    if kind in {"folder", "file"}:
+        return sorted(line for name in seen_by_readers(folder) for line in lines_of(folder / name))
+    if kind == "parquet":
+        rows = [row for one in folder.glob("*.parquet") for row in pq.read_table(one).to_pylist()]
+        return sorted(map(str, rows))
+    connection = sqlite3.connect(folder / "t.sqlite")
+    rows = connection.execute("SELECT * FROM counts ORDER BY key, window_start").fetchall()
+    connection.close()
+    return rows
+
+
+@EACH
+@pytest.mark.parametrize("point", ["after the announcement", "before publishing"])
+def test_openings_that_were_cut_short(kind: str, point: str, tmp_path: Path) -> None:
+    """Stopped before all sinks know the new opening, again and again, the state is still theirs."""
+    write_files(tmp_path / "in")
+
+    def sinks() -> list[Sink]:
+        return [sink_of(kind, tmp_path / "out"), sink_of("folder", tmp_path / "second")]
+
+    stop(tmp_path, *sinks(), commits=8)
+    for _ in range(3):
+        with stopping(point, 1), pytest.raises(Stopped):
+            run(tmp_path, *sinks())
+    run(tmp_path, *sinks())
+    run(tmp_path, sink_of(kind, tmp_path / "whole"), state="another")
+    assert contents(kind, tmp_path / "out") == contents(kind, tmp_path / "whole")
+
+
+def test_a_sink_that_was_left_out_of_a_run(tmp_path: Path) -> None:
+    """It lacks what was delivered meanwhile, so it is not continued."""
+    write_files(tmp_path / "in")
+    first, second = tmp_path / "first", tmp_path / "second"
+    stop(tmp_path, sink_of("folder", first), sink_of("folder", second), commits=5)
+    stop(tmp_path, sink_of("folder", first), commits=5)
+    with pytest.raises(StateError, match="left out of a run"):
+        run(tmp_path, sink_of("folder", first), sink_of("folder", second))
+    run(tmp_path, sink_of("folder", first))
+
+
+def test_what_is_stored_of_openings_does_not_grow(tmp_path: Path) -> None:
+    write_files(tmp_path / "in")
+    for _ in range(3):
+        stop(tmp_path, sink_of("folder", tmp_path / "out"), commits=3)
+    with RocksStore(tmp_path / "state") as store:
+        record = read_run(store, "state")
+    assert record is not None
+    (opening,) = record["openings"]
+    owner = json.loads((tmp_path / "out" / ".lowwater.json").read_text())
+    assert owner["opening"] == opening
