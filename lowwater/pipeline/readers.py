@@ -207,8 +207,8 @@ def read_csv(
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The column of event times: ISO-8601 text, or integers of microseconds, whichever most
-            of the first values are; not floats.
+        time: The column of event times: ISO-8601 text or integers of microseconds, whichever most
+            of the first are; not floats.
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
         delimiter: The character that separates fields.
     """
@@ -233,13 +233,13 @@ def read_jsonl(
 ) -> Stream:
     """Read files with one JSON object per line, in batches.
 
-    A line that cannot be read becomes a dead letter that names the file and the line. So does a
-    line with a value that is not of its field's type, which is the one that most of the first lines
-    show. Files may be compressed with gzip.
+    A line that cannot be read becomes a dead letter that names the file and the line, and so does
+    one with a value of another type than most of the first lines have in that field. Files may be
+    compressed with gzip.
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The field of event times: ISO-8601 text, or integers of microseconds; not floats.
+        time: The field of event times: ISO-8601 text or integers of microseconds; not floats.
     """
     at = as_paths(paths)
     source = JsonLinesSource(at, time, follow_of(at, options))

@@ -82,6 +82,7 @@ class _Trial:
         self.runs = 0
         self._given = given
         self._folder = folder
+        self._logged = False
         for name, data in given.files.items():
             (folder / "in").mkdir(exist_ok=True)
             (folder / "in" / name).write_bytes(data)
@@ -129,9 +130,10 @@ class _Trial:
             case "pandas":
                 return lw.from_pandas(given.data, **options)
             case "log":
-                if not (folder / "log").exists():
+                if not self._logged:
                     with Log(folder / "log") as log:
                         log.append(given.data)
+                    self._logged = True
                 return lw.read_log(folder / "log", **options)
         return _FILES[given.reader](str(folder / "in"), **options)
 
