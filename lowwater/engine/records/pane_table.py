@@ -303,7 +303,7 @@ def to_values(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
     """
     encoding = encoding_of(field)
     if encoding is None:
-        return python_values(_in_microseconds(column))
+        return python_values(in_microseconds(column))
     decoders: dict[bytes, Callable[[Any], Any]] = {
         MSGPACK: msgspec.msgpack.decode,
         JSON: json.loads,
@@ -339,7 +339,8 @@ def _as_plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in msgpack")
 
 
-def _in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return instants and durations in microseconds instead of nanoseconds, which are cut off."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return column.cast(pa.timestamp("us", kind.tz), safe=False)

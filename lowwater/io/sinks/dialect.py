@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.records.json_rows import json_text
-from lowwater.engine.records.pane_table import encoding_of, to_values
+from lowwater.engine.records.pane_table import encoding_of, in_microseconds, to_values
 from lowwater.errors import InvalidArgument, describe
 
 Kind: TypeAlias = Literal[
@@ -250,7 +250,8 @@ def values_of(field: pa.Field, column: pa.ChunkedArray, shapes: Mapping[Kind, Sh
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     shape = shapes.get(kind)
-    return to_values(field, column) if shape is None else shape(column)
+    # Strict, unlike to_values: two instants after the year 9999 must not become one key.
+    return in_microseconds(column).to_pylist() if shape is None else shape(column)
 
 
 def readable_values_of(

@@ -334,7 +334,9 @@ def test_a_value_that_postgresql_cannot_hold_does_not_stop_the_run(
         assert letter["record"]["v"] == items[20]["v"]
     once = everything(dsn)
     writing.run(state=tmp_path / "state", **options)
-    assert everything(dsn) == once
+    again = everything(dsn)
+    del once["lowwater_outputs"], again["lowwater_outputs"]  # each opening leaves its mark there
+    assert again == once
 
 
 def test_a_pane_that_is_refused_takes_the_row_before_it_away(dsn: str, tmp_path: Path) -> None:
