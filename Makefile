@@ -60,7 +60,8 @@ crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 60 times, and c
 	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=60 \
 	  $(PY) -m pytest -rP tests/crash tests/spark/kill_campaign.py $(ARGS)
 
-fuzz: $(DEV) ## feed damaged bytes to everything that reads stored bytes
+fuzz: $(DEV) ## feed hostile input to all readers, and damaged bytes to all that reads stored bytes
+	$(PY) -m tests.hostile.campaign 1000
 	LOWWATER_HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -n $(WORKERS) \
 	  tests/property/test_decoders.py $(ARGS)
 	-$(PIP) install -e '.[fuzz]'

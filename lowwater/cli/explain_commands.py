@@ -1,4 +1,4 @@
-"""The commands that explain runs: ``python -m lowwater explain``, ``diff`` and ``check``.
+"""The commands that explain runs: ``python -m lowwater explain``, ``diff``, ``check``, ``diagram``.
 
 Each command takes the parsed options, prints its result and returns the exit status.
 """
@@ -16,6 +16,7 @@ from lowwater.errors import InvalidArgument
 if TYPE_CHECKING:
     from lowwater.pipeline import Result
     from lowwater.testing.scenario import ScenarioRun
+
 
 _TARGET = "module:pipeline or file.py:pipeline"
 _BUNDLE_OF_RUN = 50_000
@@ -59,14 +60,10 @@ def add_commands(commands: Any) -> None:
         "1 if there are errors or warnings.",
     )
     check.add_argument("target", metavar="TARGET", help=_TARGET)
+    _add_diagram(commands)
 
 
-def run_command(options: argparse.Namespace) -> int:
-    """Run the command that was given, and return the exit status."""
-    return {"explain": _explain, "diff": _diff, "check": _check}[options.command](options)
-
-
-def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
+def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun:
     """Run a pipeline with a trace, over its own sources or over a scenario."""
     from lowwater.cli.target import load
     from lowwater.engine.graph.graph import Windowed
@@ -94,7 +91,7 @@ def run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRun
     return run
 
 
-def tell_bundles(options: argparse.Namespace) -> None:
+def _tell_bundles(options: argparse.Namespace) -> None:
     """Warn on standard error if the bundle size differs from ``run``: early panes depend on it."""
     if options.scenario is None and options.bundle_size != _BUNDLE_OF_RUN:
         print(f"bundle size {options.bundle_size}; `run` uses {_BUNDLE_OF_RUN}", file=sys.stderr)
@@ -111,7 +108,7 @@ def _tell_dead_letters(run: ScenarioRun) -> None:
         )
 
 
-def literal(text: str) -> Any:
+def _literal(text: str) -> Any:
     """Parse a Python literal; return any other text unchanged."""
     try:
         return ast.literal_eval(text)
@@ -119,9 +116,9 @@ def literal(text: str) -> Any:
         return text
 
 
-def known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
+def _known_key(run: Result | ScenarioRun, text: str, stage: str | None) -> Any:
     """Parse a key: as a literal, unless only the text itself is a key of a stage."""
-    key = literal(text)
+    key = _literal(text)
     keys = [element.key for element in run.trace.stage(stage).elements]
     return text if key not in keys and text in keys else key
 
@@ -157,12 +154,12 @@ def _explain(options: argparse.Namespace) -> int:
             "--key and --window go together",
             hint="Give both: --key home --window 2000-01-01T12:00:00Z",
         )
-    run = run_target(options.target, options)
-    tell_bundles(options)
+    run = _run_target(options.target, options)
+    _tell_bundles(options)
     if options.element is not None:
-        print(run.why(literal(options.element), stage=options.stage))
+        print(run.why(_literal(options.element), stage=options.stage))
     if options.key is not None:
-        key = known_key(run, options.key, options.stage)
+        key = _known_key(run, options.key, options.stage)
         print(run.explain(key, _window(options), stage=options.stage))
     if options.element is None and options.key is None:
         print(run.lateness_profile(stage=options.stage))
@@ -181,8 +178,8 @@ def _window(options: argparse.Namespace) -> Any:
 def _diff(options: argparse.Namespace) -> int:
     from lowwater.explain import diff
 
-    found = diff(run_target(options.target, options), run_target(options.other, options))
-    tell_bundles(options)
+    found = diff(_run_target(options.target, options), _run_target(options.other, options))
+    _tell_bundles(options)
     print(found)
     return 1 if found else 0
 
@@ -198,3 +195,84 @@ def _check(options: argparse.Namespace) -> int:
     notes = counted(len(findings) - len(bad), "note")
     print(f"{counted(len(bad), 'problem')}, {notes}", file=sys.stderr)
     return 1 if bad else 0
+
+
+def _add_diagram(commands: Any) -> None:
+    """Add the command to the parser of the command line."""
+    parser = commands.add_parser(
+        "diagram",
+        help="run a pipeline and draw event time against processing time",
+        description="Run a pipeline and draw the input and output of a stage, with event time to "
+        "the right and processing time upwards. Without -o, print a text timeline. With "
+        "--scenario, the elements come from that file, and only the windowing and the aggregates "
+        "of the last stage are used.",
+    )
+    parser.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="file to write: .svg, .html, .txt, .png or .gif"
+    )
+    parser.add_argument(
+        "--key",
+        action="append",
+        metavar="KEY",
+        help="a key to draw (repeatable): a Python literal such as 7 or ('a', 1), or text",
+    )
+    parser.add_argument("--stage", help="the stage (default: the last one)")
+    parser.add_argument("--column", help="the aggregate to draw (default: the first)")
+    parser.add_argument(
+        "--between", metavar="START..END", help="the event times to draw (default: all)"
+    )
+    parser.add_argument(
+        "--theme",
+        choices=("auto", "light", "dark"),
+        default="auto",
+        help="the colours (default: auto, which follows the system of the reader)",
+    )
+    parser.add_argument(
+        "--graph", action="store_true", help="draw the graph of stages and their watermarks instead"
+    )
+    _add_run(parser)
+
+
+def _diagram(options: argparse.Namespace) -> int:
+    from lowwater.pipeline import Result
+
+    result = _run_target(options.target, options)
+    _tell_bundles(options)
+    if options.graph:
+        if not isinstance(result, Result):
+            raise InvalidArgument(
+                "a scenario has no graph of stages", hint="Leave out --graph, or --scenario"
+            )
+        graph = result.graph().with_theme(options.theme)
+        if options.output is None:
+            print(graph, end="")
+        else:
+            graph.save(options.output)
+        return 0
+    keys = (
+        None
+        if options.key is None
+        else [_known_key(result, key, options.stage) for key in options.key]
+    )
+    between = None if options.between is None else _pair(options.between)
+    diagram = result.diagram(key=keys, stage=options.stage, column=options.column, between=between)
+    if options.output is None:
+        print(diagram, end="")
+    else:
+        diagram.with_theme(options.theme).save(options.output)
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    start, dots, end = text.partition("..")
+    if not dots:
+        raise InvalidArgument(
+            f"{text!r} is not an interval of time",
+            where="--between",
+            hint="Write START..END, as in 2000-01-01T12:00:00Z..2000-01-01T12:10:00Z",
+        )
+    return start, end
+
+
+COMMANDS = {"explain": _explain, "diff": _diff, "check": _check, "diagram": _diagram}

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from lowwater.cli import diagram_command as cli_diagram
-from lowwater.cli.explain_commands import add_commands
+from lowwater.cli import explain_commands
 from lowwater.cli.target import load
 from lowwater.errors import InvalidArgument, LowwaterError
 
@@ -53,12 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0 if demo(sys.stdout, state=options.state) else 1
         if options.command == "state":
             return _state(options)
-        if options.command == "diagram":
-            return cli_diagram.run_command(options)
-        if options.command in ("explain", "diff", "check"):
-            from lowwater.cli import explain_commands as cli_explain
-
-            return cli_explain.run_command(options)
+        if options.command in explain_commands.COMMANDS:
+            return explain_commands.COMMANDS[options.command](options)
         return _run(options)
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
@@ -115,8 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         default="dead_letter",
         help="turn invalid records into dead letters, or stop at the first one",
     )
-    add_commands(commands)
-    cli_diagram.add_command(commands)
+    explain_commands.add_commands(commands)
     _add_state(commands.add_parser("state", help="inspect or remove a state directory"))
     return parser
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.explain.waiting import looks_at_watermark
 from lowwater.time import format_duration
-from lowwater.triggers import AfterWatermark, Default, Moment, outlook
+from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
 from lowwater.watermark import PerPartition
 from lowwater.windows import GlobalWindow, Sessions
 
@@ -155,8 +154,8 @@ def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:
             where,
             "Give the source a watermark",
         )
-    work, windowing = stage.work, stage.windowing
-    if isinstance(work, Computed):
+    windowing = stage.windowing
+    if not stage.work.emits_panes:
         if windowing is None and endless:
             yield Finding(
                 "note",
@@ -279,7 +278,7 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
             'replaces panes, or use accumulation="discarding"',
         )
     for each in graph.stages:
-        if each.signed and isinstance(each.work, Computed):
+        if each.signed and not each.work.emits_panes:
             yield Finding(
                 "note",
                 "it receives upstream retractions as records with kind 'retract'",

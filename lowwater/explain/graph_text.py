@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
 from lowwater.time import format_duration
 from lowwater.triggers import Default
@@ -69,10 +69,10 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {windowing.windows!r}")
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
-    emits = "emits: " if isinstance(stage.work, Windowed) else ""
+    emits = "emits: " if stage.work.emits_panes else ""
     lines.extend(f"{emits}{text}" for text in work_texts(stage))
     if stage.signed:
         lines.append("applies upstream retractions")
@@ -102,7 +102,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
     windowing = stage.windowing
     if windowing is not None:
         yield repr(windowing.windows)
-        if isinstance(stage.work, Windowed):
+        if stage.work.emits_panes:
             if windowing.trigger != Default():
                 yield repr(windowing.trigger)
             yield windowing.mode

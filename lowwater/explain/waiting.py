@@ -1,4 +1,4 @@
-"""Describes what a trigger is waiting for."""
+"""Describes what a trigger is waiting for, and what holds a watermark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never, final
 
-from lowwater.engine.graph.trace import TracedElement
+from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMove, TracedSource
 from lowwater.explain.text import Times, counted
-from lowwater.time import format_duration, saturating_add
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration, saturating_add
 from lowwater.triggers import (
     AfterAll,
     AfterAny,
@@ -24,6 +24,7 @@ from lowwater.triggers import (
     Repeatedly,
     Trigger,
 )
+from lowwater.watermark import Ascending, BoundedDisorder, PerPartition
 
 
 @final
@@ -105,20 +106,133 @@ class Waiting:
         return f"the clock to reach {self.times.at(at)} ({reason})"
 
 
-def looks_at_watermark(trigger: Trigger) -> bool:
-    """Whether a trigger can become ready when the watermark passes the end of a window."""
-    match trigger:
-        case AfterWatermark() | Default() | CustomTrigger():
-            return True
-        case Repeatedly():
-            return looks_at_watermark(trigger.trigger)
-        case OrFinally():
-            return looks_at_watermark(trigger.main) or looks_at_watermark(trigger.until)
-        case AfterAny():
-            return any(looks_at_watermark(part) for part in trigger.parts)
-        case AfterAll() | AfterEach():
-            return any(looks_at_watermark(part) for part in trigger.parts)
-        case AfterCount() | AfterProcessingTime() | Never() | Always():
-            return False
-        case _:
-            assert_never(trigger)
+@final
+@dataclass(frozen=True, slots=True)
+class WatermarkHolder:
+    """What holds a watermark.
+
+    Args:
+        text: A description.
+        hint: How to fix it.
+    """
+
+    text: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.hint}" if self.hint else self.text
+
+
+def last_move(stage: StageTrace, *, ended: bool = True) -> TracedMove | None:
+    """Return the last watermarks of a stage; with ``ended=False``, before the input ended."""
+    for move in reversed(stage.moves):
+        if ended or move.input_watermark < END_OF_TIME:
+            return move
+    return None
+
+
+def holder(trace: Trace, stage: StageTrace, before: int, times: Times) -> WatermarkHolder:
+    """Return what holds the input watermark of a stage.
+
+    Args:
+        trace: The trace.
+        stage: The stage.
+        before: Ignore events with this order or a higher one.
+        times: Formats instants.
+    """
+    names = {each.name: each for each in trace.stages}
+    stood = {name: _stood(moves, before) for name, moves in trace.sources.items()}
+    found = []
+    for name in stage.inputs:
+        if name in names:
+            moved = [move for move in names[name].moves if move.order < before]
+            at = moved[-1].output_watermark if moved else START_OF_TIME
+        else:
+            source = stood.get(name)
+            if source is None:
+                continue
+            at = END_OF_TIME if source.is_idle else source.watermark
+        found.append((at, name))
+    if not found:
+        return WatermarkHolder(
+            "nothing advances it", "advance it with Scenario(...).watermark(...)"
+        )
+    _, name = min(found, key=lambda each: each[0])
+    if name not in names:
+        source = stood[name]
+        return _of_source(trace, name, source, stood, times)
+    above = names[name]
+    moved = [move for move in above.moves if move.order < before]
+    if moved and moved[-1].output_watermark < moved[-1].input_watermark:
+        return WatermarkHolder(
+            f"stage `{name}` holds it: it has elements of {times.at(moved[-1].output_watermark)} "
+            "that no pane has emitted",
+            f"check its trigger with explain(..., stage={name!r})",
+        )
+    return holder(trace, above, before, times)
+
+
+def _stood(moves: Sequence[TracedSource], before: int) -> TracedSource | None:
+    known = [move for move in moves if move.order < before]
+    return known[-1] if known else None
+
+
+def _of_source(
+    trace: Trace,
+    name: str,
+    source: TracedSource | None,
+    stood: dict[str, TracedSource | None],
+    times: Times,
+) -> WatermarkHolder:
+    read = trace.reads.get(name)
+    if source is None:
+        return WatermarkHolder(f"source `{name}` has not emitted anything yet", "")
+    if read is not None and read.watermark is None:
+        return WatermarkHolder(
+            f"source `{name}` holds it: it has no watermark until it ends",
+            'give it one, as in watermark=BoundedDisorder("10s")',
+        )
+    silent = source.heard_at is not None and source.clock > source.heard_at
+    others = [each for other, each in stood.items() if other != name and each is not None]
+    ahead = any(each.watermark > source.watermark for each in others)
+    if silent and (ahead or not others) and source.heard_at is not None:
+        since = times.at(source.heard_at)
+        if not others:
+            return WatermarkHolder(
+                f"source `{name}` holds it: it has been silent since {since}",
+                "the next element advances it",
+            )
+        set_to = None if read is None else read.idle_after_us
+        if set_to is not None:
+            return WatermarkHolder(
+                f"source `{name}` holds it: it has been idle since {since}",
+                f"set a shorter `idle_after=` than {format_duration(set_to)}",
+            )
+        return WatermarkHolder(
+            f"source `{name}` holds it: it has been idle since {since}", "set `idle_after=`"
+        )
+    return _behind(name, source, None if read is None else read.watermark, times)
+
+
+def _behind(name: str, source: TracedSource, estimator: object, times: Times) -> WatermarkHolder:
+    if isinstance(estimator, BoundedDisorder) and source.watermark > START_OF_TIME:
+        delay = int(estimator.delay)  # type: ignore[arg-type]  # made so when it was built
+        return WatermarkHolder(
+            f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
+            f"latest element, {times.at(source.watermark + delay)}",
+            "wait for later elements, or use a shorter delay",
+        )
+    if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
+        return WatermarkHolder(
+            f"source `{name}` holds it: its latest element is at {times.at(source.watermark)}",
+            "wait for later elements",
+        )
+    if source.watermark == START_OF_TIME and source.heard_at is None:
+        return WatermarkHolder(
+            f"source `{name}` holds it: it has not emitted anything yet",
+            "wait, or set `idle_after=`",
+        )
+    hint = "wait for later elements"
+    if isinstance(estimator, PerPartition) and estimator.idle_after is None:
+        hint = "set PerPartition(..., `idle_after=`) if it may fall silent"
+    return WatermarkHolder(f"source `{name}` holds it: {source.holder}", hint)

@@ -11,10 +11,9 @@ from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, Traced
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.explain.holding import holder, last_move
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
-from lowwater.explain.waiting import Waiting, looks_at_watermark
+from lowwater.explain.waiting import Waiting, holder, last_move
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -24,7 +23,7 @@ from lowwater.time import (
     instant,
     saturating_add,
 )
-from lowwater.triggers import outlook
+from lowwater.triggers import looks_at_watermark, outlook
 from lowwater.windows import Window
 
 WindowLike: TypeAlias = Window | InstantLike | tuple[InstantLike, InstantLike]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.sources import Position
+from lowwater.engine.graph.sources import GrowingMap, Position
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError
 from lowwater.io.file_content import Content, FileContents, is_content, vanished
@@ -81,20 +81,24 @@ def replay(
         StateError: The position is not a position in files.
     """
     contents = FileContents(checksums=watched)
-    done: dict[str, Content] = {}
+    done = GrowingMap()
     if position is not None:
         types = _checked(position)
         reader.types.clear()
         reader.types.update(types)
-        for name, content in position["done"].items():
-            done[name] = contents.check(name, content, _WHOLE) or content
+        done = GrowingMap(position["done"])
+        if isinstance(position["done"], GrowingMap):
+            done = position["done"]
+        now = {name: contents.check(name, content, _WHOLE) for name, content in done.items()}
+        if any(one not in (None, done[name]) for name, one in now.items()):  # other stamps
+            done = GrowingMap((name, now[name] or done[name]) for name in done)
         if name := position["file"]:
             content = contents.check(name, position["content"], _part(position["batch"]))
             if content is None:
                 raise vanished(name)
             position = {**position, "content": content}
             yield from _batches(reader, position, contents, watched=watched)
-            done = {**done, name: content}
+            done = done.extended(name, content)
     looks = _Looks(paths, suffixes, reader, follow, contents)
     idle = 0
     while True:
@@ -106,7 +110,7 @@ def replay(
             begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
             yield from _batches(reader, begin, contents, watched=watched)
-            done = {**done, name: begin["content"]}
+            done = done.extended(name, begin["content"])
         if follow is None:
             yield _NOTHING, _position(done, reader)
             return
@@ -145,24 +149,23 @@ class _Looks:
         self._follows = follow is not None
         self._contents = contents
         self._real = RealPaths()
-        self._read: dict[str, str] = {}
+        self._read: set[str] = set()
+        self._known = 0
 
-    def fresh(self, done: Mapping[str, Content]) -> list[str]:
+    def fresh(self, done: GrowingMap) -> list[str]:
         """Return the files that are not ``done``; those that are must not have changed.
 
         A file that was read under another name, as by a path given since, is done too.
         """
-        for name in done:
-            if name not in self._read:
-                self._read[name] = self._real.of(Path(name))
-        read = set(self._read.values())
+        self._read.update(self._real.of(Path(name)) for name, _ in done.since(self._known))
+        self._known = len(done)
         fresh: list[str] = []
         unfinished, self.unfinished = self.unfinished, {}
         for path in files_of(self._paths, self._suffixes, maybe_none=self._follows):
             name = str(path)
             if name in done:
                 self._contents.check(name, done[name], _WHOLE)
-            elif self._real.of(path) not in read and (
+            elif self._real.of(path) not in self._read and (
                 not self._follows or self._is_whole(path, unfinished.get(name))
             ):
                 fresh.append(name)
@@ -203,7 +206,7 @@ def _batches(
 
 
 def _position(
-    done: dict[str, Content], reader: FileReader, file: str = "", content: Content | None = None
+    done: GrowingMap, reader: FileReader, file: str = "", content: Content | None = None
 ) -> dict[str, Any]:
     types = pa.schema(list(reader.types.items())).serialize().to_pybytes()
     return {"done": done, "file": file, "content": content, "batch": 0, "types": types}

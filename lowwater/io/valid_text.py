@@ -29,7 +29,7 @@ def checked_records(
     """
     details: dict[int, str] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if not _holds_text(field.type):
+        if not holds_text(field.type):
             continue
         try:
             column.validate(full=True)
@@ -54,11 +54,12 @@ def checked_records(
     return replace(records.take(sound), unreadable=letters)
 
 
-def _holds_text(kind: pa.DataType) -> bool:
+def holds_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are text, or contain some."""
     if pa.types.is_dictionary(kind):
-        return _holds_text(kind.value_type)
+        return holds_text(kind.value_type)
     if pa.types.is_nested(kind):
-        return any(_holds_text(kind.field(at).type) for at in range(kind.num_fields))
+        return any(holds_text(kind.field(at).type) for at in range(kind.num_fields))
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, collect
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import TIME as EMITTED_TIME
-from lowwater.engine.process.emitted import emitted_table
+from lowwater.engine.process.output import TIME as EMITTED_TIME
+from lowwater.engine.process.output import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -509,8 +509,7 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         names = self._stage.key_names
         types = self._key_types or (pa.null(),) * len(names)
         keys = list(zip(names, types, strict=True))
-        work = self._stage.work
-        return empty_panes(keys, list(work.aggregates) if isinstance(work, Windowed) else [])
+        return empty_panes(keys, list(self._stage.work.aggregates))
 
 
 @final
@@ -530,8 +529,7 @@ class Processed(StageOutput[Element, Emitted]):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The tags that the process may emit to, the main one first."""
-        work = self._stage.work
-        return work.outputs if isinstance(work, Computed) else (MAIN,)
+        return self._stage.work.outputs
 
     def output(self, tag: str) -> Processed:
         """Return the same computation with another output selected, to run it or to read it."""

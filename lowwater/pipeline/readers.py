@@ -207,7 +207,8 @@ def read_csv(
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The column of event times: ISO-8601 text, or integers of microseconds.
+        time: The column of event times: ISO-8601 text, or integers of microseconds, whichever most
+            of the first values are; not floats.
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
         delimiter: The character that separates fields.
     """
@@ -232,11 +233,13 @@ def read_jsonl(
 ) -> Stream:
     """Read files with one JSON object per line, in batches.
 
-    A line that cannot be read becomes a dead letter that names the file and the line.
+    A line that cannot be read becomes a dead letter that names the file and the line. So does a
+    line with a value that is not of its field's type, which is the one that most of the first lines
+    show. Files may be compressed with gzip.
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The field of event times: ISO-8601 text, or integers of microseconds.
+        time: The field of event times: ISO-8601 text, or integers of microseconds; not floats.
     """
     at = as_paths(paths)
     source = JsonLinesSource(at, time, follow_of(at, options))
@@ -289,7 +292,7 @@ def from_spark(
             are refused.
     """
     try:
-        from lowwater.spark.source import spark_source
+        from lowwater.spark.reading import spark_source
     except ImportError as error:
         raise UnsupportedByRunner(
             f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"

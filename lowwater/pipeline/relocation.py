@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lowwater.engine.local.run_record import RUN, read_run
+from lowwater.engine.graph.sources import GrowingMap
+from lowwater.engine.local.run_record import read_run, rewrite_run
 from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.pipeline.state_tools import unowned
-from lowwater.state.codec import encode
 from lowwater.state.formats import decoding
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
@@ -62,7 +62,7 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
         with decoding("the position in the files"):
             _relocate(record, before, after)
         batch = Batch()
-        batch.put([RUN], [encode(record)])
+        rewrite_run(batch, record)
         store.commit(batch)
     return changed
 
@@ -77,7 +77,9 @@ def _relocate(record: dict[str, Any], old: str, new: str) -> None:
         if position is None or "done" not in position:
             continue
         files = {*position["done"], position["file"]} - {""}
-        position["done"] = {_moved(n, old, new): of for n, of in position["done"].items()}
+        position["done"] = GrowingMap(
+            (_moved(name, old, new), content) for name, content in position["done"].items()
+        )
         position["file"] = _moved(position["file"], old, new)
         # Estimators may go by the names of files, as FinishedFiles does.
         names = {name: _moved(name, old, new) for name in files}

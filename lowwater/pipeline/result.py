@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Computed, Stage
+from lowwater.engine.graph.graph import MAIN, Stage
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.emitted import emitted_table
-from lowwater.engine.records.pane_table import panes_to_arrow
+from lowwater.engine.process.output import emitted_table
+from lowwater.engine.records.pane_table import encoding_of, panes_to_arrow, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import PaneBatch, key_values
-from lowwater.engine.records.tagged import encoding_of, to_values
 from lowwater.errors import InvalidArgument, nearest
 from lowwater.pipeline.checks import no_step
 from lowwater.pipeline.run import Outcomes
@@ -306,7 +305,7 @@ class Result(Traced):
     @property
     def panes(self) -> list[Pane]:
         """The panes of a windowed stage, in the order of emission."""
-        if isinstance(self._stage.work, Computed):
+        if not self._stage.work.emits_panes:
             hints = {"panes": "A process emits elements: .elements(), .values()"}
             raise no_step("the result of a process", "panes", hints)
         if self._panes is None:
@@ -331,15 +330,14 @@ class Result(Traced):
         return [value for part in self._emitted("values", output) for value in part.to_list()]
 
     def _emitted(self, asked: str, output: str) -> list[Emitted]:
-        if not isinstance(self._stage.work, Computed):
+        if self._stage.work.emits_panes:
             hints = {asked: "A windowed stage emits panes: .panes"}
             raise no_step("the result of a windowed stage", asked, hints)
         return self._of(output)
 
     def _of(self, output: str) -> list[Any]:
         """Return the batches of an output."""
-        work = self._stage.work
-        outputs = work.outputs if isinstance(work, Computed) else (MAIN,)
+        outputs = self._stage.work.outputs
         if output not in outputs:
             raise InvalidArgument(
                 f"there is no output {output!r}", hint=nearest(str(output), outputs)
@@ -389,7 +387,7 @@ class Result(Traced):
         batches, keys = self._of(output), self._stage.key_names
         if not batches:
             return self._nothing
-        if isinstance(self._stage.work, Computed):
+        if not self._stage.work.emits_panes:
             return ElementForm(keys, output).table(batches)
         return PaneForm(keys).table(batches)
 
@@ -410,7 +408,7 @@ class Result(Traced):
 
     def __repr__(self) -> str:
         metrics = self.metrics
-        if isinstance(self._stage.work, Computed):
+        if not self._stage.work.emits_panes:
             name = "emitted"
             counts = {output: sum(map(len, parts)) for output, parts in self._batches.items()}
         else:

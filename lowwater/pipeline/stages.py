@@ -25,7 +25,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
 from lowwater.engine.records.stateless import AddComputed, AddWhole, Step, require_names
-from lowwater.engine.window.result_types import result_type
+from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import STEPS, check_adds_up, names_after, no_records, schema_after
@@ -200,7 +200,6 @@ def panes_as_records(
     stage: Stage, key_types: Sequence[pa.DataType], results: ResultTypes | None
 ) -> dict[str, Any]:
     """Return the parts of the stream of a stage's panes (S-H1): its flow, and what is known."""
-    assert isinstance(stage.work, Windowed)
     flows = (Flow(stage, (), TIME),)
     known = {name: kind for name, kind in (results or {}).items() if kind is not None}
     if results is not None and len(known) == len(results):

@@ -13,11 +13,11 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery
-from lowwater.engine.local.run_record import FORMAT, OUTBOX, RUN, read_outbox, read_run
+from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
-from lowwater.engine.window.inspect import TABLES, StoredView
+from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.paths import PathLike, as_paths
@@ -26,7 +26,7 @@ from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.io.terminal import table
 from lowwater.state.codec import decode
 from lowwater.state.formats import FORMATS, damaged, decoding
-from lowwater.state.id_set import SeenInStore
+from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import END, StoredPlace, prefix_range, split_key, stage_prefix
 from lowwater.state.ownership import Ownership, in_use, is_owned, read_sequencer
 from lowwater.state.rocks import FORMAT as STORE_FORMAT
@@ -159,7 +159,7 @@ def state_info(path: PathLike) -> StateInfo:
             keys += _keys(store, stage)
             if of["kind"] != "windows" or not _has_rows(store, stage):
                 continue
-            view, names = StoredView(store, stage), of["keys"]
+            view, names = InspectedWindows(store, stage), of["keys"]
             facts = view.facts
             everything = len(view.windows(names, open_only=False))
             now_open = len(view.windows(names))
@@ -212,12 +212,12 @@ def verify_state(path: PathLike) -> int:
             if not _has_rows(store, stage):
                 continue
             if of["kind"] == "windows":
-                StoredView(store, stage).verify()
+                InspectedWindows(store, stage).verify()
             else:
                 verify_process(store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
-                    SeenInStore(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
+                    StoredIds(stage.prefix(IDS), 1).restore(store, START_OF_TIME)
         return rows
 
 
@@ -234,7 +234,7 @@ def export_state(path: PathLike) -> pa.Table:
     with _reading(place) as store:
         record = read_run(store, str(place)) or {}
         parts = [
-            StoredView(store, stage).windows(of["keys"])
+            InspectedWindows(store, stage).windows(of["keys"])
             for stage, of in _stages(record)
             if of["kind"] == "windows" and _has_rows(store, stage)
         ]
@@ -407,14 +407,14 @@ def _sizes(store: RocksStore, record: Mapping[str, Any]) -> list[Size]:
     rows: Counter[tuple[bytes, int]] = Counter()
     sizes: Counter[tuple[bytes, int]] = Counter()
     for key, value in store.scan(b"", END):
-        if key == RUN or key.startswith(OUTBOX):
+        if key == RUN or key.startswith((OUTBOX, GROWN)):
             table = (b"", key[len(RUN) - 1])
         else:
             stage, _, tag = split_key(key)
             table = (stage, tag)
         rows[table] += 1
         sizes[table] += len(key) + len(value)
-    names = {b"": ("pipeline", {0: "the run", 1: "outbox"})}
+    names = {b"": ("pipeline", {0: "the run", 1: "outbox", 2: "the run, what only grows"})}
     for place, of in _stages(record):
         tables = {**_TABLES[of["kind"]], **(_IDS if of["deduplicated"] else {})}
         names[stage_prefix(place.stage)] = (place.stage, tables)

@@ -22,8 +22,6 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
-from lowwater.spark.cell import GroupCell
-from lowwater.spark.rows import OutputRows
 from lowwater.spark.shuffle import (
     SHUFFLE_SCHEMA,
     ShuffledElements,
@@ -32,7 +30,8 @@ from lowwater.spark.shuffle import (
     to_bytes,
 )
 from lowwater.spark.signals import CarriedTime
-from lowwater.spark.state_backends import LIVE, LiveOperators, StateBackend
+from lowwater.spark.state_backends import LIVE, GroupCell, LiveOperators, StateBackend
+from lowwater.spark.types import OutputRows
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Observed, WatermarkEstimator
 

@@ -20,13 +20,13 @@ from lowwater.errors import (
     describe,
     nearest,
 )
-from lowwater.spark.cell import CELL_DDL
 from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps
+from lowwater.spark.state_backends import CELL_DDL
 from lowwater.spark.supported import only_stage, require_distinct, shippable
 from lowwater.spark.types import (
     arrow_schema,

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
-from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner
+from lowwater.engine.records.batch import Records
+from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.spark.shuffle import CORRUPT
-from lowwater.spark.source import SparkSource
-from lowwater.spark.types import spark_like, spark_schema
+from lowwater.spark.types import arrow_schema, spark_like, spark_schema
 
 FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
 
@@ -172,3 +173,48 @@ def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             where="to_spark",
             hint="Convert it before, or leave it out",
         ) from error
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SparkSource:
+    """A streaming or static DataFrame as a source.
+
+    Args:
+        frame: The DataFrame.
+    """
+
+    frame: Any
+
+    def __repr__(self) -> str:
+        kind = "streaming" if self.frame.isStreaming else "static"
+        return f"from_spark({kind} DataFrame: {', '.join(self.frame.columns)})"
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return arrow_schema(self.frame.schema)
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        if self.frame.isStreaming:
+            raise UnsupportedByRunner(
+                "the embedded runner cannot read a streaming DataFrame",
+                where="from_spark",
+                hint="Call to_spark(spark) instead of run",
+            )
+        return (Records.from_arrow(batch) for batch in self.frame.toArrow().to_batches(size))
+
+
+def spark_source(frame: Any) -> SparkSource:
+    """Wrap a DataFrame as a source.
+
+    Raises:
+        InvalidArgument: The value is not a Spark DataFrame.
+    """
+    from pyspark.sql import DataFrame
+
+    if not isinstance(frame, DataFrame):
+        raise InvalidArgument(
+            f"{describe('df', frame)} is not a Spark DataFrame",
+            hint="Give what spark.read or spark.readStream returns",
+        )
+    return SparkSource(frame)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol, final
+from dataclasses import dataclass
+from typing import Any, Protocol, final
 
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.errors import StateError
+from lowwater.state.formats import FORMATS, check_format
 
 MakeOperator = Callable[[], WindowOperator]
 
@@ -69,20 +72,12 @@ class InlineBackend:
 @final
 class _Inline:
     def __init__(self, operator: WindowOperator) -> None:
-        self._operator = operator
-        self._bytes = 0
-
-    @property
-    def operator(self) -> WindowOperator:
-        return self._operator
-
-    @property
-    def stored_bytes(self) -> int:
-        return self._bytes
+        self.operator = operator
+        self.stored_bytes = 0
 
     def save(self) -> bytes:
-        snapshot = self._operator.snapshot()
-        self._bytes = len(snapshot)
+        snapshot = self.operator.snapshot()
+        self.stored_bytes = len(snapshot)
         return snapshot
 
 
@@ -115,3 +110,56 @@ class LiveOperators:
 
 LIVE = LiveOperators()
 """The live operators of this process."""
+
+
+_FORMAT = "Spark cells"
+_HINT = "Start a new checkpoint, or finish with the lowwater that wrote this one"
+CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest long, content binary"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GroupCell:
+    """What is stored of a key group.
+
+    Args:
+        key_groups: How many key groups there are.
+        backend: The name of the backend that ``content`` belongs to.
+        stamp: Differs from that of every other cell ever written.
+        latest: The latest event time seen, int microseconds; ``None`` before any.
+        content: What the backend saved.
+    """
+
+    key_groups: int
+    backend: str
+    stamp: bytes
+    latest: int | None
+    content: bytes
+
+    def to_row(self) -> tuple[Any, ...]:
+        """Return the cell as a row for Spark."""
+        layout = FORMATS[_FORMAT]
+        return (layout, self.key_groups, self.backend, self.stamp, self.latest, self.content)
+
+    @classmethod
+    def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> GroupCell:
+        """Return the cell of a row, if it goes with the pipeline as it is now.
+
+        Raises:
+            StateError: It was written with another layout, number of key groups or backend.
+        """
+        layout, stored_groups, stored_backend, stamp, latest, content = row
+        check_format(_FORMAT, layout, where="the checkpoint", hint=_HINT)
+        if stored_groups != key_groups:
+            raise StateError(
+                f"the checkpoint's state is in {stored_groups} key groups, not {key_groups}",
+                where="to_spark(key_groups=)",
+                hint=f"Use key_groups={stored_groups}, or begin with a new checkpoint",
+            )
+        if stored_backend != backend:
+            raise StateError(
+                f"the checkpoint's state is kept by {stored_backend!r}, not {backend!r}",
+                where="to_spark(state=)",
+                hint=f"Use state={stored_backend!r}, or begin with a new checkpoint",
+            )
+        return cls(stored_groups, stored_backend, bytes(stamp), latest, bytes(content))

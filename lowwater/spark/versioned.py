@@ -113,31 +113,23 @@ class _Versioned:
         version: str | None,
         collect_every: int,
     ) -> None:
-        self._operator = operator
+        self.operator = operator
         self._versions = versions
         self._key_group = key_group
         self._version = version
         self._collect_every = collect_every
-        self._bytes = 0
-
-    @property
-    def operator(self) -> WindowOperator:
-        return self._operator
-
-    @property
-    def stored_bytes(self) -> int:
-        return self._bytes
+        self.stored_bytes = 0
 
     def save(self) -> bytes:
         batch = Batch()
-        self._operator.save(batch)
+        self.operator.save(batch)
         with self._versions.open(self._key_group, self._version) as store:
             version = store.commit(batch)
             # Staggered, so that not all key groups collect at once. Delete relative to the version
             # that was opened, which Spark has committed; it may still reject the one just written.
             if (number_of(version) + self._key_group) % self._collect_every == 0:
                 store.collect()
-            self._bytes = store.size_bytes
+            self.stored_bytes = store.size_bytes
         self._version = version
         return version.encode()
 

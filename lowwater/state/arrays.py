@@ -41,6 +41,17 @@ def object_bytes(values: NDArray[Any]) -> float:
     return (sum(map(sys.getsizeof, sample)) + sum(inner)) / len(sample)
 
 
+def widened(array: NDArray[Any], room: int, fill: Any = 0) -> NDArray[Any]:
+    """Return a copy of an array with ``room`` places; the new ones hold ``fill``.
+
+    >>> widened(np.array([5, 6]), 3).tolist()
+    [5, 6, 0]
+    """
+    wider = np.full(room, fill, dtype=array.dtype)
+    wider[: len(array)] = array
+    return wider
+
+
 def expand_ranges(start: Int64Array, count: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return all integers of the ranges ``[start, start + count)``, and each one's range.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.errors import InternalError
-from lowwater.state.arrays import NONE
+from lowwater.state.arrays import NONE, widened
 from lowwater.time import Int64Array
 
 FULL = 1 << 14
@@ -48,9 +48,7 @@ class Blocks:
     def cover(self, capacity: int) -> None:
         """Have room for the rows below a number."""
         if capacity > len(self._of_row):
-            wider = np.full(capacity, _ABSENT, dtype=np.int32)
-            wider[: len(self._of_row)] = self._of_row
-            self._of_row = wider
+            self._of_row = widened(self._of_row, capacity, _ABSENT)
 
     def is_stored(self, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which rows have a live copy."""

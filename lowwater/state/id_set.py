@@ -41,7 +41,7 @@ _HEAD = 9
 
 
 @final
-class SeenInStore:
+class StoredIds:
     """Remembers ids until they expire.
 
     What is added is found at once, and is in the store with the next :meth:`save`.
@@ -172,7 +172,7 @@ class SeenInStore:
                 if head in by_head:  # not dropped since
                     assert set(by_head[head].perhaps(ids)) == set(ids), "a filter denies an id"
         except AssertionError:
-            print(f"SeenInStore: {len(self._unwritten)} unwritten, dropped={self._dropped}")
+            print(f"StoredIds: {len(self._unwritten)} unwritten, dropped={self._dropped}")
             print({stretch: len(one) for stretch, one in self._filters.items()})
             raise
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.state.arrays import NONE, run_starts
+from lowwater.state.arrays import NONE, run_starts, widened
 from lowwater.state.blocks import FULL, Blocks
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, prefix_range
@@ -289,13 +289,9 @@ class Journal:
         room = max(need, self._rows.capacity)
         self._blocks.cover(room)
         if room > len(self._dirty):
-            dirty = np.zeros(room, dtype=np.bool_)
-            dirty[: len(self._dirty)] = self._dirty
-            self._dirty = dirty
+            self._dirty = widened(self._dirty, room, False)
             if self._due is not None:
-                latest = np.full(room, START_OF_TIME, dtype=np.int64)
-                latest[: len(self._latest)] = self._latest
-                self._latest = latest
+                self._latest = widened(self._latest, room, START_OF_TIME)
 
     def _check(self) -> None:
         """Assert what must hold between rows, blocks and deletions. O(rows and copies)."""

@@ -37,13 +37,13 @@ from lowwater.state.ownership import (
 from lowwater.state.rocks_database import (
     RESTORE,
     Scan,
+    check_logs,
     database_options,
     outlive_forks,
     translated,
     write_batch,
 )
 from lowwater.state.rocks_database import Tuning as Tuning
-from lowwater.state.rocks_log import check_logs
 from lowwater.state.store import Batch, check_readable
 
 FORMAT = 1

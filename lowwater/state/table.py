@@ -39,13 +39,14 @@ class Table:
     """A struct of arrays whose rows are allocated, released and used again.
 
     ``columns`` maps a name to its array, indexed by row; arrays are replaced when the table grows,
-    so they are looked up anew in each step. Rows that are not live hold anything.
+    so they are looked up anew in each step. Rows that are not live hold anything. ``capacity`` is
+    how many rows there is room for, ``top`` one more than the highest row that was ever live.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = list(fields)
-        self._capacity = _SMALLEST
-        self._top = 0
+        self.capacity = _SMALLEST
+        self.top = 0
         self._free: Int64Array = np.empty(_SMALLEST, dtype=np.int64)
         self._free_count = 0
         self._alive = np.zeros(_SMALLEST, dtype=np.bool_)
@@ -55,17 +56,7 @@ class Table:
 
     def __len__(self) -> int:
         """Return the number of live rows."""
-        return self._top - self._free_count
-
-    @property
-    def capacity(self) -> int:
-        """Rows there is room for."""
-        return self._capacity
-
-    @property
-    def top(self) -> int:
-        """One more than the highest row that was ever live."""
-        return self._top
+        return self.top - self._free_count
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
@@ -76,12 +67,12 @@ class Table:
         self._free_count -= reused
         rows = self._free[self._free_count : self._free_count + reused]
         if count > reused:
-            top = self._top + count - reused
-            if top > self._capacity:
+            top = self.top + count - reused
+            if top > self.capacity:
                 self._grow(top)
-            fresh = np.arange(self._top, top, dtype=np.int64)
+            fresh = np.arange(self.top, top, dtype=np.int64)
             rows = np.concatenate((rows, fresh)) if reused else fresh
-            self._top = top
+            self.top = top
         else:
             rows = rows.copy()
         self.reset(rows)
@@ -90,7 +81,7 @@ class Table:
 
     def reserve(self, capacity: int) -> None:
         """Have room for so many rows, so that filling the table part by part copies nothing."""
-        if capacity > self._capacity:
+        if capacity > self.capacity:
             self._grow(capacity)
 
     def restore(self, rows: Int64Array) -> None:
@@ -106,18 +97,18 @@ class Table:
             written: Columns that the caller writes for all rows, so that they need no fill.
         """
         top = int(rows.max(initial=-1)) + 1
-        if top > self._capacity:
-            self._grow(max(top, 2 * self._capacity))
-        if top > self._top:
+        if top > self.capacity:
+            self._grow(max(top, 2 * self.capacity))
+        if top > self.top:
             for field in self._fields:  # whole stretches: scattered rows would take longer
                 if field.name not in written:
-                    self.columns[field.name][self._top : top] = field.fill
-            self._top = top
+                    self.columns[field.name][self.top : top] = field.fill
+            self.top = top
         self._alive[rows] = True
 
     def restore_prepared(self) -> Int64Array:
         """Have all rows that are not live be free; return the live ones, rising."""
-        self._free = np.flatnonzero(~self._alive[: self._top])[::-1].copy()
+        self._free = np.flatnonzero(~self._alive[: self.top])[::-1].copy()
         self._free_count = len(self._free)
         return self.live()
 
@@ -152,7 +143,7 @@ class Table:
 
     def live(self) -> Int64Array:
         """Return all live rows, rising. O(capacity): for housekeeping, not for steps."""
-        return np.flatnonzero(self._alive[: self._top])
+        return np.flatnonzero(self._alive[: self.top])
 
     def retype(self, name: str, dtype: DTypeLike, fill: Any) -> None:
         """Change a column's dtype; between numbers, rows that hold the old fill get the new one."""
@@ -171,39 +162,39 @@ class Table:
     def add_field(self, field: Field) -> None:
         """Add a column; live rows hold its fill."""
         self._fields.append(field)
-        column = np.empty(self._capacity, dtype=field.dtype)
-        column[: self._top] = field.fill
+        column = np.empty(self.capacity, dtype=field.dtype)
+        column[: self.top] = field.fill
         self.columns[field.name] = column
 
     def _check(self) -> None:
         """Assert every invariant; print the structure if one does not hold. O(capacity)."""
         free, alive = self._free[: self._free_count], self._alive
         try:
-            assert 0 <= self._free_count <= self._top <= self._capacity
-            assert len(alive) == self._capacity
-            assert not alive[self._top :].any()
+            assert 0 <= self._free_count <= self.top <= self.capacity
+            assert len(alive) == self.capacity
+            assert not alive[self.top :].any()
             assert int(alive.sum()) == len(self)
             assert len(np.unique(free)) == len(free)
-            assert ((free >= 0) & (free < self._top)).all()
+            assert ((free >= 0) & (free < self.top)).all()
             assert not alive[free].any()
             assert [field.name for field in self._fields] == list(self.columns)
             for field in self._fields:
                 column = self.columns[field.name]
-                assert len(column) == self._capacity, field.name
+                assert len(column) == self.capacity, field.name
                 assert column.dtype == np.dtype(field.dtype), field.name
         except AssertionError:
-            print(f"Table: top={self._top} capacity={self._capacity} free={free.tolist()}")
+            print(f"Table: top={self.top} capacity={self.capacity} free={free.tolist()}")
             print(f"live={self.live().tolist()} fields={self._fields}")
             raise
 
     def _grow(self, need: int) -> None:
-        self._capacity = max(need, self._capacity + self._capacity // 2)
-        alive = np.zeros(self._capacity, dtype=np.bool_)
-        alive[: self._top] = self._alive[: self._top]
+        self.capacity = max(need, self.capacity + self.capacity // 2)
+        alive = np.zeros(self.capacity, dtype=np.bool_)
+        alive[: self.top] = self._alive[: self.top]
         self._alive = alive
         for name, old in self.columns.items():
-            new = np.empty(self._capacity, dtype=old.dtype)
-            new[: self._top] = old[: self._top]
+            new = np.empty(self.capacity, dtype=old.dtype)
+            new[: self.top] = old[: self.top]
             self.columns[name] = new
 
 

@@ -97,7 +97,7 @@ class Probed:
 def windowed_stages(pipeline: Pipeline) -> list[Stage]:
     """Return the windowed stages in topological order."""
     stages = Graph.of([pipeline._stage]).stages
-    return [stage for stage in stages if isinstance(stage.work, Windowed)]
+    return [stage for stage in stages if stage.work.emits_panes]
 
 
 def probe(

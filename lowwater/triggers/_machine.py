@@ -15,7 +15,7 @@ Decisions where the rules are silent:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, assert_never, final
 
@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add_array
 from lowwater.triggers import _custom
 from lowwater.triggers._custom import CLOCK_WAKE, WATERMARK_WAKE, later_than
-from lowwater.triggers._nodes import Node, compile_trigger, walk
-from lowwater.triggers._safety import Moment, outlook
 from lowwater.triggers._values import (
     AfterAll,
     AfterAny,
@@ -37,11 +35,101 @@ from lowwater.triggers._values import (
     Always,
     CustomTrigger,
     Default,
+    Moment,
     Never,
     OrFinally,
     Repeatedly,
     Trigger,
+    outlook,
 )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A trigger and the column of its state: a tree like the trigger's own.
+
+    Args:
+        trigger: The trigger.
+        column: The name of its column; empty if only its parts have state.
+        dtype: The column's dtype.
+        fill: The column's value in a window that is new.
+        parts: The nodes of its parts.
+        fed: Whether it, or one of its parts, counts or times elements.
+    """
+
+    trigger: Trigger
+    column: str = ""
+    dtype: Any = None
+    fill: Any = None
+    parts: tuple[Node, ...] = ()
+    fed: bool = True
+
+    @property
+    def waits_for_completion(self) -> bool:
+        """Whether it can only have finished at the completion of its window."""
+        match self.trigger:
+            case AfterWatermark():
+                return True
+            case AfterEach() | AfterAll():
+                return any(part.waits_for_completion for part in self.parts)
+            case AfterAny() | OrFinally():
+                return all(part.waits_for_completion for part in self.parts)
+            case (
+                AfterCount() | AfterProcessingTime() | Repeatedly() | Never() | Always()
+                | Default() | CustomTrigger()
+            ):  # fmt: skip
+                return False
+            case _:
+                assert_never(self.trigger)
+
+
+def compile_trigger(trigger: Trigger, name: str) -> Node:
+    match trigger:
+        case Default():
+            return compile_trigger(trigger.expand(), name)
+        case AfterCount():
+            return Node(trigger, f"{name}:count", np.int64, 0)
+        case AfterProcessingTime():
+            return Node(trigger, f"{name}:deadline", np.int64, END_OF_TIME)
+        case CustomTrigger():
+            return Node(trigger, f"{name}:custom", object)
+        case AfterWatermark():
+            early = compile_trigger(trigger.early or Never(), f"{name}.early")
+            late = compile_trigger(trigger.late or Never(), f"{name}.late")
+            fed = early.fed or late.fed
+            return Node(trigger, f"{name}:past_end", np.bool_, False, (early, late), fed)
+        case AfterEach():
+            parts = _compile_all(trigger.parts, name)
+            fed = any(part.fed for part in parts)
+            return Node(trigger, f"{name}:part", np.int16, 0, parts, fed)
+        case AfterAny() | AfterAll():
+            return _composite(trigger, trigger.parts, name)
+        case OrFinally():
+            return _composite(trigger, (trigger.main, trigger.until), name)
+        case Repeatedly():
+            return _composite(trigger, (trigger.trigger,), name)
+        case Never() | Always():
+            return _composite(trigger, (), name)
+        case _:
+            assert_never(trigger)
+
+
+def _composite(trigger: Trigger, of: tuple[Trigger, ...], name: str) -> Node:
+    """Return the node of a trigger that has no state but that of its parts."""
+    parts = _compile_all(of, name)
+    return Node(trigger, parts=parts, fed=any(part.fed for part in parts))
+
+
+def _compile_all(triggers: tuple[Trigger, ...], name: str) -> tuple[Node, ...]:
+    return tuple(compile_trigger(part, f"{name}.{at}") for at, part in enumerate(triggers))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for part in node.parts:
+        yield from walk(part)
+
 
 Mask: TypeAlias = NDArray[np.bool_]
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
@@ -131,6 +219,9 @@ class _WindowState(Protocol):
 class Machine:
     """A compiled trigger.
 
+    ``wakes``: whether it may ask to be woken by the watermark, as custom triggers may.
+    ``has_deadlines``: whether it waits for the clock.
+
     Args:
         trigger: What to compile.
         merging: Whether windows merge, so that parts are fed side by side (S-R2).
@@ -145,7 +236,7 @@ class Machine:
         self._deadlines = tuple(
             n.column for n in nodes if isinstance(n.trigger, AfterProcessingTime)
         ) + tuple(name + CLOCK_WAKE for name in custom)
-        self._feeds = any(n.fed for n in nodes)
+        self.wakes, self.has_deadlines = bool(self._wakes), bool(self._deadlines)
         self.fires_before_completion = outlook(trigger, late_possible=True).fires is Moment.ANYTIME
         self.watches_completion = bool(custom) or any(
             isinstance(n.trigger, AfterWatermark) for n in nodes
@@ -158,16 +249,6 @@ class Machine:
             for name in custom
             for wake in (CLOCK_WAKE, WATERMARK_WAKE)
         )
-
-    @property
-    def wakes(self) -> bool:
-        """Whether it may ask to be woken by the watermark: custom triggers may."""
-        return bool(self._wakes)
-
-    @property
-    def has_deadlines(self) -> bool:
-        """Whether it waits for the clock."""
-        return bool(self._deadlines)
 
     def feed(
         self,
@@ -184,7 +265,7 @@ class Machine:
             counts: New elements of each, int64, shape (n,).
             elements: The elements themselves, and the clock at their arrival.
         """
-        if self._feeds:
+        if self._root.fed:
             self._feed(self._root, state.columns, rows, counts, elements)
 
     def ready(self, state: _WindowState, rows: Int64Array, moments: Moments) -> Mask:
@@ -229,7 +310,7 @@ class Machine:
         counts: Int64Array,
         elements: FedElements,
     ) -> None:
-        if not node.any_fed or not rows.size:
+        if not node.fed or not rows.size:
             return
         match node.trigger:
             case AfterCount():
@@ -315,14 +396,11 @@ class Machine:
     ) -> Mask:
         early, late = node.parts
         in_late = columns[node.column][rows]
-        if not in_late.any():
-            if early.never:
-                return moments.complete.copy()
-            return moments.complete | self._ready(early, columns, rows, moments)
         ready = moments.complete & ~in_late
-        if not early.never:
+        if not isinstance(early.trigger, Never):
             ready |= ~in_late & self._ready(early, columns, rows, moments)
-        ready[in_late] = self._ready(late, columns, rows[in_late], moments.at(in_late))
+        if in_late.any():
+            ready[in_late] = self._ready(late, columns, rows[in_late], moments.at(in_late))
         return ready
 
     def _fire(self, node: Node, columns: Columns, rows: Int64Array, moments: Moments) -> Mask:

@@ -91,18 +91,13 @@ class LowWatermarks:
 
     def __init__(self, inputs: Mapping[str, Iterable[str]]) -> None:
         self._before = {stage: tuple(before) for stage, before in inputs.items()}
-        self._order = _in_order(self._before)
-        self._input = dict.fromkeys(self._order, START_OF_TIME)
-        self._output = dict.fromkeys(self._order, START_OF_TIME)
+        self.stages = _in_order(self._before)
+        self._input = dict.fromkeys(self.stages, START_OF_TIME)
+        self._output = dict.fromkeys(self.stages, START_OF_TIME)
         # What holds each watermark: an upstream stage (by name), or a hold of the stage itself.
         nothing = Hold(START_OF_TIME, "it has not started")
-        self._holds_input: dict[str, str | Hold] = dict.fromkeys(self._order, nothing)
-        self._holds_output: dict[str, Hold | None] = dict.fromkeys(self._order)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The stages in topological order; otherwise in the order given."""
-        return self._order
+        self._holds_input: dict[str, str | Hold] = dict.fromkeys(self.stages, nothing)
+        self._holds_output: dict[str, Hold | None] = dict.fromkeys(self.stages)
 
     def enter(self, stage: str, waiting: Iterable[Hold] = ()) -> int:
         """Advance a stage's input watermark as far as possible; return it (int microseconds).
@@ -169,16 +164,16 @@ class LowWatermarks:
                 _gap(self._output[stage], clock),
                 self._held_by(stage),
             )
-            for stage in self._order
+            for stage in self.stages
         ]
 
     def remember(self) -> Any:
         """Return all watermarks as plain values, to be stored."""
-        return {stage: [self._input[stage], self._output[stage]] for stage in self._order}
+        return {stage: [self._input[stage], self._output[stage]] for stage in self.stages}
 
     def resume(self, known: Mapping[str, Any]) -> None:
         """Restore the watermarks of an earlier run; ignore stages that no longer exist."""
-        for stage in self._order:
+        for stage in self.stages:
             if stage in known:
                 come, gone = known[stage]
                 self._input[stage] = max(self._input[stage], come)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,11 @@ from tests.crash.sink_contents import (
     sink_contents,
 )
 from tests.crash.stored_progress import Progress, stored_progress
+from tests.unit.io.postgresql import Server
 
+ONCE = ("after the announcement",)  # a run passes it once
 POINTS = (
+    *ONCE,
     "before the write",
     "after the write",
     "before publishing",
@@ -43,6 +47,8 @@ class Campaign:
         sources: The folder of its input.
         place: The parent of its working folders.
         launcher: Starts its processes.
+        same_files: Whether deliveries are cut alike in each run, so that files are the same.
+        server: A database server that the pipeline writes to, and that is killed, too.
 
     Every third folder keeps all windows in memory: its files must equal those of the uninterrupted
     run byte for byte. The others spill windows at every other start, which may move the boundaries
@@ -54,17 +60,21 @@ class Campaign:
         kills: How often the pipeline was killed.
         restarts: How often it was started, the first starts included.
         pipelines: In how many folders it ran.
+        cut_off: How many of the kills were those of the server.
     """
 
     child: str
     sources: Path
     place: Path
     launcher: Launcher
+    same_files: bool = True
+    server: Server | None = None
     wanted: SinkContents = field(init=False)
     wanted_files: Files = field(init=False)
     kills: int = field(default=0, init=False)
     restarts: int = field(default=0, init=False)
     pipelines: int = field(default=0, init=False)
+    cut_off: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         whole = self._folder("whole")
@@ -78,7 +88,13 @@ class Campaign:
     def kill_at_points(self, deaths: list[tuple[str, int]]) -> int:
         """Kill one pipeline at each (point, count) in turn; return how often it died."""
         before = self.kills
-        self._run_killed(iter([f"point:{name}:{count}" for name, count in deaths]))
+        self._run_killed(iter([_at_point(name, count) for name, count in deaths]))
+        return self.kills - before
+
+    def kill_server(self, seconds: float) -> int:
+        """Kill the server so long after the start of a run; return whether the run noticed."""
+        before = self.kills
+        self._run_killed(iter([f"server:{seconds}"]))
         return self.kills - before
 
     def kill_at_random(self, kills: int, *, seed: int) -> None:
@@ -96,13 +112,16 @@ class Campaign:
         for _ in range(_MOST_PER_PIPELINE):
             if self.kills == wanted:
                 return
-            match chance.choices(["alarm", "opening", "point"], [6, 1, 2])[0]:
+            servers = 0 if self.server is None else 3
+            match chance.choices(["alarm", "opening", "point", "server"], [6, 1, 2, servers])[0]:
+                case "server":
+                    yield f"server:{chance.uniform(0.01, 0.8) * self._seconds}"
                 case "alarm":  # what is left takes ever less
                     yield f"alarm:{int(chance.uniform(0.01, 0.8) * self._seconds * 1e6)}"
                 case "opening":
                     yield f"opening:{chance.randint(1, _OPENING_US)}"
                 case _:
-                    yield f"point:{chance.choice(POINTS)}:{chance.randint(1, 12)}"
+                    yield _at_point(chance.choice(POINTS), chance.randint(1, 12))
 
     def _run_killed(self, deaths: Iterator[str]) -> None:
         """Run in a new folder until no death is left, or one came too late; then compare."""
@@ -126,7 +145,7 @@ class Campaign:
         where = f"after {', '.join(died)} in {folder}"
         differs = list(differences(sink_contents(folder), self.wanted))
         assert not differs, "\n".join([where, *differs])
-        if not spills:
+        if not spills and self.same_files:
             own, wanted = delivered_files(folder), self.wanted_files
             others = sorted(n for n in {*own, *wanted} if own.get(n) != wanted.get(n))
             assert not others, f"{where}: other files: {', '.join(others)}"
@@ -139,10 +158,37 @@ class Campaign:
 
     def _is_killed(self, folder: Path, how: str, *, cold: bool = False) -> bool:
         """Run the child; return whether it died as instructed before it ended."""
+        if how.startswith("server:"):
+            return self._is_cut_off(folder, float(how.partition(":")[2]), cold=cold)
         code, errors = self.launcher.run(self.child, [str(folder), how, *["cold"] * cold])
         death = _DEATHS.get(how.partition(":")[0], 0)
         assert code in {0, death}, f"{how}: {code}\n{errors}"
         return code != 0
+
+    def _is_cut_off(self, folder: Path, seconds: float, *, cold: bool) -> bool:
+        """Run the child and kill the server meanwhile; return whether the child noticed."""
+        assert self.server is not None
+        killed = threading.Event()
+
+        def kill() -> None:
+            assert self.server is not None
+            killed.set()
+            self.server.kill()
+
+        killer = threading.Timer(seconds, kill)
+        killer.start()
+        code, errors = self.launcher.run(self.child, [str(folder), "none", *["cold"] * cold])
+        killer.cancel()
+        killer.join()
+        if killed.is_set():
+            self.server.recover()
+        assert code == 0 or (code == 1 and "DataError" in errors), f"{code}\n{errors}"
+        self.cut_off += code == 1
+        return code == 1
+
+
+def _at_point(name: str, count: int) -> str:
+    return f"point:{name}:{1 if name in ONCE else count}"
 
 
 def _advanced(folder: Path, before: Progress) -> Progress:

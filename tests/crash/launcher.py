@@ -21,7 +21,11 @@ from typing import final
 
 from tests.paths import ROOT
 
-MODULES = ("tests.crash.windows_to_kill", "tests.crash.graph_to_kill")
+MODULES = (
+    "tests.crash.windows_to_kill",
+    "tests.crash.graph_to_kill",
+    "tests.crash.follow_to_kill",
+)
 _PATIENCE_S = 300.0  # a run takes a few seconds; one that hangs dumps its stacks and ends
 
 

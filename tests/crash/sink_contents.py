@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import psycopg
 import pyarrow.parquet as pq
 
 SinkContents: TypeAlias = dict[str, list[str]]
@@ -39,6 +41,8 @@ def sink_contents(folder: Path) -> SinkContents:
             for name, columns in _tables(database):
                 rows = database.execute(f'select {columns} from "{name}"').fetchall()
                 add(path, name, [repr(row) for row in rows])
+    for name, rows in _in_postgresql(f"panes_{folder.name}"):
+        found[f"postgresql {name}"] = [repr(row) for row in rows]
     return {name: sorted(lines) for name, lines in {**found, **schemas}.items()}
 
 
@@ -59,6 +63,15 @@ def differences(found: SinkContents, wanted: SinkContents) -> Iterator[str]:
         for what, lines in (("missing", due - there), ("too many", there - due)):
             if lines:
                 yield f"{name}: {lines.total()} {what}, the first {min(lines)}"
+
+
+def _in_postgresql(table: str) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Yield what the server that the environment names has in a table and those beside it."""
+    if (dsn := os.environ.get("LOWWATER_DSN")) is None:
+        return
+    with psycopg.connect(dsn) as connection:
+        for suffix, columns in (("", "*"), ("_late", "reason, record"), ("_errors", "reason")):
+            yield suffix, connection.execute(f'select {columns} from "{table}{suffix}"').fetchall()
 
 
 def _tables(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,19 @@
-"""A pipeline of one stage to kill: deduplicated sessions per key, with three sinks."""
+"""A pipeline of one stage to kill: deduplicated sessions per key, with sinks of all kinds."""
 
 from __future__ import annotations
 
+import os
+
 import lowwater as lw
-from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
+from lowwater.io.sinks import (
+    Compaction,
+    JsonLinesFile,
+    JsonLinesFolder,
+    ParquetFolder,
+    PostgresTable,
+    Sink,
+    SqliteTable,
+)
 from tests.crash.killed_process import instructions
 
 
@@ -31,12 +41,18 @@ def main() -> None:
         )
         .aggregate(total=lw.sum("value"), values=lw.collect("value"), last=lw.last("name"))
     )
-    end = pipeline.write_to(
+    (out / "one").mkdir(exist_ok=True)
+    sinks: list[Sink] = [
         ParquetFolder(str(out / "parquet")),
         JsonLinesFolder(str(out / "jsonl")),
+        JsonLinesFolder(str(out / "large"), compact=Compaction(size=40_000, age="1000d")),
+        ParquetFolder(str(out / "larger"), compact=Compaction(size=30_000, age="1000d")),
+        JsonLinesFile(str(out / "one" / "panes.jsonl")),
         SqliteTable(str(out / "panes.sqlite"), "panes"),
-    )
-    work.run(end, bundle_size=100)
+    ]
+    if (dsn := os.environ.get("LOWWATER_DSN")) is not None:
+        sinks.append(PostgresTable(dsn, f"panes_{work.folder.name}"))
+    work.run(pipeline.write_to(*sinks), bundle_size=100)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def try_inputs(seed: int, count: int, place: Path, workers: int = 1) -> list[Ver
     lock = threading.Lock()
 
     def work() -> None:
-        worker = _Worker(seed, place)
+        module = "tests.hostile.worker"
+        worker = Worker([sys.executable, "-m", module, str(seed), str(place)])
         try:
             while True:
                 with lock:
@@ -52,11 +53,15 @@ def try_inputs(seed: int, count: int, place: Path, workers: int = 1) -> list[Ver
 
 
 @final
-class _Worker:
-    """A worker process, started again when it has died."""
+class Worker:
+    """A worker process, started again when it has died.
 
-    def __init__(self, seed: int, place: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.hostile.worker", str(seed), str(place)]
+    Args:
+        command: Starts one.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, number: int) -> Verdict:

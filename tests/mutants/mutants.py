@@ -98,7 +98,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     def advance(self: Any, to: int, upto: int | None = None) -> Any:
         output = right(self, to, upto)
         if to < END_OF_TIME:
-            self._watermark = to - 4 * SECOND
+            self.watermark = to - 4 * SECOND
         return output
 
     patch.setattr(WindowOperator, "_advance_watermark", advance)

@@ -35,7 +35,7 @@ from lowwater.engine.process import ProcessOperator
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.engine.records.steps import Bundle
-from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, StateError
@@ -266,7 +266,7 @@ def _take_up(store: MemoryStore, which: int) -> None:
 def _look_into(store: MemoryStore, which: int) -> None:
     """Look at everything, as the command line does."""
     list(read_outbox(store))
-    view = StoredView(store, StoredPlace("stage 1", 0, KEY_GROUPS))
+    view = InspectedWindows(store, StoredPlace("stage 1", 0, KEY_GROUPS))
     view.verify()
     view.windows(["key", "value"][: 2 - which % 2])
 
@@ -347,12 +347,11 @@ def _snapshots() -> Decoder:
 
 def decoders() -> list[Decoder]:
     """Return all of them, with samples that are read without complaint."""
+    kinds = (*_SCHEMA.types, pa.null())
     return [
         Decoder("values", _value_samples(), _check_value),
         Decoder("deliveries", [encode_delivery(each) for each in _deliveries()], _check_delivery),
-        Decoder(
-            "types", [type_to_bytes(kind) for kind in (*_SCHEMA.types, pa.null())], _check_type
-        ),
+        Decoder("types", [type_to_bytes(kind) or b"" for kind in kinds], _check_type),
         Decoder("frames", _frame_samples(), _check_frame),
         Decoder("sequencers", _sequencer_samples(), _check_sequencer),
         _snapshots(),

@@ -65,10 +65,10 @@ class Cold:
     def step(self, step: StepInput) -> StepOutput:
         parts: list[PaneBatch] = []
         if isinstance(step, Bundle):
-            self._operator.thaw(self._store, step)
+            self._operator.load(self._store, step)
         elif isinstance(step, WatermarkAdvance | EndOfInput):
             to = END_OF_TIME if isinstance(step, EndOfInput) else step.to
-            while (bound := self._operator.thaw_due(self._store, to)) is not None:
+            while (bound := self._operator.load_due(self._store, to)) is not None:
                 part = self._operator.step(WatermarkAdvance(to, due=bound))
                 if part.panes is not None:
                     parts.append(part.panes)

@@ -47,7 +47,7 @@ def test_a_low_watermark_never_goes_back(case: Drawn) -> None:
         now = {f"source {at}": reader.watermark() for at, reader in enumerate(run.readers)}
         for stage in run._stages:
             now[f"into {stage.number}"] = stage.operator.watermark
-            now[f"out of {stage.number}"] = stage.output_watermark
+            now[f"out of {stage.number}"] = stage.operator.output_watermark
         assert all(now[name] >= at for name, at in before.items())
         before = now
 
@@ -58,7 +58,8 @@ def test_nothing_waits_between_turns_and_nothing_is_left_at_the_end(case: Drawn)
     """S-O7: so what is in memory is what the stages hold, and that goes."""
 
     def look(_: lw.Metrics) -> None:
-        assert not any(stage._waiting or stage._unread for stage in outcomes.local._stages)
+        assert not any(outcomes.local._waiting)
+        assert not any(stage._unread for stage in outcomes.local._stages)
 
     outcomes = outcomes_of(case, progress=look)
     list(outcomes)
@@ -99,7 +100,7 @@ def test_a_low_watermark_is_at_most_the_oldest_work_and_the_inputs(case: Drawn) 
         graph = run.graph
         readers = dict(zip(graph.reads, run.readers, strict=True))
         for stage in run._stages:
-            into, out = stage.operator.watermark, stage.output_watermark
+            into, out = stage.operator.watermark, stage.operator.output_watermark
             assert out <= into
             assert out <= found[stage.number].model.oldest()
             for flow in stage.stage.inputs:
@@ -107,7 +108,7 @@ def test_a_low_watermark_is_at_most_the_oldest_work_and_the_inputs(case: Drawn) 
                 if isinstance(origin, Read):
                     assert into <= readers[origin].watermark()
                 else:
-                    assert into <= run._stages[graph.stages.index(origin)].output_watermark
+                    assert into <= run._stages[graph.stages.index(origin)].operator.output_watermark
 
 
 @given(drawn())
@@ -146,7 +147,7 @@ def test_a_missing_partition_freezes_the_watermark(case: Drawn) -> None:
             assert all(reader.watermark() == START_OF_TIME for reader in frozen)
             if frozen:
                 assert stage.operator.watermark == START_OF_TIME
-                assert stage.output_watermark == START_OF_TIME
+                assert stage.operator.output_watermark == START_OF_TIME
 
 
 @given(drawn(idle=False, heartbeats=False), seconds(1, 3))

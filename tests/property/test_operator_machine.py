@@ -90,6 +90,8 @@ class OperatorMachine(RuleBasedStateMachine):
             )
         return operator
 
+    compares = True
+
     # -- inputs --------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.ended)
@@ -114,7 +116,7 @@ class OperatorMachine(RuleBasedStateMachine):
                 for value, at, key, gap in zip(values, times, keys, gaps, strict=True)
             ]
         )
-        self.operator.thaw(self.store, bundle)
+        self.operator.load(self.store, bundle)
         self.step(bundle)
 
     @precondition(lambda self: not self.ended)
@@ -142,7 +144,7 @@ class OperatorMachine(RuleBasedStateMachine):
     def advance(self, to: int, last: StepInput) -> None:
         panes: list[Pane] = []
         with mock.patch.object(spilling, "AT_ONCE", 2):
-            while (bound := self.operator.thaw_due(self.store, to)) is not None:
+            while (bound := self.operator.load_due(self.store, to)) is not None:
                 part = self.operator.step(WatermarkAdvance(to, due=bound))
                 panes += part.panes or ()
                 self.operator._check()
@@ -152,9 +154,11 @@ class OperatorMachine(RuleBasedStateMachine):
 
     def step(self, step: StepInput, before: list[Pane] | None = None) -> None:
         output = self.operator.step(step)
-        panes = [*(before or ()), *(output.panes or ())]
-        assert panes == self.oracle.panes
-        assert list(late(output.late)) == [(one.window, one.reason) for _, one in self.oracle.late]
+        self.operator._check()
+        if self.compares:
+            assert [*(before or ()), *(output.panes or ())] == self.oracle.panes
+            gone = [(one.window, one.reason) for _, one in self.oracle.late]
+            assert list(late(output.late)) == gone
         self.oracle.panes.clear()
         self.oracle.late.clear()
 
@@ -210,6 +214,12 @@ SEEDED = settings(
 )  # fmt: skip
 
 
+class OnlyChecks(OperatorMachine):
+    """Takes whatever panes come, so that only the structures' own checks can find a bug."""
+
+    compares = False
+
+
 def index_keeps_removed_rows(patch: pytest.MonkeyPatch) -> None:
     def remove(self: Any, rows: Any) -> None:
         self._live -= len(rows)
@@ -249,6 +259,6 @@ def segments_are_not_sorted(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_structure_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError) as caught:
-        run_state_machine_as_test(OperatorMachine, settings=SEEDED)
+        run_state_machine_as_test(OnlyChecks, settings=SEEDED)
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert "_check" in frames, "the panes went wrong before the structure was seen to be broken"
+    assert "_check" in frames, "something else failed first"

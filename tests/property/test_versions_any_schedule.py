@@ -26,9 +26,8 @@ from pyarrow import fs
 from lowwater.errors import StateError
 from lowwater.state.key_layout import END
 from lowwater.state.store import Batch
-from lowwater.state.versions.database import Database
+from lowwater.state.versions.database import Database, close_shelves
 from lowwater.state.versions.history import GroupStore, Versions
-from lowwater.state.versions.shelf import close_shelves
 
 _RETAIN = 3
 _KEYS = [bytes([n]) for n in range(6)]

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lowwater.spark.cell import CELL_DDL
 from lowwater.spark.key_group import OUTPUT_DDL
 from lowwater.spark.shuffle import SHUFFLE_DDL, from_bytes
+from lowwater.spark.state_backends import CELL_DDL
 from tests.spark.cases import Case
 
 _GIVEN = f"number int, at int, {OUTPUT_DDL}"

@@ -14,12 +14,11 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend
-from lowwater.spark.cell import GroupCell
 from lowwater.spark.key_group import KeyGroup
-from lowwater.spark.state_backends import LiveOperators
-from lowwater.spark.task_placement import numbers_of_groups
+from lowwater.spark.shuffle import numbers_of_groups
+from lowwater.spark.state_backends import GroupCell, LiveOperators
 from lowwater.spark.versioned import CHECKPOINTS
-from lowwater.state.versions.shelf import close_shelves
+from lowwater.state.versions.database import close_shelves
 from tests.spark.test_state_backends import CASE, shown, shuffle_rows
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 

@@ -15,11 +15,10 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.stateless import Step, WithColumns
-from lowwater.io.log.partitioner import partitions_of
-from lowwater.spark.shuffle import ShuffleWriter, read_elements
+from lowwater.io.log.conform import partitions_of
+from lowwater.spark.shuffle import ShuffleWriter, numbers_of_groups, read_elements
 from lowwater.spark.signals import EventTimes
 from lowwater.spark.supported import Elsewhere
-from lowwater.spark.task_placement import numbers_of_groups
 
 GROUPS = 8
 NOON = dt.datetime(2000, 1, 1, 12, tzinfo=dt.UTC)

@@ -10,10 +10,9 @@ import pytest
 import lowwater as lw
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import StateError
-from lowwater.spark.cell import GroupCell
 from lowwater.spark.key_group import ShuffleRows
 from lowwater.spark.shuffle import from_bytes
-from lowwater.spark.state_backends import InlineBackend, LiveOperators
+from lowwater.spark.state_backends import GroupCell, InlineBackend, LiveOperators
 from lowwater.testing import Scenario
 from tests.spark.cases import Case
 

@@ -17,7 +17,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark import METRICS, CarriedTime
-from lowwater.spark.task_placement import numbers_of_groups, spark_hash
+from lowwater.spark.shuffle import numbers_of_groups, spark_hash
 from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000

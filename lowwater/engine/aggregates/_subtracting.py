@@ -20,127 +20,32 @@ Power: TypeAlias = Literal["sum", "squares"]
 
 _COUNTS = ("nan", "up", "down")
 _PARTS = ("", " low")  # the first is named as in Sum, so that stored int sums can be continued
-_COUNT = StateColumn("count", np.int64)
 _AS_FLOATS_DO = np.errstate(over="ignore", invalid="ignore")
 # A difference of squares that is this small relative to its operands is rounding error only.
 _NOISE = 2.0**-98
 
 
-@final
-class SignedSum:
-    """The sum of floats; 0 for no values."""
+class _Totals:
+    """Sums of powers of finite values; NaN and infinities are counted instead of summed.
 
-    def __init__(self) -> None:
-        self._totals = _Totals(("sum",))
-        self.columns = self._totals.columns
-
-    def add(self, state: State, batch: AggregateInput) -> None:
-        self._totals.add(state, batch)
-
-    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        self._totals.merge(state, into, rows)
-
-    def result(self, state: State, rows: Int64Array) -> Column:
-        return Column(self._totals.sums(state, rows))
-
-
-@final
-class SignedMean:
-    """The arithmetic mean; null unless there are more inserts than retractions."""
-
-    def __init__(self) -> None:
-        self._totals = _Totals(("sum",))
-        self.columns = (_COUNT, *self._totals.columns)
-
-    def add(self, state: State, batch: AggregateInput) -> None:
-        _count(state, batch)
-        self._totals.add(state, batch)
-
-    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        np.add.at(state["count"], into, state["count"][rows])
-        self._totals.merge(state, into, rows)
-
-    def result(self, state: State, rows: Int64Array) -> Column:
-        count = state["count"][rows]
-        mean = self._totals.sums(state, rows) / np.maximum(count, 1)
-        return _or_null(mean, count > 0)
-
-
-@final
-class SignedVariance:
-    """Variance or standard deviation, from the sums of values and of their squares.
-
-    In double-double precision these resolve a spread of a millionth of a millionth of the mean.
-    Unlike an updated mean, sums are exact under retraction: a retracted value, however large,
-    leaves no trace.
+    Args:
+        powers: Which powers.
+        counted: Whether to count the values too.
     """
 
-    def __init__(self, *, ddof: int, root: bool) -> None:
-        self._ddof = ddof
-        self._root = root
-        self._totals = _Totals(("sum", "squares"))
-        self.columns = (_COUNT, *self._totals.columns)
-
-    def add(self, state: State, batch: AggregateInput) -> None:
-        _count(state, batch)
-        self._totals.add(state, batch)
-
-    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        np.add.at(state["count"], into, state["count"][rows])
-        self._totals.merge(state, into, rows)
-
-    @_AS_FLOATS_DO
-    def result(self, state: State, rows: Int64Array) -> Column:
-        count = state["count"][rows]
-        some = np.maximum(count, 1).astype(np.float64)
-        total = self._totals.pair(state, "sum", rows)
-        squares = self._totals.pair(state, "squares", rows)
-        taken = doubles.multiply(doubles.divide(total, some), total)
-        apart, _ = doubles.add(squares, (-taken[0], -taken[1]))
-        apart = np.where(apart < _NOISE * squares[0], 0.0, apart)
-        apart[self._totals.not_finite(state, rows)] = np.nan
-        free = count - self._ddof
-        variance = apart / np.maximum(free, 1)
-        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
-
-
-@final
-class SignedTest:
-    """Whether any, or every, value is true, from the counts of true and false values."""
-
-    columns = (StateColumn("true", np.int64), StateColumn("false", np.int64))
-
-    def __init__(self, *, every: bool) -> None:
-        self._every = every
-
-    def add(self, state: State, batch: AggregateInput) -> None:
-        if batch.values is None:
-            return
-        values, signs = batch.values.astype(np.bool_, copy=False), _signs(batch)
-        np.add.at(state["true"], batch.rows[values], signs[values])
-        np.add.at(state["false"], batch.rows[~values], signs[~values])
-
-    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        for name in ("true", "false"):
-            np.add.at(state[name], into, state[name][rows])
-
-    def result(self, state: State, rows: Int64Array) -> Column:
-        return Column(state["false"][rows] <= 0 if self._every else state["true"][rows] > 0)
-
-
-@final
-class _Totals:
-    """Sums of powers of finite values; NaN and infinities are counted instead of summed."""
-
-    def __init__(self, powers: tuple[Power, ...]) -> None:
+    def __init__(self, powers: tuple[Power, ...], *, counted: bool = True) -> None:
         self._powers = powers
+        self._counted = counted
         self.columns = (
+            *((StateColumn("count", np.int64),) if counted else ()),
             *(StateColumn(name, np.int64) for name in _COUNTS),
             *(StateColumn(f"{p}{part}", np.float64) for p in powers for part in _PARTS),
         )
 
     @_AS_FLOATS_DO
     def add(self, state: State, batch: AggregateInput) -> None:
+        if self._counted:
+            np.add.at(state["count"], batch.rows, _signs(batch))
         if batch.values is None:
             return
         values, signs = batch.values.astype(np.float64, copy=False), _signs(batch)
@@ -160,7 +65,7 @@ class _Totals:
 
     @_AS_FLOATS_DO
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        for name in _COUNTS:
+        for name in (*_COUNTS, "count") if self._counted else _COUNTS:
             np.add.at(state[name], into, state[name][rows])
         for power in self._powers:
             self._put(state, power, into, self.pair(state, power, rows))
@@ -193,8 +98,80 @@ class _Totals:
         high[rows], low[rows] = doubles.add((high[rows], low[rows]), sums)
 
 
-def _count(state: State, batch: AggregateInput) -> None:
-    np.add.at(state["count"], batch.rows, _signs(batch))
+@final
+class SignedSum(_Totals):
+    """The sum of floats; 0 for no values."""
+
+    def __init__(self) -> None:
+        super().__init__(("sum",), counted=False)
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(self.sums(state, rows))
+
+
+@final
+class SignedMean(_Totals):
+    """The arithmetic mean; null unless there are more inserts than retractions."""
+
+    def __init__(self) -> None:
+        super().__init__(("sum",))
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows]
+        return _or_null(self.sums(state, rows) / np.maximum(count, 1), count > 0)
+
+
+@final
+class SignedVariance(_Totals):
+    """Variance or standard deviation, from the sums of values and of their squares.
+
+    In double-double precision these resolve a spread of a millionth of a millionth of the mean.
+    Unlike an updated mean, sums are exact under retraction: a retracted value, however large,
+    leaves no trace.
+    """
+
+    def __init__(self, *, ddof: int, root: bool) -> None:
+        super().__init__(("sum", "squares"))
+        self._ddof = ddof
+        self._root = root
+
+    @_AS_FLOATS_DO
+    def result(self, state: State, rows: Int64Array) -> Column:
+        count = state["count"][rows]
+        some = np.maximum(count, 1).astype(np.float64)
+        total = self.pair(state, "sum", rows)
+        squares = self.pair(state, "squares", rows)
+        taken = doubles.multiply(doubles.divide(total, some), total)
+        apart, _ = doubles.add(squares, (-taken[0], -taken[1]))
+        apart = np.where(apart < _NOISE * squares[0], 0.0, apart)
+        apart[self.not_finite(state, rows)] = np.nan
+        free = count - self._ddof
+        variance = apart / np.maximum(free, 1)
+        return _or_null(np.sqrt(variance) if self._root else variance, free > 0)
+
+
+@final
+class SignedTest:
+    """Whether any, or every, value is true, from the counts of true and false values."""
+
+    columns = (StateColumn("true", np.int64), StateColumn("false", np.int64))
+
+    def __init__(self, *, every: bool) -> None:
+        self._every = every
+
+    def add(self, state: State, batch: AggregateInput) -> None:
+        if batch.values is None:
+            return
+        values, signs = batch.values.astype(np.bool_, copy=False), _signs(batch)
+        np.add.at(state["true"], batch.rows[values], signs[values])
+        np.add.at(state["false"], batch.rows[~values], signs[~values])
+
+    def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
+        for name in ("true", "false"):
+            np.add.at(state[name], into, state[name][rows])
+
+    def result(self, state: State, rows: Int64Array) -> Column:
+        return Column(state["false"][rows] <= 0 if self._every else state["true"][rows] > 0)
 
 
 def _signs(batch: AggregateInput) -> NDArray[np.int8]:

@@ -113,6 +113,8 @@ class Cut:
 class Cutter:
     """Splits batches into bundles, by size and by ticks of the arrival clock.
 
+    ``tick`` is the current tick, to be stored, and set where a run resumes.
+
     Args:
         clock: The clock for processing time.
         size: The largest number of elements in a bundle.
@@ -123,16 +125,7 @@ class Cutter:
         self._clock = clock
         self._size = size
         self._timezone = timezone
-        self._tick = START_OF_TIME
-
-    @property
-    def tick(self) -> int:
-        """The current tick of the arrival clock."""
-        return self._tick
-
-    def resume(self, tick: int) -> None:
-        """Resume from the tick that an earlier run stored."""
-        self._tick = tick
+        self.tick = START_OF_TIME
 
     def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
         """Yield the bundles of a batch. O(n).
@@ -159,17 +152,6 @@ class Cutter:
                 stop = min(start + self._size, high)
                 yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
 
-    def now(self, cut: Cut) -> int:
-        """Return the clock to set before a bundle."""
-        if cut.clock is not None:
-            return cut.clock
-        assert not isinstance(self._clock, ArrivalClock)
-        return self._clock.now()
-
-    def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
-        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
-
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
         came = arrivals(records, clock, self._timezone)
         ticks: Int64Array = came // clock.tick_us
@@ -177,9 +159,9 @@ class Cutter:
         if kept is not None:
             ticks = ticks[kept]
         if len(ticks):
-            ticks[0] = max(self._tick, int(ticks[0]))
+            ticks[0] = max(self.tick, int(ticks[0]))
             ticks = np.maximum.accumulate(ticks)
-            self._tick = int(ticks[-1])
+            self.tick = int(ticks[-1])
         return ticks
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias, final
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
@@ -58,6 +59,14 @@ class Windowed:
     windowing: Windowing
     aggregates: Mapping[str, AggregateSpec]
 
+    emits_panes: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it emits retractions."""
+        return self.windowing.mode == "retracting"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,10 @@ class Computed:
     process: object
     windowing: Windowing | None
     outputs: tuple[str, ...]
+
+    emits_panes: ClassVar[bool] = False
+    retracts: ClassVar[bool] = False
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
 
 @final
@@ -133,7 +146,7 @@ class Stage:
     @property
     def retracts(self) -> bool:
         """Whether its output contains retractions."""
-        return isinstance(self.work, Windowed) and self.work.windowing.mode == "retracting"
+        return self.work.retracts
 
     @property
     def signed(self) -> bool:
@@ -212,7 +225,7 @@ def admission_of(
     """
     work = stage.work
     durations = () if work.windowing is None else work.windowing.windows.columns
-    needs = strictest_needs(work.aggregates) if isinstance(work, Windowed) else {}
+    needs = strictest_needs(work.aggregates)
     return Admission(
         time=flow.time,
         keys=stage.keys,
@@ -229,7 +242,7 @@ def admission_of(
 def _sound_keys(flow: Flow) -> tuple[str, ...]:
     """Return columns that were keys before, and that no step has touched: they can be keys."""
     origin = flow.origin
-    if not isinstance(origin, Stage) or not isinstance(origin.work, Windowed):
+    if not isinstance(origin, Stage) or not origin.work.emits_panes:
         return ()
     return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()
 

@@ -153,13 +153,15 @@ class Metrics:
         Args:
             ends: The names of the stages whose panes leave the pipeline.
         """
-        shown = [self.stages[name] for name in ends]
-        every = self.stages.values()
-        self.panes = sum((stage.panes for stage in shown), Counter())
-        self.retractions = sum(stage.retractions for stage in shown)
-        self.late = sum((stage.late for stage in every), Counter())
-        self.duplicates = sum(stage.duplicates for stage in every)
-        self.open_windows = sum(stage.open_windows for stage in every)
+        self.panes, self.late = Counter(), Counter()
+        self.retractions = self.duplicates = self.open_windows = 0
+        for name in ends:
+            self.panes.update(self.stages[name].panes)
+            self.retractions += self.stages[name].retractions
+        for stage in self.stages.values():
+            self.late.update(stage.late)
+            self.duplicates += stage.duplicates
+            self.open_windows += stage.open_windows
 
 
 def _add(

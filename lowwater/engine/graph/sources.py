@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import pyarrow as pa
 
@@ -14,7 +15,76 @@ READ_ROWS = 131_072
 
 
 Position: TypeAlias = dict[str, Any]
-"""A position in a source: plain values that :mod:`lowwater.state.codec` can encode."""
+"""A position in a source: plain values that :mod:`lowwater.state.codec` can encode, by name.
+
+A value that only ever gets more entries, such as the files that were read, should be a
+:class:`GrowingMap`: a commit then stores just the entries that are new.
+"""
+
+
+@final
+class GrowingMap(Mapping[str, Any]):
+    """A mapping that can be extended but not changed; an extension shares what it has in common.
+
+    Args:
+        entries: Its entries, in order; the values are plain.
+
+    >>> first = GrowingMap({"a": 1})
+    >>> second = first.extended("b", 2)
+    >>> dict(first), dict(second), second.since(1)
+    ({'a': 1}, {'a': 1, 'b': 2}, [['b', 2]])
+    """
+
+    __slots__ = ("_length", "_names", "_values")
+
+    def __init__(self, entries: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        # Both are shared with extensions, which only append: this map is what comes before.
+        self._values: dict[str, tuple[int, Any]] = {
+            name: (number, value) for number, (name, value) in enumerate(dict(entries).items())
+        }
+        self._names = list(self._values)
+        self._length = len(self._names)
+
+    def extended(self, name: str, value: Any) -> GrowingMap:
+        """Return the mapping with one more entry. Constant time, unless extended before.
+
+        Raises:
+            KeyError: The name is there already.
+        """
+        if name in self:
+            raise KeyError(name)
+        if len(self._names) > self._length:
+            return GrowingMap([*self.items(), (name, value)])
+        longer = object.__new__(GrowingMap)
+        longer._values, longer._names = self._values, self._names
+        longer._values[name] = (self._length, value)
+        longer._names.append(name)
+        longer._length = self._length + 1
+        return longer
+
+    def since(self, count: int) -> list[list[Any]]:
+        """Return the entries after the first ``count`` as pairs. Linear in their number."""
+        names = self._names[count : self._length]
+        return [[name, self._values[name][1]] for name in names]
+
+    def continues(self, other: GrowingMap) -> bool:
+        """Whether this mapping is another one, or an extension of it. Constant time."""
+        return self._names is other._names and self._length >= other._length
+
+    def __getitem__(self, name: str) -> Any:
+        number, value = self._values[name]
+        if number >= self._length:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(self._names, self._length)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"GrowingMap({dict(self)!r})"
 
 
 @runtime_checkable

@@ -31,7 +31,7 @@ class Delivery:
         epoch: The number of the epoch; it rises from epoch to epoch.
         output: The number of the output within the run, from 0.
         piece: The number of the piece within the epoch and output, from 0.
-        panes: As :func:`~lowwater.engine.records.tagged.panes_to_table` returns; may be empty.
+        panes: As :func:`~lowwater.engine.records.pane_table.panes_to_table` returns; may be empty.
         late: Elements dropped from one of their windows, or ``None``.
         errors: Dead letters, or ``None``.
 

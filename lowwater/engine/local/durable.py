@@ -17,6 +17,11 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.commit_policy import CommitPolicy, CommitTimer
+from lowwater.engine.local.compatibility import (
+    check_compatible,
+    describe_graph,
+    stored_stages,
+)
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.local.outbox import encode_delivery
@@ -25,20 +30,16 @@ from lowwater.engine.local.pieces import Opened, Pieces, RunOutput, opened, plac
 from lowwater.engine.local.run_record import (
     FORMAT,
     OUTBOX,
-    RUN,
-    check_compatible,
-    describe_graph,
+    StoredRun,
     outbox_key,
     read_outbox,
     read_run,
-    stored_stages,
 )
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.key_hash import KEY_GROUPS
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.state.codec import encode
 from lowwater.state.formats import FORMATS, decoding
 from lowwater.state.key_layout import prefix_range
 from lowwater.state.store import Batch, StateStore
@@ -96,6 +97,7 @@ class DurableRun:
         self._memory = memory
         self._epoch = 0
         self._state_id = ""
+        self._stored = StoredRun(None)
         self._opened: list[str] = []  # the places of sinks that took part in the last commit
         # A copy of the directory gets other ids from here on: sinks tell the two apart by them.
         self._opening = uuid.uuid4().hex
@@ -143,6 +145,7 @@ class DurableRun:
     def _take_up(self, store: StateStore) -> Mapping[str, Any] | None:
         """Resume from the record of an earlier run, and return what it says of the run."""
         record = read_run(store, self._path)
+        self._stored = StoredRun(record)
         if record is None:
             self._state_id = uuid.uuid4().hex
             self._run.resume(store, None)
@@ -168,7 +171,7 @@ class DurableRun:
         """
         self._openings = [*self._openings, self._opening]
         batch = Batch()
-        batch.put([RUN], [encode(self._record(run))])
+        self._stored.write(batch, self._record(run))
         store.commit(batch)
         on_point("after the announcement")
 
@@ -241,7 +244,7 @@ class DurableRun:
             [outbox_key(delivery) for delivery in deliveries],
             [encode_delivery(delivery) for delivery in deliveries],
         )
-        batch.put([RUN], [encode(self._record(self._run.save(batch)))])
+        self._stored.write(batch, self._record(self._run.save(batch)))
         on_point("before the write")
         store.commit(batch)
         on_point("after the write")

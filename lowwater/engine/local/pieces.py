@@ -18,12 +18,11 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.local.delivery import OUTPUTS, Collects, Delivery, Looks, Sink, Writer
 from lowwater.engine.local.outcomes import LateElements, Outcome
-from lowwater.engine.process.emitted import emitted_table
-from lowwater.engine.process.output import Emitted
+from lowwater.engine.process.output import Emitted, emitted_table
 from lowwater.engine.records.json_rows import errors_to_table, late_to_table
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.records.tagged import panes_to_table
 from lowwater.errors import InvalidArgument, StateError
 
 PIECE_ROWS = 131_072

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -10,10 +10,10 @@ from lowwater.engine.graph.graph import Computed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
-from lowwater.engine.local.source_reader import StageBundle
+from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
-from lowwater.engine.process.emitted import emitted_records
+from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
@@ -21,7 +21,7 @@ from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, W
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, Instant
+from lowwater.time import END_OF_TIME
 
 
 @final
@@ -36,9 +36,6 @@ class ProcessRun:
         is_read: Whether downstream stages read them.
     """
 
-    is_advancing = False
-    is_over = False
-
     def __init__(
         self, stage: Stage, work: Computed, number: int, *, is_end: bool, is_read: bool
     ) -> None:
@@ -48,14 +45,8 @@ class ProcessRun:
         self.operator = ProcessOperator(work.process, windowing=work.windowing)
         self._is_end = is_end
         self._is_read = is_read
-        self._waiting: list[StageBundle] = []
         self._unread: dict[str, list[Emitted]] = {}
         self._recorder: StageRecorder | None = None
-
-    @property
-    def output_watermark(self) -> int:
-        """The stage's output watermark, int microseconds (S-H3)."""
-        return self.operator.output_watermark
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
@@ -74,23 +65,18 @@ class ProcessRun:
         if not fresh:
             self.operator.restore(store)
 
-    def enqueue(self, incoming: StageBundle) -> None:
-        """Queue a bundle until the stage's turn."""
-        self._waiting.append(incoming)
-
     def take_outputs(self) -> Mapping[str, Records]:
         """Return the records emitted since the last call, by output, for downstream stages."""
-        take_outputs, self._unread = self._unread, {}
+        unread, self._unread = self._unread, {}
         keys = self.stage.key_names
-        return {tag: emitted_records(parts, keys) for tag, parts in take_outputs.items()}
+        return {tag: emitted_records(parts, keys) for tag, parts in unread.items()}
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Advance the clock."""
         yield from self._step(ClockAdvance(now))
 
-    def take(self) -> Iterator[Outcome]:
-        """Process the queued bundles."""
-        waiting, self._waiting = self._waiting, []
+    def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
+        """Process bundles."""
         for incoming in waiting:
             bundle = replace(
                 incoming.bundle,
@@ -115,13 +101,6 @@ class ProcessRun:
         if to > self.operator.watermark:
             step = EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
             yield from self._step(step)
-
-    def update_metrics(self) -> None:
-        """Copy the operator's watermarks and window count into the metrics."""
-        operator, metrics = self.operator, self.metrics
-        metrics.watermark = Instant(operator.watermark)
-        metrics.output_watermark = Instant(operator.output_watermark)
-        metrics.open_windows = operator.open_windows
 
     def forget(self, watermark: int) -> None:
         """Do nothing: a process clears its own state."""

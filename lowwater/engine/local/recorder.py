@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.trace import (
     ElementOutcome,
     StageTrace,
@@ -144,7 +144,7 @@ class StageRecorder:
             name=self._name,
             key_names=self._stage.key_names,
             windowing=work.windowing,
-            aggregates=work.aggregates if isinstance(work, Windowed) else {},
+            aggregates=work.aggregates,
             elements=tuple(self._elements),
             moves=tuple(self._moves),
             panes=tuple(self._panes),
@@ -162,7 +162,7 @@ class StageRecorder:
         first_ones = set(places.tolist())
         records = taken.records.rows(taken.rows)
         values = _values(bundle, records)
-        if not isinstance(self._stage.work, Windowed):  # a process may read any column
+        if not self._stage.work.emits_panes:  # a process may read any column
             values = [one if isinstance(one, dict) else {"value": one} for one in records]
         origins = self._origins_of(taken)
         signs = [1] * number if bundle.signs is None else bundle.signs.tolist()

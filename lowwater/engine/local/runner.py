@@ -23,7 +23,8 @@ from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
-from lowwater.engine.local.source_reader import SourceCut, SourceReader, StageAdmission
+from lowwater.engine.local.source_reader import SourceCut, SourceReader
+from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
@@ -47,7 +48,8 @@ class LocalRun:
     in the same turn, so nothing is queued between turns and a slow sink slows down the sources.
     An empty batch is a heartbeat: clocks and watermarks advance all the same.
 
-    The source with the lowest watermark is read next.
+    The source with the lowest watermark is read next. ``readers`` reads the sources and has the
+    position of each; ``ended`` says whether the input has ended and all output was emitted.
 
     Args:
         graph: The graph to run.
@@ -86,7 +88,7 @@ class LocalRun:
         self._raise = on_error == "raise"
         self._observer = observer
         self._durable = durable
-        self._ended = False
+        self.ended = False
         self._stopping = False
         self._iterated = False
         self._ends = [graph.name_of(end) for end in ends]
@@ -96,8 +98,9 @@ class LocalRun:
             )
             for number, stage in enumerate(graph.stages)
         ]
+        self._waiting: list[list[StageBundle]] = [[] for _ in self._stages]
         self.metrics.stages = {graph.name_of(run.stage): run.metrics for run in self._stages}
-        self._readers = [
+        self.readers = [
             SourceReader(
                 read,
                 [self._entry(at, nth, on_error) for at, nth in graph.into(read)],
@@ -119,21 +122,16 @@ class LocalRun:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
                 run.keep_in_store(place_of(graph, run.stage), share)
-        self._now: int | None = None
+        self._clock = START_OF_TIME
         self._recorder = recorder
         if recorder is not None:
             for run in self._stages:
                 run.record(recorder.stage(run.number))
 
     @property
-    def ended(self) -> bool:
-        """Whether the input has ended and all output was emitted."""
-        return self._ended
-
-    @property
     def ending(self) -> bool:
         """Whether the input has ended, even if output is still to be emitted."""
-        return all(reader.ended for reader in self._readers)
+        return all(reader.ended for reader in self.readers)
 
     def stop(self) -> None:
         """Stop at the next boundary, before more is read; may be called from another thread.
@@ -145,22 +143,17 @@ class LocalRun:
     @property
     def is_stopped(self) -> bool:
         """Whether the run was asked to stop before its input ended."""
-        return self._stopping and not self._ended
+        return self._stopping and not self.ended
 
     @property
     def is_over(self) -> bool:
         """Whether state exceeds its memory limit; :meth:`save` then spills rows to the store."""
-        return any(run.is_over for run in self._stages)
+        return any(run.operator.is_over for run in self._stages)
 
     @property
     def taken(self) -> int:
         """How many elements this run has processed; ``metrics.events`` counts those read."""
-        return sum(reader.taken for reader in self._readers)
-
-    @property
-    def readers(self) -> Sequence[SourceReader]:
-        """The source readers, with the position of each."""
-        return self._readers
+        return sum(reader.taken for reader in self.readers)
 
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operators' changes to a batch; return the run's position, as plain values.
@@ -171,14 +164,14 @@ class LocalRun:
             run.save(batch)
         return {
             "sources": {
-                self.graph.name_of(reader.read): reader.remember() for reader in self._readers
+                self.graph.name_of(reader.read): reader.remember() for reader in self.readers
             },
             "between": {
                 self.graph.name_of(stage): [entry.admission.remember() for entry in entries]
                 for stage, entries in zip(self.graph.stages, self._between, strict=True)
             },
             "metrics": self.metrics.remember(),
-            "ended": self._ended,
+            "ended": self.ended,
         }
 
     def resume(self, store: StateStore, known: Mapping[str, Any] | None) -> None:
@@ -192,14 +185,14 @@ class LocalRun:
             run.resume(store, fresh=known is None)
         if known is None:
             return
-        for reader in self._readers:
+        for reader in self.readers:
             reader.resume(known["sources"][self.graph.name_of(reader.read)])
         for stage, entries in zip(self.graph.stages, self._between, strict=True):
             stored = known["between"][self.graph.name_of(stage)]
             for entry, learned in zip(entries, stored, strict=True):
                 entry.admission.resume(learned)
         self.metrics.resume(known["metrics"])
-        self._ended = known["ended"]
+        self.ended = known["ended"]
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""
@@ -209,7 +202,7 @@ class LocalRun:
             origins = (graph.name_of(flow.origin) for flow in stage.inputs)
             before[graph.name_of(stage)] = list(dict.fromkeys(origins))
         low = LowWatermarks(before)
-        for reader in self._readers:
+        for reader in self.readers:
             name = graph.name_of(reader.read)
             low.enter(name, [Hold(self._source_watermark(reader), reader.holder(self._clock))])
             low.leave(name)
@@ -229,15 +222,15 @@ class LocalRun:
             raise InternalError("a run was iterated a second time; its sources are closed")
         self._iterated = True
         with ExitStack() as closing:
-            for reader in self._readers:
+            for reader in self.readers:
                 closing.callback(reader.close)
             yield from self._outcomes()
 
     def _outcomes(self) -> Iterator[Outcome]:
         began = time.perf_counter()
-        if self._ended:
+        if self.ended:
             return
-        if self._is_advancing():
+        if self._advancing() is not None:
             yield from self._turn(began)  # the earlier run stopped in the middle of a turn
         while (reader := self._next_reader()) is not None:
             if self._stopping:
@@ -262,7 +255,7 @@ class LocalRun:
             reader.bundles_done = 0
             yield Outcome(boundary=True)
         yield from self._turn(began)
-        self._ended = True
+        self.ended = True
         for run in self._stages:
             run.forget(END_OF_TIME)
         if self._observer is not None:
@@ -283,7 +276,7 @@ class LocalRun:
 
     def _next_reader(self) -> SourceReader | None:
         """Return the source to read next: the one furthest behind among those due for a poll."""
-        left = [reader for reader in self._readers if not reader.ended]
+        left = [reader for reader in self.readers if not reader.ended]
         if len(left) < 2:
             return left[0] if left else None
         if (begun := next((reader for reader in left if reader.bundles_done), None)) is not None:
@@ -301,7 +294,7 @@ class LocalRun:
     def _read(self, reader: SourceReader, records: Records, began: float) -> Iterator[Outcome]:
         unread = records.unreadable
         if not records.length and not unread:
-            self._move_clock(reader.idle())
+            self._move_clock(reader.now())
             reader.rest(records.rest_seconds, self._clock)
             yield from self._turn(began)
             self._notify_observer()
@@ -323,9 +316,9 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._move_clock(reader.now(cut))
+            self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
-                self._stages[bundle.stage].enqueue(bundle)
+                self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
             # Before the turn, not after: a turn may contain boundaries, and a run that resumes
@@ -340,59 +333,65 @@ class LocalRun:
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Process queued bundles through all stages, and advance their clocks and watermarks."""
+        at = self._advancing() or 0
         while True:
             # While a stage is in the middle of an advance, its upstream stages wait: new input
             # would change the state that the rest of the advance is about.
-            for run in self._stages[self._last_advancing() :]:
-                to = self._input_watermark(run)
-                if run.is_advancing:
-                    to = run.operator.watermark
+            for run in self._stages[at:]:
+                operator = run.operator
+                if operator.is_advancing:
+                    to = operator.watermark
                 else:
-                    if self._now is not None:
-                        yield from run.tick(self._now)
-                    yield from run.take()
+                    to = self._input_watermark(run)
+                    if self._clock > START_OF_TIME:
+                        yield from run.tick(self._clock)
+                    if waiting := self._waiting[run.number]:
+                        self._waiting[run.number] = []
+                        yield from run.take(waiting)
                 if to > START_OF_TIME:
                     yield from run.advance(to)
                 yield from self._hand_on(run)
-            if not self._is_advancing():
+            advancing = self._advancing()
+            if advancing is None:
                 break
+            at = advancing
             yield Outcome(boundary=True)
         self._finish_turn(began)
 
-    def _last_advancing(self) -> int:
-        advancing = [run.number for run in self._stages if run.is_advancing]
-        return advancing[-1] if advancing else 0
+    def _advancing(self) -> int | None:
+        """Return the number of the last stage in the middle of an advance, if any."""
+        for run in reversed(self._stages):
+            if run.operator.is_advancing:
+                return run.number
+        return None
 
     def _input_watermark(self, run: StageRun) -> int:
         """Return the lowest output watermark upstream of a stage (S-H3)."""
-        return min(
-            self._source_watermark(self._readers[at])
-            if is_source
-            else self._stages[at].output_watermark
-            for is_source, at in self._reading[run.number]
-        )
+        low = END_OF_TIME
+        for is_source, at in self._reading[run.number]:
+            if is_source:
+                low = min(low, self._source_watermark(self.readers[at]))
+            else:
+                low = min(low, self._stages[at].operator.output_watermark)
+        return low
 
     def _source_watermark(self, reader: SourceReader) -> int:
         """Return a source's watermark; an idle source follows the active ones."""
         at = reader.watermark()
         if not reader.is_idle():
             return at
-        others = [one for one in self._readers if not (one.ended or one.is_idle())]
+        others = [one for one in self.readers if not (one.ended or one.is_idle())]
         return max(at, min((one.watermark() for one in others), default=at))
 
     def _move_clock(self, now: int | None) -> None:
         """Advance the clock; ``None`` or an earlier instant changes nothing (S-T4)."""
         if now is not None:
-            self._now = max(now, self._clock)
-
-    @property
-    def _clock(self) -> int:
-        return START_OF_TIME if self._now is None else self._now
+            self._clock = max(now, self._clock)
 
     def _hand_on(self, run: StageRun) -> Iterator[Outcome]:
         """Queue a stage's output for the stages that read it."""
         outputs = run.take_outputs()
-        if self._recorder is not None and isinstance(run.stage.work, Windowed):
+        if self._recorder is not None and run.stage.work.emits_panes:
             recorder = self._recorder.stage(run.number)
             outputs = {output: recorder.handed(records) for output, records in outputs.items()}
         for output, records in outputs.items():
@@ -406,10 +405,7 @@ class LocalRun:
                 # stage that fires between the two would emit a result without either (S-C5).
                 size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
                 for bundle in admitted.bundles(size):
-                    self._stages[entry.stage].enqueue(bundle)
-
-    def _is_advancing(self) -> bool:
-        return any(run.is_advancing for run in self._stages)
+                    self._waiting[entry.stage].append(bundle)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
@@ -432,7 +428,10 @@ class LocalRun:
     def _finish_turn(self, began: float) -> None:
         metrics = self.metrics
         for run in self._stages:
-            run.update_metrics()
+            of, operator = run.metrics, run.operator
+            of.watermark = Instant(operator.watermark)
+            of.output_watermark = Instant(operator.output_watermark)
+            of.open_windows = operator.open_windows
         metrics.sum_up(self._ends)
         last = self._stages[-1].operator
         metrics.watermark = Instant(last.watermark)
@@ -444,7 +443,7 @@ class LocalRun:
     def _record(self, recorder: Recorder) -> None:
         """Record the watermarks of sources and stages after a turn."""
         clock = self._clock
-        for reader in self._readers:
+        for reader in self.readers:
             recorder.stood(reader, clock, idle=reader.is_idle())
         held = {one.stage: one.held_by for one in self.watermarks()}
         for run in self._stages:
@@ -452,7 +451,7 @@ class LocalRun:
             recorder.stage(run.number).moved(
                 operator.clock,
                 operator.watermark,
-                run.output_watermark,
+                operator.output_watermark,
                 held[self.graph.name_of(run.stage)],
             )
 

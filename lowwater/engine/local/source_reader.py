@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
-from lowwater.engine.graph.graph import MAIN, Read
+from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
-from lowwater.engine.records.admission import Admission, Admitted, OnError
+from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
+from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import (
     Filter,
@@ -31,89 +31,12 @@ from lowwater.engine.records.stateless import (
     Step,
     WithColumns,
 )
-from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
 from lowwater.watermark import columns_read, excuse_silence, holder_of
 
 ROW = HIDDEN + "row"
 """Row of a record in its source batch; needed only where several stages read one source."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StageAdmission:
-    """One input of a stage: applies its stateless steps, then validates the resulting records.
-
-    Args:
-        stage: Number of the stage.
-        steps: The stateless steps between the origin and the stage.
-        admission: Validates the records that leave the last step.
-        output: Which output of the origin the stage reads.
-        signed: Whether the input may contain retractions.
-    """
-
-    stage: int
-    steps: tuple[Step, ...]
-    admission: Admission
-    output: str = MAIN
-    signed: bool = False
-
-    def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
-        """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
-
-        Args:
-            records: The batch.
-            clock: The clock when the batch arrived; needed if event times have a ``max_ahead``.
-        """
-        for step in self.steps:
-            records = step.apply(records)
-            # A Python function that is called for no rows returns no columns, so the validation
-            # below would report every column as missing.
-            if not records.length:
-                return None
-        admitted = self.admission.admit(records, clock=clock)
-        return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class AdmittedBatch:
-    """A batch after the steps and the validation of one stage's input."""
-
-    entry: StageAdmission
-    records: Records
-    admitted: Admitted
-
-    def bundles(self, size: int) -> Iterator[StageBundle]:
-        """Split the batch into bundles of at most ``size`` elements."""
-        bundle = self.admitted.bundle
-        for start in range(0, len(bundle), size):
-            yield self.stage_bundle(bundle_slice(bundle, start, start + size), start)
-
-    def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
-        """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
-        return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StageBundle:
-    """A bundle addressed to a stage, with the batch that its elements come from.
-
-    Args:
-        stage: Number of the stage.
-        bundle: The elements.
-        start: Index of the bundle's first element among the batch's admitted elements.
-        records: The batch.
-        admitted: The result of validating the batch.
-    """
-
-    stage: int
-    bundle: Bundle
-    start: int
-    records: Records
-    admitted: Admitted
 
 
 @final
@@ -189,7 +112,8 @@ class SourceReader:
         self.taken = 0
         self.ended = False
         self.due_at = 0.0
-        self._heard_at: int | None = None
+        # The clock at the last element, or at the first poll before any.
+        self.heard_at: int | None = None
         self._silent_at: int | None = None
         self._asked_at = START_OF_TIME
         self._arrived_at: int | None = None
@@ -218,20 +142,15 @@ class SourceReader:
         sources does not count.
         """
         after = self.read.idle_after_us
-        if after is None or self.ended or self._heard_at is None or self._silent_at is None:
+        if after is None or self.ended or self.heard_at is None or self._silent_at is None:
             return False
-        return self._silent_at - self._heard_at >= after
-
-    @property
-    def heard_at(self) -> int | None:
-        """The clock at the last element, or at the first poll before any; ``None`` before that."""
-        return self._heard_at
+        return self._silent_at - self.heard_at >= after
 
     def holder(self, clock: int) -> str:
         """Describe what holds this source's watermark."""
         if self._estimator is None:
             return "it has no watermark until it ends"
-        since = self._heard_at
+        since = self.heard_at
         silent = ""
         if since is not None and since < clock:
             silent = f"silent since {format_instant(since)}"
@@ -280,18 +199,14 @@ class SourceReader:
 
     def observe(self, cut: SourceCut, clock: int) -> None:
         """Pass a cut to the watermark estimator."""
-        self._heard_at = self._asked_at = clock
+        self.heard_at = self._asked_at = clock
         self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
 
-    def idle(self) -> int | None:
-        """Return the clock while nothing arrives; ``None`` if the clock follows arrivals."""
-        return self._cutter.idle()
-
-    def now(self, cut: SourceCut) -> int:
-        """Return the clock to set before a cut."""
-        return self._cutter.now(Cut(0, 0, cut.clock))
+    def now(self) -> int | None:
+        """Return the clock; ``None`` if it follows arrivals, so that each cut has its own."""
+        return None if isinstance(self._clock, ArrivalClock) else self._clock.now()
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values; call it between bundles only.
@@ -305,7 +220,7 @@ class SourceReader:
             "learned": self._learned if self.bundles_done else self._learn(),
             "estimator": None if self._estimator is None else self._estimator.remember(),
             "ended": self.ended,
-            "heard": [self._heard_at, self._silent_at],
+            "heard": [self.heard_at, self._silent_at],
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -315,14 +230,14 @@ class SourceReader:
         self._learned = known["learned"]
         for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
             admission.resume(learned)
-        self._cutter.resume(self._learned["tick"])
+        self._cutter.tick = self._learned["tick"]
         self._arrived_at = self._learned["came"]
         if self._estimator is not None and known["estimator"] is not None:
             self._estimator.resume(known["estimator"])
             self._away = isinstance(self._clock, WallClock)
         # A wall clock advanced while nothing ran, so stored instants would look like silence.
         if not isinstance(self._clock, WallClock):
-            self._heard_at, self._silent_at = known.get("heard", (None, None))
+            self.heard_at, self._silent_at = known.get("heard", (None, None))
         self.ended = known["ended"]
 
     def _learn(self) -> dict[str, Any]:
@@ -386,7 +301,7 @@ class SourceReader:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
         observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.timezone)
         for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
-            bundled = bundle_slice(bundle, cut.start, cut.stop)
+            bundled = bundle.slice(cut.start, cut.stop)
             stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
             yield SourceCut(cut.clock, (stage_bundle,), bundled.times, observed, cut.start)
 
@@ -436,7 +351,7 @@ class SourceReader:
         rows = _rows(admitted_batch)
         for cut in cuts:
             start, stop = np.searchsorted(rows, (cut.start, cut.stop)).tolist()
-            bundle = bundle_slice(admitted_batch.admitted.bundle, start, stop)
+            bundle = admitted_batch.admitted.bundle.slice(start, stop)
             bundles.append(admitted_batch.stage_bundle(bundle, start) if start < stop else None)
         return bundles, admitted_batch.admitted.errors
 
@@ -448,8 +363,8 @@ class SourceReader:
         self._asked_at = max(self._asked_at, clock)
         if clock > START_OF_TIME:
             self._silent_at = clock
-            if self._heard_at is None:
-                self._heard_at = clock
+            if self.heard_at is None:
+                self.heard_at = clock
         self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 
@@ -479,20 +394,6 @@ def _may_change(entry: StageAdmission, shared: int, time: str) -> bool:
 
 _CHANGING = (Filter, FlatMap, MapBatches)
 """Steps that may output fewer or more records than they take."""
-
-
-def bundle_slice(bundle: Bundle, start: int, stop: int) -> Bundle:
-    """Return the elements of a bundle from ``start`` up to ``stop``, without copying."""
-    if start == 0 and stop >= len(bundle):
-        return bundle
-    return bundle.slice(start, stop)
-
-
-def _signed(admitted: Admitted, records: Records) -> Admitted:
-    """Attach each record's sign, insert or retract, to the admitted bundle (S-C1)."""
-    column = records.columns[SIGN]
-    signs = column.data if admitted.kept is None else column.data[admitted.kept]
-    return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
 
 
 def _rows(admitted_batch: AdmittedBatch) -> Int64Array:

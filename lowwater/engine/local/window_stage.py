@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -11,7 +11,7 @@ from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
-from lowwater.engine.local.source_reader import StageBundle
+from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.deduplicate import Deduplicator
@@ -27,14 +27,14 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import Instant, Int64Array
+from lowwater.time import Int64Array
 
 
 @final
 class WindowRun:
     """One windowed stage of a run.
 
-    In each turn of the run a stage advances its clock, processes its queued bundles, and advances
+    In each turn of the run a stage advances its clock, processes the bundles queued, and advances
     its watermark, in this order (S-O8). Duplicates advance the source's watermark but do not
     reach the operator (S-D1).
 
@@ -59,24 +59,8 @@ class WindowRun:
         self._is_end = is_end
         self._is_read = is_read
         self._store: StateStore | None = None
-        self._waiting: list[StageBundle] = []
         self._unread: list[PaneBatch] = []
         self._recorder: StageRecorder | None = None
-
-    @property
-    def is_advancing(self) -> bool:
-        """Whether a watermark advance is in progress, with more portions to come."""
-        return self.operator.is_advancing
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the state exceeds its memory limit."""
-        return self.operator.is_over
-
-    @property
-    def output_watermark(self) -> int:
-        """The stage's output watermark, int microseconds (S-H3)."""
-        return self.operator.output_watermark
 
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; the stage's rows are stored under its name."""
@@ -104,30 +88,39 @@ class WindowRun:
         if not fresh:
             self.operator.restore(store)
 
-    def enqueue(self, incoming: StageBundle) -> None:
-        """Queue a bundle until the stage's turn."""
-        self._waiting.append(incoming)
-
     def take_outputs(self) -> Mapping[str, Records]:
         """Return the panes emitted since the last call as records, by output, for downstream."""
         if not self._unread:
             return {}
-        take_outputs, self._unread = self._unread, []
+        unread, self._unread = self._unread, []
         stage = self.stage
-        panes = PaneBatch.concat(take_outputs)
+        panes = PaneBatch.concat(unread)
         return {MAIN: records_of(panes, stage.key_names, signed=stage.retracts)}
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Advance the clock."""
         yield from self._emit(self.operator.step(ClockAdvance(now)))
 
-    def take(self) -> Iterator[Outcome]:
-        """Process the queued bundles."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, []
+    def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
+        """Process bundles."""
+        operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            yield from self._take(incoming)
+            kept = self._without_duplicates(incoming)
+            bundle = incoming.bundle if kept is None else incoming.bundle.take(kept)
+            if self._store is not None:
+                operator.load(self._store, bundle)
+            output = operator.step(bundle)
+            if self._recorder is not None:
+                taken = taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
+                self._recorder.took(taken, output.merges)
+            late = None
+            if output.late is not None:
+                rows = output.late.element if kept is None else kept[output.late.element]
+                late = late_elements(output.late, rows + incoming.start, bundle, incoming)
+                metrics.count_late(output.late)
+            panes = self._route(output.panes)
+            if panes is not None or late is not None:
+                yield Outcome(panes, late, stage=self.number)
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Advance the watermark, in portions if many spilled windows are due.
@@ -136,39 +129,13 @@ class WindowRun:
         portion. A run may stop between portions; the next run resumes the advance.
         """
         operator = self.operator
-        bound = None if self._store is None else operator.thaw_due(self._store, to)
+        bound = None if self._store is None else operator.load_due(self._store, to)
         yield from self._emit(operator.step(WatermarkAdvance(to, due=bound)))
-
-    def update_metrics(self) -> None:
-        """Copy the operator's watermarks and window count into the metrics."""
-        operator, metrics = self.operator, self.metrics
-        metrics.watermark = Instant(operator.watermark)
-        metrics.output_watermark = Instant(operator.output_watermark)
-        metrics.open_windows = operator.open_windows
 
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         if self._deduplicator is not None:
             self._deduplicator.advance(watermark)
-
-    def _take(self, incoming: StageBundle) -> Iterator[Outcome]:
-        operator, metrics = self.operator, self.metrics
-        kept = self._without_duplicates(incoming)
-        take_outputs = incoming.bundle if kept is None else incoming.bundle.take(kept)
-        if self._store is not None:
-            operator.thaw(self._store, take_outputs)
-        output = operator.step(take_outputs)
-        if self._recorder is not None:
-            taken = taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
-            self._recorder.took(taken, output.merges)
-        late = None
-        if output.late is not None:
-            rows = output.late.element if kept is None else kept[output.late.element]
-            late = late_elements(output.late, rows + incoming.start, take_outputs, incoming)
-            metrics.count_late(output.late)
-        panes = self._route(output.panes)
-        if panes is not None or late is not None:
-            yield Outcome(panes, late, stage=self.number)
 
     def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
         """Return the indices of elements that are not duplicates; ``None`` if all are not."""

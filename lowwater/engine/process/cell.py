@@ -6,7 +6,7 @@ import copy
 import datetime as dt
 from decimal import Decimal
 from functools import reduce
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NoReturn, final
 from uuid import UUID
 
 from lowwater.engine.process.declarations import Cell, CellKind
@@ -34,7 +34,7 @@ class ScopeCursor:
         self.scope = -1
 
 
-class HeldCell:
+class RecordCell:
     """What all cells share: where they keep things, what changed, and how it is stored.
 
     Args:
@@ -103,6 +103,33 @@ class HeldCell:
         return value
 
 
+class SingleCell(RecordCell):
+    """A cell of one value."""
+
+    __slots__ = ()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the key has a value here: one was set or added, and not cleared since."""
+        return self._cursor.scope in self.held
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidArgument(
+            f"the cell {self.name!r} is neither true nor false: it is where the value is kept",
+            where=f"cell {self.name!r}",
+            hint=f"Write ctx.{self.name}.get() for the value, or ctx.{self.name}.is_set",
+        )
+
+
+class CollectionCell(RecordCell):
+    """A cell of several values."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(self.held.get(self._cursor.scope, ()))
+
+
 def own(value: Any) -> Any:
     """Return a copy that shares no part with a cell: what was emitted must not change (S-K5)."""
     kind = type(value)
@@ -121,13 +148,4 @@ def refused(error: StateError, cell: str, key: object, process: str) -> StateErr
         f"the cell {cell!r} of {describe('key', key)} cannot be stored: {error.what}",
         where=process,
         hint=error.hint,
-    )
-
-
-def no_truth(cell: str) -> InvalidArgument:
-    """Return the error for a cell in place of its value in a condition."""
-    return InvalidArgument(
-        f"the cell {cell!r} is neither true nor false: it is where the value is kept",
-        where=f"cell {cell!r}",
-        hint=f"Write ctx.{cell}.get() for the value, or ctx.{cell}.is_set",
     )

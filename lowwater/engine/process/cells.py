@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 from sortedcontainers import SortedKeyList
 
-from lowwater.engine.process.cell import FIXED, HeldCell, ScopeCursor, no_truth, own
+from lowwater.engine.process.cell import (
+    FIXED,
+    CollectionCell,
+    RecordCell,
+    ScopeCursor,
+    SingleCell,
+    own,
+)
 from lowwater.engine.process.declarations import Cell, CellKind, checked
 from lowwater.errors import InvalidArgument, describe
 from lowwater.state.formats import damaged
@@ -23,7 +30,7 @@ _time_of = itemgetter(0)
 
 
 @final
-class ValueState(HeldCell):
+class ValueState(SingleCell):
     """One value."""
 
     __slots__ = ("_default", "_dtype", "_merge")
@@ -35,14 +42,6 @@ class ValueState(HeldCell):
         self._default = declared.default
         self._dtype = declared.dtype
         self._merge = declared.merge
-
-    def __bool__(self) -> NoReturn:
-        raise no_truth(self.name)
-
-    @property
-    def is_set(self) -> bool:
-        """Whether a value was set and has not been cleared since."""
-        return self._cursor.scope in self.held
 
     def get(self) -> Any:
         """Return the value, or the default where there is none."""
@@ -79,7 +78,7 @@ class ValueState(HeldCell):
 
 
 @final
-class ListState(HeldCell):
+class ListState(CollectionCell):
     """A list."""
 
     __slots__ = ()
@@ -107,9 +106,6 @@ class ListState(HeldCell):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
 
-    def __len__(self) -> int:
-        return len(self.held.get(self._cursor.scope, ()))
-
     def _own(self) -> list[Any]:
         scope = self._cursor.scope
         self.changed.add(scope)
@@ -124,7 +120,7 @@ class ListState(HeldCell):
 
 
 @final
-class MapState(HeldCell):
+class MapState(CollectionCell):
     """A mapping."""
 
     __slots__ = ()
@@ -167,9 +163,6 @@ class MapState(HeldCell):
     def __contains__(self, key: Any) -> bool:
         return key in self.held.get(self._cursor.scope, ())
 
-    def __len__(self) -> int:
-        return len(self.held.get(self._cursor.scope, ()))
-
     def _seen(self) -> dict[Any, Any]:
         scope = self._cursor.scope
         held: dict[Any, Any] | None = self.held.get(scope)
@@ -189,7 +182,7 @@ class MapState(HeldCell):
 
 
 @final
-class SetState(HeldCell):
+class SetState(CollectionCell):
     """A set. Its order of iteration is that of adding."""
 
     __slots__ = ()
@@ -230,9 +223,6 @@ class SetState(HeldCell):
     def __contains__(self, value: Any) -> bool:
         return value in self.held.get(self._cursor.scope, ())
 
-    def __len__(self) -> int:
-        return len(self.held.get(self._cursor.scope, ()))
-
     def _stored(self, held: Any) -> Any:
         return list(held)
 
@@ -244,7 +234,7 @@ class SetState(HeldCell):
 
 
 @final
-class CombiningState(HeldCell):
+class CombiningState(SingleCell):
     """A value that others are added to."""
 
     __slots__ = ("_combiner",)
@@ -272,20 +262,12 @@ class CombiningState(HeldCell):
             held = self._combiner.create_accumulator()
         return own(self._combiner.extract_output(held))
 
-    def __bool__(self) -> NoReturn:
-        raise no_truth(self.name)
-
-    @property
-    def is_set(self) -> bool:
-        """Whether anything was added and has not been cleared since."""
-        return self._cursor.scope in self.held
-
     def _merged(self, left: Any, right: Any) -> Any:
         return self._combiner.merge_accumulators([left, right])
 
 
 @final
-class OrderedState(HeldCell):
+class OrderedState(CollectionCell):
     """Values by event time; of one time, in order of adding."""
 
     __slots__ = ()
@@ -350,9 +332,6 @@ class OrderedState(HeldCell):
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         return iter(self.range())
 
-    def __len__(self) -> int:
-        return len(self.held.get(self._cursor.scope, ()))
-
     def _end(self, at: int) -> tuple[int, Any] | None:
         held = self.held.get(self._cursor.scope)
         if held is None:
@@ -379,7 +358,7 @@ class OrderedState(HeldCell):
         return SortedKeyList([*left, *right], key=_time_of)
 
 
-CELLS: dict[CellKind, type[HeldCell]] = {
+CELLS: dict[CellKind, type[RecordCell]] = {
     made.kind: made
     for made in (ValueState, ListState, MapState, SetState, CombiningState, OrderedState)
 }

@@ -18,11 +18,10 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import DataError, InternalError, LowwaterError
+from lowwater.errors import DataError, LowwaterError
 from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
 from lowwater.watermark import Hold
 
@@ -78,7 +77,6 @@ class ColumnProcess:
         self._on_timers = definition.hook("on_timers")
         self._on_windows_expired = definition.hook("on_windows_expired")
         self._on_keys_end = definition.hook("on_keys_end")
-        self._stored: StoredColumns | None = None
 
     def __len__(self) -> int:
         """Return how many keys (and windows) have state."""
@@ -282,11 +280,7 @@ class ColumnProcess:
             state.release(rows[state.is_empty(rows)])
         self.output_watermark = max(self.output_watermark, min(self.watermark, self._hold()))
         outputs = self._context.drain()
-        kept = state.kept_keys()
-        if kept is not None and state.keys is not None:
-            if self._stored is not None:
-                self._stored.forget(kept)
-            state.keys.retain(kept)
+        state.forget_keys()
         self._tidy()
         return ProcessOutput(outputs, None if late is None else late.batch())
 
@@ -333,29 +327,15 @@ class ColumnProcess:
         if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
             self._holds.retain(self._is_held)
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that they can be saved; call it before the first step."""
-        self._stored = StoredColumns(self._definition, self._state, self._placement, place)
+    def stored(self, place: StoredPlace) -> StoredColumns:
+        """Return the durable form of the state, which tracks changes from now on."""
+        return StoredColumns(self._definition, self._state, self._placement, place)
 
-    def save(self, batch: Batch) -> None:
-        """Add what changed since the last save to a batch. O(changed)."""
-        facts = {
-            "watermark": self.watermark,
-            "clock": self.clock,
-            "output watermark": self.output_watermark,
-        }
-        self._kept().write(batch, facts)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved; return whether anything was."""
-        found = self._kept().load(store)
-        if found is None:
-            return False
-        facts, rows = found
-        self.watermark = facts["watermark"]
-        self.clock = facts["clock"]
-        self.output_watermark = facts["output watermark"]
+    def rebuild(self) -> None:
+        """Rebuild what is not stored: how rows are found, and the queues."""
         table = self._state.table
+        rows = table.live()
+        self._state.rebuild(rows)
         for at, name in enumerate(self._timers):
             times, holds = table[f"time:{name}"][rows], table[f"hold:{name}"][rows]
             is_set, held = times != UNSET, holds != NO_HOLD
@@ -364,9 +344,3 @@ class ColumnProcess:
             self._holds.push(holds[held], rows[held])
         if self._placement is not None:
             self._event.push(self._placement.expiry(table["end"][rows]), rows)
-        return True
-
-    def _kept(self) -> StoredColumns:
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        return self._stored

@@ -8,20 +8,10 @@ import numpy as np
 
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.persistence import (
-    FACTS,
-    FORMAT,
-    KEYS,
-    ROWS,
-    check_record,
-    declared,
-)
-from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.process.persistence import ROWS, StoredFacts
 from lowwater.engine.window.placement import Placement
 from lowwater.state.arrays import NONE
-from lowwater.state.codec import decode, encode
-from lowwater.state.formats import FORMATS, damaged, decoding
+from lowwater.state.formats import damaged
 from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import RowCodec
@@ -38,7 +28,7 @@ class StoredColumns:
     Args:
         definition: What the process declares.
         state: Its state, with nothing in it yet.
-        placing: Its windows; ``None`` for none.
+        placement: Its windows; ``None`` for none.
         place: Where it is stored.
     """
 
@@ -46,15 +36,14 @@ class StoredColumns:
         self,
         definition: Definition,
         state: ColumnState,
-        placing: Placement | None,
+        placement: Placement | None,
         place: StoredPlace,
     ) -> None:
         self._definition = definition
         self._state = state
-        self._placing = placing
-        self._place = place
-        self._facts = place.prefix(FACTS)
-        self._keys = StoredKeys(place, KEYS)
+        self._facts = StoredFacts(definition, placement, place)
+        self._keys = self._facts.keys
+        state.on_forgetting = self._keys.forget
         self._codec = RowCodec(state.table)
         self._journal = state.journal = Journal(
             self._codec,
@@ -63,57 +52,35 @@ class StoredColumns:
             groups=lambda rows: self._keys.groups(state.table["key"][rows]),
         )
 
-    def forget(self, kept: Mask) -> None:
-        """Note that the dictionary is about to take back the ids that are not kept."""
-        self._keys.forget(kept)
-
     def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts."""
-        state, placing = self._state, self._placing
+        state = self._state
         self._keys.use(state.keys)
         rows = self._journal.write(batch)
         self._keys.drop(state.gone_keys())
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)
-        record = {
-            "layout": FORMATS[FORMAT],
-            "facts": {
+        self._facts.write(
+            batch,
+            {
                 **facts,
                 "births": state.births,
-                "lateness": 0 if placing is None else placing.windowing.lateness_us,
-                "gone until": START_OF_TIME if placing is None else placing.gone_until,
                 "rows": self._journal.limit,
                 "live": len(state.table),
             },
-            "declared": declared(self._definition.cells, self._definition.timers),
-            "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": self._keys.record(),
-            "groups": self._place.count,
-            "table": self._codec.layouts.known,
-        }
-        batch.put([self._facts], [encode(record)])
+            table=self._codec.layouts.known,
+        )
 
-    def load(self, store: StateStore) -> tuple[dict[str, int], Int64Array] | None:
-        """Fill the state from a store, and return the facts and the rows.
+    def load(self, store: StateStore) -> dict[str, int] | None:
+        """Fill the state from a store, and return the facts; ``None`` if there is nothing.
 
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        (data,) = store.get([self._facts])
-        if data is None:
-            return None
-        with decoding(_WHAT):
-            record = decode(data)
-            check_record(record, self._definition, self._placing)
-            facts: dict[str, int] = record["facts"]
-            rows = self.fill(store, record)
-            self._state.rebuild(rows)
-            if (placing := self._placing) is not None:
-                placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
-            return facts, rows
+        return self._facts.load(store, self.fill)
 
-    def fill(self, store: StateStore, record: dict[str, Any]) -> Int64Array:
-        """Fill the state from a store, see that all of it is there, and return the rows.
+    def fill(self, store: StateStore, record: dict[str, Any]) -> None:
+        """Fill the state from a store, and see that all of it is there.
 
         Args:
             store: The store.
@@ -124,19 +91,14 @@ class StoredColumns:
         """
         state, facts = self._state, record["facts"]
         state.births = facts["births"]
-        if record["groups"] != self._place.count:
-            groups = f"{record['groups']} key groups, not {self._place.count}"
-            raise damaged(_WHAT, f"it is in {groups}")
-        ids = self._keys.load(store, record["keys"])
+        ids = self._facts.load_keys(store, record)
         state.keys = self._keys.keys
         self._codec.layouts.expect(record["table"])
         for pieces in self._journal.load(store, facts["rows"], START_OF_TIME):
             state.table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
             for piece in pieces:
                 self._codec.fill(piece.rows, self._codec.layouts.read(piece.chunk), piece.at)
-        rows = state.table.restore_prepared()
-        self._check(rows, ids, facts)
-        return rows
+        self._check(state.table.restore_prepared(), ids, facts)
 
     def _check(self, rows: Int64Array, ids: Int64Array, facts: dict[str, Any]) -> None:
         state, table = self._state, self._state.table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 import numpy as np
@@ -11,7 +11,7 @@ from lowwater.engine.process.declarations import Cell, Timer
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument
-from lowwater.state.arrays import NONE, Scratch
+from lowwater.state.arrays import NONE, Scratch, widened
 from lowwater.state.journal import Journal
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
@@ -56,6 +56,7 @@ class ColumnState:
         self.keys: KeyDictionary | None = None
         self.births = 0
         self.journal: Journal | None = None
+        self.on_forgetting: Callable[[Mask], None] | None = None
         self.left: list[Int64Array] = []
         self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
         self._touched: list[Int64Array] = []
@@ -67,9 +68,7 @@ class ColumnState:
             self.keys = KeyDictionary(len(columns))
         ids = self.keys.encode(columns)
         if self.keys.capacity > len(self._key_rows):
-            wider = np.zeros(2 * self.keys.capacity, dtype=np.int64)
-            wider[: len(self._key_rows)] = self._key_rows
-            self._key_rows = wider
+            self._key_rows = widened(self._key_rows, 2 * self.keys.capacity)
         return ids
 
     def rows(
@@ -167,11 +166,14 @@ class ColumnState:
             raise InternalError("a key was asked for before any was seen")
         return self.keys.decode(keys)
 
-    def kept_keys(self) -> Mask | None:
-        """Return which key ids to keep, once most have no row; ``None`` before that."""
+    def forget_keys(self) -> None:
+        """Recycle the ids of keys without a row, once most have none. Amortised."""
         if self.keys is None or len(self.keys) <= 2 * len(self.table) + _GARBAGE:
-            return None
-        return self._key_rows[: self.keys.capacity] > 0
+            return
+        kept = self._key_rows[: self.keys.capacity] > 0
+        if self.on_forgetting is not None:
+            self.on_forgetting(kept)
+        self.keys.retain(kept)
 
     def rebuild(self, rows: Int64Array) -> None:
         """Rebuild what is not stored: how rows are found, and what is counted per key."""

@@ -68,7 +68,7 @@ def verify_process(store: StateStore, place: StoredPlace) -> None:
             ]
             timers = Timers([each.domain == "event" for each in definition.timers.values()])
             scopes = StateKeys(windowed=_windowed(record))
-            StoredProcess(definition, scopes, cells, timers, place).fill(store, record)
+            StoredProcess(definition, scopes, cells, timers, None, place).fill(store, record)
             held = {
                 stored.CELLS: sum(len(cell.held) for cell in cells),
                 stored.TIMERS: timers.count,

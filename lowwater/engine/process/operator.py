@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import assert_never, final
 
 from lowwater.engine.process.column_execution import ColumnProcess
+from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import ProcessOutput
+from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.records.steps import (
     Bundle,
@@ -16,7 +18,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME
@@ -25,8 +27,9 @@ from lowwater.watermark import Hold
 
 @final
 class ProcessOperator:
-    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K9).
+    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K10).
 
+    It takes an advance of the watermark whole, and all of its state is in memory.
     A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.
 
     Args:
@@ -39,6 +42,9 @@ class ProcessOperator:
     Raises:
         InvalidArgument: The object is no process, or not one for these windows.
     """
+
+    is_advancing = False
+    is_over = False
 
     def __init__(
         self,
@@ -54,6 +60,7 @@ class ProcessOperator:
         self._engine: ColumnProcess | RecordProcess = made(
             self.definition, windowing, columns, int(watermark), int(clock)
         )
+        self._stored: StoredColumns | StoredProcess | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -131,7 +138,7 @@ class ProcessOperator:
         Args:
             place: Where: the name of its stage, and the key groups.
         """
-        self._engine.keep_in_store(place)
+        self._stored = self._engine.stored(place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).
@@ -139,7 +146,13 @@ class ProcessOperator:
         Raises:
             StateError: A cell holds what cannot be stored; the message names cell and key.
         """
-        self._engine.save(batch)
+        engine = self._engine
+        facts = {
+            "watermark": engine.watermark,
+            "clock": engine.clock,
+            "output watermark": engine.output_watermark,
+        }
+        self._kept().write(batch, facts)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -147,4 +160,16 @@ class ProcessOperator:
         Raises:
             StateError: What is stored is damaged, of another layout, or another process's.
         """
-        return self._engine.restore(store)
+        facts = self._kept().load(store)
+        if facts is None:
+            return False
+        engine = self._engine
+        engine.watermark, engine.clock = facts["watermark"], facts["clock"]
+        engine.output_watermark = facts["output watermark"]
+        engine.rebuild()
+        return True
+
+    def _kept(self) -> StoredColumns | StoredProcess:
+        if self._stored is None:
+            raise InternalError("keep_in_store was not called")
+        return self._stored

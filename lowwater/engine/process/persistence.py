@@ -1,13 +1,13 @@
-"""The durable form of a per-record process: rows by key, window, cell and timer."""
+"""The durable form of a process: its facts, and the rows of a per-record one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.process.cell import HeldCell, refused
+from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
@@ -31,36 +31,130 @@ _EVERY = ("watermark", "clock", "output watermark", "births", "lateness", "gone 
 
 
 @final
+class StoredFacts:
+    """What is stored of a process beside its rows: its times, its keys, and what it declares.
+
+    Args:
+        definition: What the process declares.
+        placement: Its windows; ``None`` for none.
+        place: Where it is stored.
+    """
+
+    def __init__(
+        self, definition: Definition, placement: Placement | None, place: StoredPlace
+    ) -> None:
+        self._definition = definition
+        self._placement = placement
+        self._place = place
+        self.keys = StoredKeys(place, KEYS)
+
+    def write(self, batch: Batch, facts: dict[str, int], **beside: Any) -> None:
+        """Add the facts to a batch, and what the kind of process stores beside them."""
+        placement = self._placement
+        record = {
+            "layout": FORMATS[FORMAT],
+            "facts": {
+                **facts,
+                "lateness": 0 if placement is None else placement.windowing.lateness_us,
+                "gone until": START_OF_TIME if placement is None else placement.gone_until,
+            },
+            "declared": self._declared(),
+            "windows": None if placement is None else repr(placement.windowing.windows),
+            "keys": self.keys.record(),
+            "groups": self._place.count,
+            **beside,
+        }
+        batch.put([self._place.prefix(FACTS)], [encode(record)])
+
+    def load(
+        self, store: StateStore, fill: Callable[[StateStore, dict[str, Any]], None]
+    ) -> dict[str, int] | None:
+        """Return the facts, after ``fill`` has read the rest; ``None`` if nothing is stored.
+
+        Raises:
+            StateError: What is stored is damaged, or another process's.
+        """
+        (data,) = store.get([self._place.prefix(FACTS)])
+        if data is None:
+            return None
+        with decoding(_WHAT):
+            record = decode(data)
+            check_facts(record)
+            self._check_same(record)
+            fill(store, record)
+            facts: dict[str, int] = record["facts"]
+            if self._placement is not None:
+                lateness, gone_until = facts["lateness"], facts["gone until"]
+                self._placement.resume(lateness, facts["watermark"], gone_until)
+            return facts
+
+    def load_keys(self, store: StateStore, record: dict[str, Any]) -> Int64Array:
+        """Fill the key dictionary, and return the ids."""
+        if record["groups"] != self._place.count:
+            groups = f"{record['groups']} key groups, not {self._place.count}"
+            raise damaged(_WHAT, f"it is in {groups}")
+        return self.keys.load(store, record["keys"])
+
+    def _declared(self) -> list[list[Any]]:
+        cells, timers = self._definition.cells, self._definition.timers
+        return [["cell", name, each.kind, each.dtype] for name, each in cells.items()] + [
+            ["timer", name, each.domain] for name, each in timers.items()
+        ]
+
+    def _check_same(self, record: Any) -> None:
+        """Raise ``StateError`` unless stored facts go with the process's declarations."""
+        definition, placement = self._definition, self._placement
+        now = self._declared()
+        for each in record["declared"]:
+            if each not in now:
+                raise StateError(
+                    f"the stored state has the {each[0]} {each[1]!r} ({each[2]}), and the process "
+                    "no longer does",
+                    where=definition.name,
+                    hint="Declare it as it was, or reset the state",
+                )
+        windows = None if placement is None else repr(placement.windowing.windows)
+        if record["windows"] != windows:
+            raise StateError(
+                f"the stored state is of windows={record['windows']}, the process has {windows}",
+                where=definition.name,
+                hint="Use the windows as they were, or reset the state",
+            )
+
+
+@final
 class StoredProcess:
     """Writes what changed, and reads it all.
 
     Args:
         definition: What the process declares.
-        scopes, cells, timers: Its state, with nothing in it yet.
+        state_keys, cells, timers: Its state, with nothing in it yet.
+        placement: Its windows; ``None`` for none.
         place: Where it is stored.
     """
 
     def __init__(
         self,
         definition: Definition,
-        scopes: StateKeys,
-        cells: Sequence[HeldCell],
+        state_keys: StateKeys,
+        cells: Sequence[RecordCell],
         timers: Timers,
+        placement: Placement | None,
         place: StoredPlace,
     ) -> None:
         self._definition = definition
-        self._scopes = scopes
+        self._state_keys = state_keys
         self._cells = cells
         self._timers = timers
         self._names = list(definition.timers)
         self._place = place
-        self._facts = place.prefix(FACTS)
-        self._keys = StoredKeys(place, KEYS)
-        # The key groups of stored scopes: when one is deleted, its key may be forgotten already.
+        self._facts = StoredFacts(definition, placement, place)
+        self._keys = self._facts.keys
+        # The key groups of what is stored: when one is deleted, its key may be forgotten already.
         self._group: dict[int, int] = {}
-        scopes.on_forgetting = self._keys.forget
+        state_keys.on_forgetting = self._keys.forget
 
-    def write(self, batch: Batch, facts: dict[str, int], placing: Placement | None) -> None:
+    def write(self, batch: Batch, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts.
 
         Raises:
@@ -69,45 +163,25 @@ class StoredProcess:
         before = self._write_scopes(batch)
         self._write_cells(batch, before)
         self._write_timers(batch, before)
-        record = {
-            "layout": FORMATS[FORMAT],
-            "facts": {
+        self._facts.write(
+            batch,
+            {
                 **facts,
                 "turn": self._timers.turn,
-                "births": self._scopes.births,
-                "lateness": 0 if placing is None else placing.windowing.lateness_us,
-                "gone until": START_OF_TIME if placing is None else placing.gone_until,
-                "top": self._scopes.top,
+                "births": self._state_keys.births,
+                "top": self._state_keys.top,
             },
-            "declared": declared(self._definition.cells, self._definition.timers),
-            "windows": None if placing is None else repr(placing.windowing.windows),
-            "keys": self._keys.record(),
-            "groups": self._place.count,
-            "counts": [len(self._scopes), *(len(cell.held) for cell in self._cells)],
-            "timers": self._timers.count,
-        }
-        batch.put([self._facts], [encode(record)])
+            counts=[len(self._state_keys), *(len(cell.held) for cell in self._cells)],
+            timers=self._timers.count,
+        )
 
-    def load(self, store: StateStore, placing: Placement | None) -> dict[str, int] | None:
+    def load(self, store: StateStore) -> dict[str, int] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
 
         Raises:
             StateError: What is stored is damaged, or another process's.
         """
-        (data,) = store.get([self._facts])
-        if data is None:
-            return None
-        with decoding(_WHAT):
-            record = decode(data)
-            check_record(record, self._definition, placing)
-            facts: dict[str, int] = record["facts"]
-            self.fill(store, record)
-            if placing is not None:
-                placing.resume(facts["lateness"], facts["watermark"], facts["gone until"])
-                for scope, born in self._scopes.born.items():
-                    end = self._scopes.place(scope)[2]
-                    self._timers.expire_at(placing.expires(end), born, scope)
-            return facts
+        return self._facts.load(store, self.fill)
 
     def fill(self, store: StateStore, record: dict[str, Any]) -> None:
         """Fill the state from a store, and see that all of it is there.
@@ -120,24 +194,24 @@ class StoredProcess:
             StateError: What is stored is damaged.
         """
         facts = record["facts"]
-        self._timers.turn, self._scopes.births = facts["turn"], facts["births"]
+        self._timers.turn, self._state_keys.births = facts["turn"], facts["births"]
         self._load_scopes(store, record)
         self._load_cells(store)
         self._load_timers(store, facts["turn"])
-        found = [len(self._scopes), *(len(cell.held) for cell in self._cells)]
+        found = [len(self._state_keys), *(len(cell.held) for cell in self._cells)]
         known = {name for kind, name, *_ in record["declared"] if kind == "cell"}
         was = [n for n, cell in zip(found[1:], self._cells, strict=True) if cell.name in known]
         if [found[0], *was] != record["counts"] or self._timers.count != record["timers"]:
             raise damaged(_WHAT, "parts of it are missing")
 
     def _write_scopes(self, batch: Batch) -> dict[int, int]:
-        """Write scopes and keys that changed; return where those were that left their key group."""
-        scopes, group_of = self._scopes, self._group
-        changed = sorted(scopes.changed)
-        live = [scope for scope in changed if scope in scopes.born]
-        self._keys.use(scopes.keys)
-        self._keys.drop(_ids([key for key in scopes.left if not scopes.has_key(key)]))
-        ids = _ids(map(scopes.key_id, live))
+        """Write what keys changed; return the key groups of those that left theirs."""
+        state_keys, group_of = self._state_keys, self._group
+        changed = sorted(state_keys.changed)
+        live = [scope for scope in changed if scope in state_keys.born]
+        self._keys.use(state_keys.keys)
+        self._keys.drop(_ids([key for key in state_keys.left if not state_keys.has_key(key)]))
+        ids = _ids(map(state_keys.key_id, live))
         self._keys.want(ids)
         self._keys.write(batch)
         groups = dict(zip(live, self._keys.groups(ids).tolist() if live else (), strict=True))
@@ -145,11 +219,11 @@ class StoredProcess:
         batch.delete([self._row(SCOPES, group_of[scope], scope) for scope in left])
         batch.put(
             [self._row(SCOPES, group, scope) for scope, group in groups.items()],
-            [encode([*scopes.place(scope), scopes.born[scope]]) for scope in live],
+            [encode([*state_keys.place(scope), state_keys.born[scope]]) for scope in live],
         )
         before = {scope: group_of.pop(scope) for scope in left}
         group_of.update(groups)
-        scopes.changed, scopes.left = set(), set()
+        state_keys.changed, state_keys.left = set(), set()
         return before
 
     def _write_cells(self, batch: Batch, before: dict[int, int]) -> None:
@@ -161,7 +235,7 @@ class StoredProcess:
                 try:
                     value = cell.encoded(scope)
                 except StateError as error:
-                    key = self._scopes.key(scope)
+                    key = self._state_keys.key(scope)
                     raise refused(error, cell.name, key, self._definition.name) from error
                 if scope in before:
                     gone.append(self._row(CELLS, before[scope], scope, cell.name))
@@ -211,17 +285,14 @@ class StoredProcess:
         return self._place.prefix(table, group) + named
 
     def _load_scopes(self, store: StateStore, record: dict[str, Any]) -> None:
-        scopes, facts = self._scopes, record["facts"]
-        if record["groups"] != self._place.count:
-            groups = f"{record['groups']} key groups, not {self._place.count}"
-            raise damaged(_WHAT, f"it is in {groups}")
-        ids = self._keys.load(store, record["keys"])
-        scopes.keys = self._keys.keys
+        state_keys, facts = self._state_keys, record["facts"]
+        ids = self._facts.load_keys(store, record)
+        state_keys.keys = self._keys.keys
         values: dict[int, Any] = {}
         groups_of: dict[int, int] = {}
-        if scopes.keys is not None:
+        if state_keys.keys is not None:
             numbers = ids.tolist()
-            values = dict(zip(numbers, key_values(scopes.keys.decode(ids)), strict=True))
+            values = dict(zip(numbers, key_values(state_keys.keys.decode(ids)), strict=True))
             groups_of = dict(zip(numbers, self._keys.groups(ids).tolist(), strict=True))
         seen: set[int] = set()
         for group in self._place.groups:
@@ -234,23 +305,23 @@ class StoredProcess:
                     raise damaged(_WHAT, f"there is a place of no key: {place!r}")
                 sound = (
                     groups_of[key] == group
-                    and scope not in scopes.born
+                    and scope not in state_keys.born
                     and (
                         0 <= scope < facts["top"]
                         and START_OF_TIME <= start < end <= END_OF_TIME
-                        and scopes.find(key, start, end) is None
-                        if scopes.windowed
+                        and state_keys.find(key, start, end) is None
+                        if state_keys.windowed
                         else (key, start, end) == (scope, 0, 0)
                     )
                 )
                 if not sound:
                     raise damaged(_WHAT, f"there is no such window: {place!r}")
                 seen.add(born)
-                scopes.restore(scope, (key, start, end), born, values[key])
+                state_keys.restore(scope, (key, start, end), born, values[key])
                 self._group[scope] = group
-        if any(not scopes.has_key(key) for key in values):
+        if any(not state_keys.has_key(key) for key in values):
             raise damaged(_WHAT, "there is a key without state")
-        scopes.top = max(scopes.top, facts["top"])
+        state_keys.top = max(state_keys.top, facts["top"])
 
     def _load_cells(self, store: StateStore) -> None:
         for cell in self._cells:
@@ -275,13 +346,6 @@ class StoredProcess:
                     self._timers.put(scope, slot, setting)
 
 
-def declared(cells: Any, timers: Any) -> list[list[Any]]:
-    """Return what a process declares, as it is stored beside its state."""
-    return [["cell", name, cell.kind, cell.dtype] for name, cell in cells.items()] + [
-        ["timer", name, each.domain] for name, each in timers.items()
-    ]
-
-
 def check_facts(record: Any) -> None:
     """Check the stored facts of a process, whatever the process.
 
@@ -293,32 +357,6 @@ def check_facts(record: Any) -> None:
     for name, fact in {**{name: facts.get(name) for name in _EVERY}, **facts}.items():
         if type(fact) is not int or not START_OF_TIME <= fact <= END_OF_TIME:
             raise damaged(_WHAT, f"{name} is {fact!r}")
-
-
-def check_record(record: Any, definition: Definition, placing: Placement | None) -> None:
-    """Check the stored facts of a process against the process that is to go on.
-
-    Raises:
-        StateError: They are damaged, of another layout, or of a process with other cells, timers
-            or windows.
-    """
-    check_facts(record)
-    now = declared(definition.cells, definition.timers)
-    for each in record["declared"]:
-        if each not in now:
-            raise StateError(
-                f"the stored state has the {each[0]} {each[1]!r} ({each[2]}), and the process no "
-                "longer does",
-                where=definition.name,
-                hint="Declare it as it was, or reset the state",
-            )
-    windows = None if placing is None else repr(placing.windowing.windows)
-    if record["windows"] != windows:
-        raise StateError(
-            f"the stored state is of windows={record['windows']}, the process has {windows}",
-            where=definition.name,
-            hint="Use the windows as they were, or reset the state",
-        )
 
 
 def _ids(keys: Iterable[int]) -> Int64Array:

@@ -19,7 +19,6 @@ from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, format_instant
 from lowwater.watermark import Hold
 
@@ -70,7 +69,6 @@ class RecordProcess:
         self._on_window_expired = definition.hook("on_window_expired")
         self._on_end = definition.hook("on_end")
         self._chains = Chains(definition.name)
-        self._stored: StoredProcess | None = None
 
     def __len__(self) -> int:
         """Return how many keys (and windows) have state."""
@@ -337,32 +335,16 @@ class RecordProcess:
         self._state_keys.tidy()
         return ProcessOutput(outputs, None if late is None else late.batch())
 
-    def keep_in_store(self, place: StoredPlace) -> None:
-        """Track changes, so that they can be saved; call it before the first step."""
-        self._stored = StoredProcess(
-            self._definition, self._state_keys, self._cells, self._timers, place
+    def stored(self, place: StoredPlace) -> StoredProcess:
+        """Return the durable form of the state, which tracks changes from now on."""
+        return StoredProcess(
+            self._definition, self._state_keys, self._cells, self._timers, self._placement, place
         )
 
-    def save(self, batch: Batch) -> None:
-        """Add what changed since the last save to a batch. O(changed)."""
-        facts = {
-            "watermark": self.watermark,
-            "clock": self.clock,
-            "output watermark": self.output_watermark,
-        }
-        self._kept().write(batch, facts, self._placement)
-
-    def restore(self, store: StateStore) -> bool:
-        """Load what was saved; return whether anything was."""
-        facts = self._kept().load(store, self._placement)
-        if facts is None:
-            return False
-        self.watermark = facts["watermark"]
-        self.clock = facts["clock"]
-        self.output_watermark = facts["output watermark"]
-        return True
-
-    def _kept(self) -> StoredProcess:
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        return self._stored
+    def rebuild(self) -> None:
+        """Rebuild what is not stored: when windows expire."""
+        if self._placement is None:
+            return
+        for scope, born in self._state_keys.born.items():
+            end = self._state_keys.place(scope)[2]
+            self._timers.expire_at(self._placement.expires(end), born, scope)

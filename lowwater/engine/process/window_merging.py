@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lowwater.engine.process.cell import HeldCell
+from lowwater.engine.process.cell import RecordCell
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
 from lowwater.engine.window.placement import Placement
@@ -17,7 +17,7 @@ from lowwater.time import Int64Array
 
 def merge_windows(
     state_keys: StateKeys,
-    cells: Sequence[HeldCell],
+    cells: Sequence[RecordCell],
     timers: Timers,
     placement: Placement,
     keys: list[int],
@@ -72,7 +72,7 @@ def merge_windows(
 
 def _one_window(
     state_keys: StateKeys,
-    cells: Sequence[HeldCell],
+    cells: Sequence[RecordCell],
     timers: Timers,
     placement: Placement,
     members: list[int],

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.python_values import is_zone
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
@@ -88,16 +89,19 @@ class Records:
         }
         return values["value"] if names == ("value",) else values
 
-    def rows(self, indices: Int64Array, *, exact: bool = False) -> list[Any]:
-        """Return the elements at ``indices`` (int64), as :meth:`row` does.
+    def rows(self, indices: Int64Array | None = None, *, exact: bool = False) -> list[Any]:
+        """Return the elements at ``indices`` (int64), or all, as :meth:`row` does.
 
         Args:
-            indices: The elements.
+            indices: The elements; ``None`` for all.
             exact: Whether a time that Python cannot hold is an ``Instant``; otherwise it is the
                 nearest that Python can hold.
         """
         names = self.names
-        columns = [self.columns[name].take(indices).to_list(exact=exact) for name in names]
+        every = [self.columns[name] for name in names]
+        if indices is not None:
+            every = [column.take(indices) for column in every]
+        columns = [column.to_list(exact=exact) for column in every]
         if names == ("value",):
             return columns[0]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -125,6 +129,10 @@ class Records:
             return Records(ArrowColumns(part), stop - start, self.origin, first, row_numbers=rows)
         cut = {name: column.slice(start, stop) for name, column in columns.items()}
         return Records(cut, stop - start, self.origin, first, row_numbers=rows)
+
+    def replaced(self, columns: Mapping[str, Column]) -> Records:
+        """Return the same elements with other columns, row for row."""
+        return Records(columns, self.length, self.origin, self.first_row)
 
     def take(self, indices: Int64Array) -> Records:
         """Select the elements at ``indices`` (int64)."""
@@ -239,7 +247,7 @@ def _readable(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
-    if pa.types.is_timestamp(kind) and kind.tz is not None and not _is_zone(kind.tz):
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not is_zone(kind.tz):
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _readable(kind.value_type), kind.ordered)
@@ -250,14 +258,6 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_readable(field.type)) for field in kind])
     return kind
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        pa.lib.string_to_tzinfo(name)
-    except (pa.ArrowException, ValueError, OSError):
-        return False
-    return True
 
 
 def columns_of(items: Sequence[Any]) -> dict[str, Column]:

@@ -37,7 +37,7 @@ class Column:
     (dtype('int64'), [True, False, True], [1, None, 3])
     """
 
-    __slots__ = ("_arrow", "_data", "_valid", "type")
+    __slots__ = ("_data", "_valid", "arrow", "type")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Column:
             raise InternalError("a Column needs data or an Arrow array")
         self._data = data
         self._valid = valid
-        self._arrow = arrow
+        self.arrow = arrow
         self.type = arrow.type if arrow is not None else type
 
     @classmethod
@@ -74,7 +74,7 @@ class Column:
         """Concatenate one or more columns."""
         if len(columns) == 1:
             return columns[0]
-        arrays = [column._arrow for column in columns if column._data is None]
+        arrays = [column.arrow for column in columns if column._data is None]
         if len(arrays) == len(columns) and len({array.type for array in arrays if array}) == 1:
             return cls(arrow=pa.concat_arrays(arrays))
         parts = [column.data for column in columns]
@@ -86,11 +86,6 @@ class Column:
                 [np.ones(len(c), np.bool_) if c.valid is None else c.valid for c in columns]
             )
         return cls(np.concatenate(parts), valid, columns[0].type)
-
-    @property
-    def arrow(self) -> pa.Array | None:
-        """The Arrow array that the column wraps, or ``None``."""
-        return self._arrow
 
     @property
     def data(self) -> NDArray[Any]:
@@ -107,26 +102,26 @@ class Column:
         return self._valid
 
     def __len__(self) -> int:
-        return len(self._arrow) if self._arrow is not None else len(self.data)
+        return len(self.arrow) if self.arrow is not None else len(self.data)
 
     def take(self, indices: NDArray[np.int64]) -> Column:
         """Select the rows at ``indices`` (int64, shape (m,)), in that order."""
-        if self._data is None and self._arrow is not None:
-            return Column(arrow=self._arrow.take(pa.array(indices)))
+        if self._data is None and self.arrow is not None:
+            return Column(arrow=self.arrow.take(pa.array(indices)))
         valid = None if self._valid is None else self._valid[indices]
         return Column(self.data[indices], valid, self.type)
 
     def slice(self, start: int, stop: int) -> Column:
         """Return rows ``start`` to ``stop`` (exclusive) without copying."""
-        if self._data is None and self._arrow is not None:
-            return Column(arrow=self._arrow.slice(start, stop - start))
+        if self._data is None and self.arrow is not None:
+            return Column(arrow=self.arrow.slice(start, stop - start))
         valid = None if self._valid is None else self._valid[start:stop]
         return Column(self.data[start:stop], valid, self.type)
 
     def to_arrow(self) -> pa.Array:
         """Convert to an Arrow array of the column's type, or of an inferred type."""
-        if self._arrow is not None:
-            return self._arrow
+        if self.arrow is not None:
+            return self.arrow
         mask = None if self._valid is None else ~self._valid
         data = self.data
         if data.dtype == object:
@@ -149,7 +144,7 @@ class Column:
             exact: Whether a time that Python's types cannot hold becomes an ``Instant``, not the
                 nearest time that they can hold.
         """
-        if self._arrow is not None or (self.type is not None and self.data.dtype == np.int64):
+        if self.arrow is not None or (self.type is not None and self.data.dtype == np.int64):
             return python_values(self.to_arrow(), exact=exact)
         values = self.data.tolist()
         if self._valid is not None:
@@ -157,7 +152,7 @@ class Column:
         return values
 
     def _load(self) -> None:
-        array = self._arrow
+        array = self.arrow
         if array is None:
             raise InternalError("a Column has neither data nor an Arrow array")
         if pa.types.is_dictionary(array.type):
@@ -190,18 +185,22 @@ def _from_uint64(array: pa.Array) -> NDArray[Any]:
     return values.astype(object)
 
 
-def type_to_bytes(kind: pa.DataType) -> bytes:
-    """Encode an Arrow type as a serialised schema, Arrow's own stable format."""
+def type_to_bytes(kind: pa.DataType | None) -> bytes | None:
+    """Encode an Arrow type, if there is one, as a serialised schema: Arrow's own stable format."""
+    if kind is None:
+        return None
     data: bytes = pa.schema([pa.field("values", kind)]).serialize().to_pybytes()
     return data
 
 
-def type_from_bytes(data: bytes) -> pa.DataType:
+def type_from_bytes(data: bytes | None) -> pa.DataType | None:
     """Decode a type that :func:`type_to_bytes` encoded.
 
     Raises:
         StateError: The bytes are not an encoded type.
     """
+    if data is None:
+        return None
     try:
         return pa.ipc.read_schema(pa.py_buffer(data)).field(0).type
     except (pa.ArrowException, OSError, IndexError, KeyError) as error:

@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError, InvalidArgument, describe
-from lowwater.state.arrays import NONE
+from lowwater.state.arrays import NONE, widened
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.id_set import SeenInStore
+from lowwater.state.id_set import StoredIds
 from lowwater.state.key_layout import StoredPlace, encode_int64
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import (
@@ -194,19 +194,14 @@ class Deduplicator:
 
     def __init__(self, deduplication: Deduplication) -> None:
         self._within = deduplication.within_us
-        self._watermark = START_OF_TIME
+        self.watermark = START_OF_TIME
         self._memory = _IdsInMemory(len(deduplication.columns))
-        self._stored: SeenInStore | None = None
+        self._stored: StoredIds | None = None
         self._facts = b""
 
     def __len__(self) -> int:
         """Return the number of ids held, some expired: at most about twice the live ones."""
         return len(self._memory) if self._stored is None else len(self._stored)
-
-    @property
-    def watermark(self) -> int:
-        """The watermark, int microseconds."""
-        return self._watermark
 
     def step(self, ids: tuple[Column, ...], times: Int64Array) -> Mask:
         """Return which elements of a bundle are first records rather than duplicates.
@@ -225,17 +220,17 @@ class Deduplicator:
             return np.ones(0, dtype=np.bool_)
         expiry = saturating_add_array(times, self._within)
         if self._stored is None:
-            return self._memory.step(ids, expiry, self._watermark)
-        return _step_stored(self._stored, id_bytes(ids), expiry, self._watermark)
+            return self._memory.step(ids, expiry, self.watermark)
+        return _step_stored(self._stored, id_bytes(ids), expiry, self.watermark)
 
     def advance(self, watermark: int) -> None:
         """Forget ids that the watermark has passed. Amortised O(1).
 
         An earlier watermark changes nothing.
         """
-        if watermark <= self._watermark:
+        if watermark <= self.watermark:
             return
-        self._watermark = watermark
+        self.watermark = watermark
         if self._stored is None:
             self._memory.forget(watermark)
         else:
@@ -249,15 +244,13 @@ class Deduplicator:
         Args:
             place: Where: the name of the stage, and the key groups.
         """
-        self._stored = SeenInStore(place.prefix(IDS), self._within)
+        self._stored = StoredIds(place.prefix(IDS), self._within)
         self._facts = place.prefix(IDS_FACTS)
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch, to be committed before the next step."""
-        self._kept().save(batch, self._watermark)
-        batch.put(
-            [self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self._watermark})]
-        )
+        self._kept().save(batch, self.watermark)
+        batch.put([self._facts], [encode({"layout": FORMATS[FORMAT], "watermark": self.watermark})])
 
     def restore(self, store: StateStore) -> bool:
         """Restore what was saved in a store, if anything, and use the store from now on.
@@ -273,13 +266,13 @@ class Deduplicator:
             with decoding("stored record ids"):
                 facts = decode(data)
                 check_format(FORMAT, facts["layout"])
-                self._watermark = facts["watermark"]
-                if type(self._watermark) is not int:
-                    raise damaged("stored record ids", f"the watermark is {self._watermark!r}")
-        self._kept().restore(store, self._watermark)
+                self.watermark = facts["watermark"]
+                if type(self.watermark) is not int:
+                    raise damaged("stored record ids", f"the watermark is {self.watermark!r}")
+        self._kept().restore(store, self.watermark)
         return data is not None
 
-    def _kept(self) -> SeenInStore:
+    def _kept(self) -> StoredIds:
         if self._stored is None:
             raise InternalError("keep_in_store was not called")
         return self._stored
@@ -341,10 +334,9 @@ class _IdsInMemory:
     def _cover(self) -> None:
         need = self._keys.capacity
         if need > len(self._expiry):
-            wider = np.full(max(need, 2 * len(self._expiry)), START_OF_TIME, dtype=np.int64)
-            wider[: len(self._expiry)] = self._expiry
-            self._expiry = wider
-            self._first = np.empty(len(wider), dtype=np.int64)
+            room = max(need, 2 * len(self._expiry))
+            self._expiry = widened(self._expiry, room, START_OF_TIME)
+            self._first = np.empty(room, dtype=np.int64)
 
 
 def _middle(values: Int64Array) -> int:
@@ -352,7 +344,7 @@ def _middle(values: Int64Array) -> int:
     return int(np.partition(values, half)[half])
 
 
-def _step_stored(seen: SeenInStore, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
+def _step_stored(seen: StoredIds, ids: list[bytes], expiry: Int64Array, watermark: int) -> Mask:
     known = seen.known(ids, watermark)
     lasting = expiry > watermark
     kept = np.ones(len(ids), dtype=np.bool_)

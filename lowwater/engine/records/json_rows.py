@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lowwater.engine.records.pane_table import JSON, encoding_of, tag, to_values
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.records.tagged import JSON, encoding_of, tag, to_values
 from lowwater.time import format_instant
 
 ROWS_AT_ONCE = 16_384

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.python_values import python_values
 from lowwater.errors import InternalError
-from lowwater.state.arrays import distinct, object_array
+from lowwater.state.arrays import distinct, object_array, widened
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
@@ -337,9 +337,7 @@ class _ObjectCodes:
         codes += range(self._top, top)
         self._top = top
         if top > len(self._values):
-            room = np.empty(max(top, 2 * len(self._values)), dtype=object)
-            room[: len(self._values)] = self._values
-            self._values = room
+            self._values = widened(self._values, max(top, 2 * len(self._values)), None)
         self._values[codes] = object_array(values)
         self._codes.update(zip(values, codes, strict=True))
 

@@ -56,8 +56,18 @@ def python_rows(table: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def is_zone(name: str) -> bool:
+    """Return whether Python knows a time zone of an Arrow type."""
+    try:
+        pa.lib.string_to_tzinfo(name)
+    except _NOT_FOR_PYTHON:
+        return False
+    return True
+
+
 def _clipped(array: pa.Array) -> pa.Array:
     """Replace the timestamps that Python cannot hold; the others lose their nanoseconds."""
+    array = array.cast(_zoned(array.type))
     kind = array.type
     if kind.unit == "ns":
         return array.cast(pa.timestamp("us", kind.tz), safe=False)
@@ -92,6 +102,9 @@ def _value(scalar: pa.Scalar, exact: bool) -> Any:
         return [_value(item, exact) for item in scalar.values]
     if pa.types.is_timestamp(kind):
         return _timestamp(scalar, exact)
+    if pa.types.is_time(kind):
+        nearest = dt.time.max if scalar.value > 0 else dt.time.min
+        return f"{scalar.value}{kind.unit}" if exact else nearest
     if pa.types.is_date(kind):
         days = scalar.value if pa.types.is_date32(kind) else scalar.value // (DAY_US // 1000)
         return _exact(days * DAY_US) if exact else (dt.date.max if days > 0 else dt.date.min)
@@ -99,11 +112,18 @@ def _value(scalar: pa.Scalar, exact: bool) -> Any:
         return dt.timedelta.max if scalar.value > 0 else dt.timedelta.min
     if hasattr(scalar, "as_buffer"):
         return scalar.as_buffer().to_pybytes().decode(errors="replace")
-    return repr(scalar)
+    return f"<{kind}>"
+
+
+def _zoned(kind: pa.DataType) -> pa.DataType:
+    """Return the type with UTC in place of an unknown time zone."""
+    return kind if kind.tz is None or is_zone(kind.tz) else pa.timestamp(kind.unit, "UTC")
 
 
 def _timestamp(scalar: pa.Scalar, exact: bool) -> Any:
-    kind = scalar.type
+    kind = _zoned(scalar.type)
+    if kind != scalar.type:
+        return _value(scalar.cast(kind), exact)
     if kind.unit == "ns":
         return scalar.cast(pa.timestamp("us", kind.tz), safe=False).as_py()
     if exact:

@@ -13,7 +13,6 @@ from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
-from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
 RecordFunction: TypeAlias = Callable[[Any], Any]
@@ -49,8 +48,7 @@ class Filter:
 
     def apply(self, records: Records) -> Records:
         if callable(self.condition):
-            every = np.arange(records.length)
-            truths = [bool(_call("filter", self.condition, row)) for row in records.rows(every)]
+            truths = [bool(_call("filter", self.condition, row)) for row in records.rows()]
             return _only(records, np.array(truths, dtype=np.bool_))
         (found,) = evaluate("filter", frame_of(records), Expressions((self.condition,))).values()
         if not pa.types.is_boolean(found.type):
@@ -74,9 +72,8 @@ class WithColumns:
 
     def apply(self, records: Records) -> Records:
         made = evaluate("with_columns", frame_of(records), self.expressions)
-        columns: dict[str, Column] = dict(records.columns.items())
-        columns.update((name, Column.from_arrow(array)) for name, array in made.items())
-        return Records(columns, records.length, records.origin, records.first_row)
+        new = {name: Column.from_arrow(array) for name, array in made.items()}
+        return records.replaced({**records.columns, **new})
 
 
 @final
@@ -96,8 +93,8 @@ class Select:
             for name, column in records.columns.items()
             if name.startswith(HIDDEN) or name in self.keep
         }
-        columns.update((name, Column.from_arrow(array)) for name, array in made.items())
-        return Records(columns, records.length, records.origin, records.first_row)
+        new = {name: Column.from_arrow(array) for name, array in made.items()}
+        return records.replaced({**columns, **new})
 
 
 @final
@@ -110,11 +107,8 @@ class Map:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
-        rows = records.rows(np.arange(records.length))
-        made = [_call("map", self.function, row) for row in rows]
-        columns = columns_of(made)
-        columns.update(_hidden(records, None))
-        return Records(columns, records.length, records.origin, records.first_row)
+        made = [_call("map", self.function, row) for row in records.rows()]
+        return records.replaced({**columns_of(made), **_hidden(records)})
 
 
 @final
@@ -129,7 +123,7 @@ class FlatMap:
     def apply(self, records: Records) -> Records:
         made: list[Any] = []
         origin: list[int] = []
-        for index, row in enumerate(records.rows(np.arange(records.length))):
+        for index, row in enumerate(records.rows()):
             several = _call("flat_map", self.function, row)
             if isinstance(several, (str, bytes, Mapping)) or not isinstance(several, Iterable):
                 raise DataError(
@@ -141,9 +135,9 @@ class FlatMap:
             found = _call("flat_map", list, several, row)
             made.extend(found)
             origin.extend([index] * len(found))
-        columns = columns_of(made)
-        columns.update(_hidden(records, np.array(origin, dtype=np.int64)))
-        return Records(columns, len(made), records.origin)
+        taken = np.array(origin, dtype=np.int64)
+        hidden = {name: column.take(taken) for name, column in _hidden(records).items()}
+        return Records({**columns_of(made), **hidden}, len(made), records.origin)
 
 
 @final
@@ -169,7 +163,7 @@ class MapBatches:
                 f"map_batches' function returned {describe('result', made)}, not an Arrow batch",
                 hint="Return a pyarrow.RecordBatch or a pyarrow.Table",
             )
-        hidden = _hidden(records, None)
+        hidden = _hidden(records)
         if made.num_rows != records.length:
             hidden.pop(PARTITION, None)  # an estimator that needs it raises its own error
         if TRACED in hidden and not _row_for_row(given, made):
@@ -181,8 +175,7 @@ class MapBatches:
                 hint="Name a column as time= and key=, or use flat_map",
             )
         columns = {name: Column.from_arrow(made.column(name)) for name in made.column_names}
-        columns.update(hidden)
-        return Records(columns, made.num_rows, records.origin)
+        return Records({**columns, **hidden}, made.num_rows, records.origin)
 
 
 @final
@@ -196,10 +189,8 @@ class AddComputed:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
-        rows = records.rows(np.arange(records.length))
-        made = Column.of_objects([_call("key_by", self.function, row) for row in rows])
-        columns = {**records.columns, self.name: made}
-        return Records(columns, records.length, records.origin, records.first_row)
+        made = [_call("key_by", self.function, row) for row in records.rows()]
+        return records.replaced({**records.columns, self.name: Column.of_objects(made)})
 
 
 @final
@@ -212,9 +203,8 @@ class AddWhole:
     vectorised = True
 
     def apply(self, records: Records) -> Records:
-        whole = Column.of_objects(records.rows(np.arange(records.length)))
-        columns = {**records.columns, self.name: whole}
-        return Records(columns, records.length, records.origin, records.first_row)
+        whole = Column.of_objects(records.rows())
+        return records.replaced({**records.columns, self.name: whole})
 
 
 def require_names(names: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -259,11 +249,8 @@ def _distinct(column: pa.ChunkedArray) -> bool:
         return False
 
 
-def _hidden(records: Records, indices: Int64Array | None) -> dict[str, Column]:
-    columns = {n: c for n, c in records.columns.items() if n.startswith(HIDDEN)}
-    if indices is None:
-        return columns
-    return {name: column.take(indices) for name, column in columns.items()}
+def _hidden(records: Records) -> dict[str, Column]:
+    return {name: c for name, c in records.columns.items() if name.startswith(HIDDEN)}
 
 
 def _only(records: Records, truths: np.ndarray[Any, np.dtype[np.bool_]]) -> Records:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -61,6 +61,8 @@ class Bundle:
 
     def slice(self, start: int, stop: int) -> Bundle:
         """Return elements ``start`` to ``stop`` (exclusive) without copying."""
+        if start == 0 and stop >= len(self):
+            return self
         return Bundle(
             self.times[start:stop],
             tuple(key.slice(start, stop) for key in self.keys),
@@ -140,38 +142,21 @@ class PaneBatch:
 
     def take(self, rows: Int64Array) -> PaneBatch:
         """Select the panes at ``rows``, in that order."""
-        return PaneBatch(
-            tuple(key.take(rows) for key in self.keys),
-            self.start[rows],
-            self.end[rows],
-            {name: column.take(rows) for name, column in self.values.items()},
-            self.timing[rows],
-            self.index[rows],
-            self.on_time_index[rows],
-            self.is_first[rows],
-            self.is_last[rows],
-            self.kind[rows],
-            self.timestamp[rows],
-            self.emitted_at[rows],
-            self.watermark[rows],
-        )
+        return self._mapped(lambda column: column.take(rows), lambda array: array[rows])
 
     def slice(self, start: int, stop: int) -> PaneBatch:
         """Return panes ``start`` to ``stop`` (exclusive) without copying."""
+        return self._mapped(
+            lambda column: column.slice(start, stop), lambda array: array[start:stop]
+        )
+
+    def _mapped(
+        self, of_column: Callable[[Column], Column], of_array: Callable[[NDArray[Any]], Any]
+    ) -> PaneBatch:
         return PaneBatch(
-            tuple(key.slice(start, stop) for key in self.keys),
-            self.start[start:stop],
-            self.end[start:stop],
-            {name: column.slice(start, stop) for name, column in self.values.items()},
-            self.timing[start:stop],
-            self.index[start:stop],
-            self.on_time_index[start:stop],
-            self.is_first[start:stop],
-            self.is_last[start:stop],
-            self.kind[start:stop],
-            self.timestamp[start:stop],
-            self.emitted_at[start:stop],
-            self.watermark[start:stop],
+            keys=tuple(map(of_column, self.keys)),
+            values={name: of_column(column) for name, column in self.values.items()},
+            **{name: of_array(getattr(self, name)) for name in _PANE_ARRAYS},
         )
 
     @classmethod
@@ -179,24 +164,14 @@ class PaneBatch:
         """Concatenate one or more batches."""
         if len(batches) == 1:
             return batches[0]
-
-        def joined(name: str) -> NDArray[Any]:
-            return np.concatenate([getattr(batch, name) for batch in batches])
-
         return cls(
-            tuple(Column.concat(parts) for parts in zip(*(b.keys for b in batches), strict=True)),
-            joined("start"),
-            joined("end"),
-            {n: Column.concat([batch.values[n] for batch in batches]) for n in batches[0].values},
-            joined("timing"),
-            joined("index"),
-            joined("on_time_index"),
-            joined("is_first"),
-            joined("is_last"),
-            joined("kind"),
-            joined("timestamp"),
-            joined("emitted_at"),
-            joined("watermark"),
+            keys=tuple(
+                Column.concat(parts) for parts in zip(*(b.keys for b in batches), strict=True)
+            ),
+            values={
+                n: Column.concat([batch.values[n] for batch in batches]) for n in batches[0].values
+            },
+            **{n: np.concatenate([getattr(b, n) for b in batches]) for n in _PANE_ARRAYS},
         )
 
     def to_panes(self) -> list[Pane]:
@@ -230,6 +205,9 @@ class PaneBatch:
                 strict=True,
             )
         ]  # fmt: skip
+
+
+_PANE_ARRAYS = tuple(f.name for f in fields(PaneBatch) if f.name not in ("keys", "values"))
 
 
 @final

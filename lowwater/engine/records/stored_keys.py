@@ -13,7 +13,7 @@ from lowwater.engine.records.columns import Column, type_from_bytes, type_to_byt
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
-from lowwater.state.arrays import NONE, object_array
+from lowwater.state.arrays import NONE, object_array, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
@@ -151,9 +151,7 @@ class StoredKeys:
 
     def _cover(self, need: int) -> None:
         if need > len(self._group):
-            wider = np.full(max(need, 2 * len(self._group)), _UNKNOWN, dtype=np.int32)
-            wider[: len(self._group)] = self._group
-            self._group = wider
+            self._group = widened(self._group, max(need, 2 * len(self._group)), _UNKNOWN)
 
 
 @final
@@ -180,9 +178,7 @@ class _KeyRows:
 
     def cover(self, need: int) -> None:
         if need > len(self.wanted):
-            wider = np.zeros(max(need, 2 * len(self.wanted)), dtype=np.bool_)
-            wider[: len(self.wanted)] = self.wanted
-            self.wanted = wider
+            self.wanted = widened(self.wanted, max(need, 2 * len(self.wanted)), False)
 
 
 @final
@@ -210,7 +206,7 @@ class KeyReader:
         for at, part in enumerate(self._parts):
             name = _name(at)
             if name in types:
-                part.append((chunk.records[name][piece.at], type_of(types[name])))
+                part.append((chunk.records[name][piece.at], type_from_bytes(types[name])))
             elif name in objects:
                 part.append((object_array(objects[name])[piece.at], None))
             else:
@@ -228,7 +224,7 @@ class KeyReader:
                 raise damaged(_WHAT, f"{len(ids)} of {self._count} are there")
             order = np.argsort(ids)
             columns = [
-                _column(part, order, type_of(kind), np.dtype(dtype))
+                _column(part, order, type_from_bytes(kind), np.dtype(dtype))
                 for part, (kind, dtype) in zip(self._parts, self._kinds, strict=True)
             ]
             return ids[order], tuple(columns)
@@ -254,7 +250,10 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
     fixed = {_name(at): c for at, c in enumerate(columns) if c.data.dtype != object}
     objects = {_name(at): c.data for at, c in enumerate(columns) if c.data.dtype == object}
     number = layouts.number(
-        [(name, column.data.dtype.str, type_bytes(column.type)) for name, column in fixed.items()]
+        [
+            (name, column.data.dtype.str, type_to_bytes(column.type))
+            for name, column in fixed.items()
+        ]
     )
     records = np.empty((len(ids), 0), dtype=np.uint8)
     if fixed:
@@ -265,19 +264,9 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
     return PackedRows(number, records, Side(objects, {}, None) if objects else None)
 
 
-def type_bytes(kind: pa.DataType | None) -> bytes | None:
-    """Return an Arrow type as it is stored."""
-    return None if kind is None else type_to_bytes(kind)
-
-
-def type_of(data: bytes | None) -> pa.DataType | None:
-    """Return the Arrow type that :func:`type_bytes` was given."""
-    return None if data is None else type_from_bytes(data)
-
-
 def kinds_of(keys: KeyDictionary) -> Kinds:
     """Return the types of the parts of keys."""
-    return [(type_bytes(kind), dtype) for kind, dtype in keys.kinds()]
+    return [(type_to_bytes(kind), dtype) for kind, dtype in keys.kinds()]
 
 
 def _pieces(store: StateStore, place: StoredPlace, table: int, limit: int) -> Iterator[Piece]:

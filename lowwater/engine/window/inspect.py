@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lowwater.engine.records.columns import type_from_bytes
 from lowwater.engine.records.pane_table import instants_to_arrow
-from lowwater.engine.records.stored_keys import read_keys, type_of
+from lowwater.engine.records.stored_keys import read_keys
 from lowwater.engine.window.persistence import (
     FACTS,
     KEYS,
@@ -48,7 +49,7 @@ _TIMES = {"key", "start", "end", "finished", PLACE}
 
 
 @final
-class StoredView:
+class InspectedWindows:
     """Reads what an operator has saved.
 
     Args:
@@ -80,7 +81,7 @@ class StoredView:
             self.windows([f"key {at}" for at in range(parts)], open_only=False)
             if self._record["panes"] is not None:
                 for kind in self._record["panes"]["types"].values():
-                    type_of(kind)
+                    type_from_bytes(kind)
 
     def windows(self, names: list[str], *, open_only: bool = True) -> pa.Table:
         """Return a row per window: its key, its times, and what it has taken in.

@@ -51,6 +51,8 @@ _NOTHING = StepOutput(None, None)
 class WindowOperator:
     """Groups elements by key and window, and emits panes as the windowing says.
 
+    ``watermark`` is the input watermark and ``clock`` the clock, int microseconds.
+
     Args:
         windowing: Windows, trigger, accumulation and the rest.
         aggregates: What panes hold, by output name.
@@ -80,10 +82,11 @@ class WindowOperator:
         self._state = WindowState(windowing, aggregates)
         self._placement = self._state.placement
         self._machine = self._state.machine
-        self._watermark = int(watermark)
-        self._clock = int(clock)
+        self.watermark = int(watermark)
+        self.clock = int(clock)
         self._arrived = 0
         self._stored: StoredState | None = None
+        self._spilled: SpilledWindows | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
         # With timestamps="end" a window holds the output watermark only once it is complete, and
@@ -98,19 +101,9 @@ class WindowOperator:
         self._advancing: tuple[int, int] | None = None
 
     @property
-    def watermark(self) -> int:
-        """The input watermark, int microseconds."""
-        return self._watermark
-
-    @property
     def is_advancing(self) -> bool:
         """Whether the watermark is moving in portions, with more to come."""
         return self._advancing is not None
-
-    @property
-    def clock(self) -> int:
-        """The clock, int microseconds."""
-        return self._clock
 
     @property
     def next_deadline(self) -> int:
@@ -120,26 +113,24 @@ class WindowOperator:
     @property
     def open_windows(self) -> int:
         """How many windows are open."""
-        return self._state.open_windows + (0 if self._cold is None else self._cold.open_windows)
+        return self._state.open_windows + (
+            0 if self._spilled is None else self._spilled.open_windows
+        )
 
     @property
     def state_rows(self) -> int:
         """How many windows have state: open ones, and finished ones that have not expired."""
-        return len(self._state.table) + self.cold_rows
+        return len(self._state.table) + self.spilled_rows
 
     @property
-    def cold_rows(self) -> int:
+    def spilled_rows(self) -> int:
         """How many of them are in the store only."""
-        return 0 if self._cold is None else len(self._cold)
+        return 0 if self._spilled is None else len(self._spilled)
 
     @property
     def is_over(self) -> bool:
         """Whether state takes more memory than allowed, so that :meth:`save` spills rows."""
         return self._stored is not None and self._stored.is_over
-
-    @property
-    def _cold(self) -> SpilledWindows | None:
-        return None if self._stored is None else self._stored.spilled
 
     @property
     def output_watermark(self) -> int:
@@ -158,7 +149,7 @@ class WindowOperator:
         Args:
             place: Where: the name of its stage, and the key groups.
             memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
-                touched longest ago to the store, and they have to be thawed before a step that
+                touched longest ago to the store, and they have to be loaded before a step that
                 needs them. ``None``: any number.
 
         Raises:
@@ -167,6 +158,7 @@ class WindowOperator:
         if memory is not None:
             self._windowing.require_bounded_memory()
         self._stored = StoredState(self._state, place, memory)
+        self._spilled = self._stored.spilled
 
     def report_merges(self) -> None:
         """Have steps report which windows merged into which, for traces."""
@@ -175,7 +167,7 @@ class WindowOperator:
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
         # What expires until then has been released, even in the middle of an advance.
-        expired = self._watermark if self._advancing is None else self._advancing[1]
+        expired = self.watermark if self._advancing is None else self._advancing[1]
         facts = self._facts()
         if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
             self._schedule.prune()
@@ -194,7 +186,7 @@ class WindowOperator:
 
     def snapshot(self) -> bytes:
         """Return the whole state as bytes, columns as buffers. O(state)."""
-        if self.cold_rows:
+        if self.spilled_rows:
             raise InternalError("a snapshot has only what is in memory, and windows have left it")
         return take_snapshot(self._state, self._facts())
 
@@ -210,11 +202,11 @@ class WindowOperator:
 
     def _facts(self) -> dict[str, int]:
         return {
-            "watermark": self._watermark,
-            "clock": self._clock,
+            "watermark": self.watermark,
+            "clock": self.clock,
             "arrived": self._arrived,
             "output watermark": self._output_watermark,
-            "lateness": self._windowing.lateness_us,
+            "lateness": self._placement.lateness_us,
             "gone until": self._placement.gone_until,
             "advancing from": self._from,
             "advancing until": START_OF_TIME if self._advancing is None else self._advancing[1],
@@ -222,45 +214,45 @@ class WindowOperator:
 
     def _resume(self, facts: Mapping[str, int]) -> None:
         """Load the scalars, and queue the rows of a state that was just filled."""
-        self._watermark = facts["watermark"]
-        self._clock = facts["clock"]
+        self.watermark = facts["watermark"]
+        self.clock = facts["clock"]
         self._arrived = facts["arrived"]
         self._output_watermark = facts["output watermark"]
-        if facts["advancing from"] < self._watermark:
+        if facts["advancing from"] < self.watermark:
             self._advancing = facts["advancing from"], facts["advancing until"]
-        self._placement.resume(facts["lateness"], self._watermark, facts["gone until"])
+        self._placement.resume(facts["lateness"], self.watermark, facts["gone until"])
         rows = self._state.table.live()
         self._schedule.clear(rows)
         self._wait_for(rows)
 
-    def thaw(self, store: StateStore, bundle: Bundle) -> None:
-        """Bring back from the store what the bundle may touch; before the bundle's own step."""
-        cold = self._cold
-        if cold is None or not len(cold) or not len(bundle):
+    def load(self, store: StateStore, bundle: Bundle) -> None:
+        """Load from the store the windows that a bundle may touch; before the bundle's own step."""
+        spilled = self._spilled
+        if not spilled or not len(bundle):
             return
         element, start, end = self._placement.assign(
-            bundle, self._watermark, DroppedElements(self._watermark)
+            bundle, self.watermark, DroppedElements(self.watermark)
         )
         keys = self._state.encode_keys(bundle.keys)
-        rows = cold.load_touched(store, keys if element is None else keys[element], start, end)
+        rows = spilled.load_touched(store, keys if element is None else keys[element], start, end)
         self._wait_for(rows)
 
-    def thaw_due(self, store: StateStore, to: int) -> int | None:
-        """Bring back from the store a portion of what a watermark makes due.
+    def load_due(self, store: StateStore, to: int) -> int | None:
+        """Load from the store a portion of the windows that a watermark makes due.
 
         Args:
             store: The store.
             to: The watermark.
 
         Returns:
-            ``None`` if all is back, for a step to ``to``; or the bound for a step to ``to`` that
+            ``None`` if all are loaded, for a step to ``to``; or the bound for a step to ``to`` that
             deals with what is due until then, with a further portion to follow.
         """
-        cold, before, lateness = self._cold, self._from, self._windowing.lateness_us
-        if cold is None or not len(cold) or to <= before or not cold.is_due(to, lateness):
+        spilled, before, lateness = self._spilled, self._from, self._placement.lateness_us
+        if not spilled or to <= before or not spilled.is_due(to, lateness):
             return None
         after = None if self._advancing is None else self._advancing[1]
-        rows, bound = cold.load_due(store, before, to, after, lateness)
+        rows, bound = spilled.load_due(store, before, to, after, lateness)
         self._wait_for(rows)
         return bound
 
@@ -268,11 +260,11 @@ class WindowOperator:
         """Queue rows that were restored or loaded again, for all that they wait for."""
         self._schedule.by_watermark.push(rows, self._due(rows))
         self._schedule.holds.note(rows)
-        self._schedule.at_clock(rows, self._clock)
+        self._schedule.at_clock(rows, self.clock)
 
     def _due(self, rows: Int64Array) -> Int64Array:
         """Return when rows are due, some of which an advance in portions may have handled."""
-        due = self._schedule.due(rows, self._watermark)
+        due = self._schedule.due(rows, self.watermark)
         if self._advancing is not None:
             before, upto = self._advancing
             handled = self._state.table["end"][rows] <= upto
@@ -280,25 +272,25 @@ class WindowOperator:
         return due
 
     def _may_leave(self, rows: Int64Array) -> Mask:
-        return self._schedule.may_leave(rows, self._watermark, self._clock)
+        return self._schedule.may_leave(rows, self.watermark, self.clock)
 
     def _check(self) -> None:
         """Assert every invariant; print the structure if one does not hold. O(windows)."""
         try:
-            self._state._check(spilled=self.cold_rows)
+            self._state._check(spilled=self.spilled_rows)
             rows = self._state.table.live()
             complete = self._state.table["end"][rows] <= self._from
-            self._schedule._check(self._due(rows), self._clock, complete | self._holds_at_once)
+            self._schedule._check(self._due(rows), self.clock, complete | self._holds_at_once)
             if self._stored is not None:
                 self._stored._check()
         except AssertionError:
-            print(f"{self._windowing}: {self._facts()}, spilled={self.cold_rows}")
+            print(f"{self._windowing}: {self._facts()}, spilled={self.spilled_rows}")
             raise
 
     @property
     def _from(self) -> int:
         """The watermark; during an advance in portions, the one before it."""
-        return self._watermark if self._advancing is None else self._advancing[0]
+        return self.watermark if self._advancing is None else self._advancing[0]
 
     def _kept(self) -> StoredState:
         if self._stored is None:
@@ -313,7 +305,7 @@ class WindowOperator:
         """
         if self._advancing is not None and not (
             isinstance(step, EndOfInput)
-            or (isinstance(step, WatermarkAdvance) and step.to >= self._watermark)
+            or (isinstance(step, WatermarkAdvance) and step.to >= self.watermark)
         ):
             raise InternalError(f"{type(step).__name__} came in the midst of an advance")
         match step:
@@ -336,8 +328,8 @@ class WindowOperator:
         state = self._state
         arrival = np.arange(self._arrived, self._arrived + len(bundle), dtype=np.int64)
         self._arrived += len(bundle)
-        late = DroppedElements(self._watermark)
-        element, start, end = self._placement.assign(bundle, self._watermark, late)
+        late = DroppedElements(self.watermark)
+        element, start, end = self._placement.assign(bundle, self.watermark, late)
         if not len(start):
             return StepOutput(None, late.batch())
         keys = state.encode_keys(bundle.keys)
@@ -347,10 +339,10 @@ class WindowOperator:
             placed = place_plain(state, keys, start, end)
         else:
             placed = place_merging(
-                state, keys, start, end, self._clock, self._watermark, reports=self._reports_merges
+                state, keys, start, end, self.clock, self.watermark, reports=self._reports_merges
             )
         opened = np.concatenate((placed.new, placed.changed))
-        self._schedule.at_watermark(opened, self._watermark)
+        self._schedule.at_watermark(opened, self.watermark)
         rows = placed.rows
         if placed.closed is not None:
             late.add(placed.closed, CLOSED, element, start, end)
@@ -381,31 +373,31 @@ class WindowOperator:
         counts = np.bincount(place[: len(rows)], minlength=len(touched))
         state.touch(touched)
         end = table["end"][touched]
-        complete = end <= self._watermark
+        complete = end <= self.watermark
         table["new"][touched] += counts
         fed = counts > 0
         table["on_time_new"][touched] |= fed & ~complete
         times = bundle.times if element is None else bundle.times[element]
         if state.rule != "end":
             pick = np.maximum if state.rule == "latest" else np.minimum
-            timely = times >= self._watermark
+            timely = times >= self.watermark
             pick.at(table["timestamp"], rows[timely], times[timely])
         if self._holds_at_once:
             self._schedule.holds.note(touched)
         elif complete.any():  # a merge may have brought it what came before completion
             self._schedule.holds.note(touched[complete])
         state.aggregation.add(bundle, element, rows, arrival)
-        elements = FedElements(rows, times, self._clock, self._watermark)
+        elements = FedElements(rows, times, self.clock, self.watermark)
         machine.feed(table, touched[fed], counts[fed], elements)
-        self._schedule.at_clock(touched, self._clock)
+        self._schedule.at_clock(touched, self.clock)
         if machine.wakes:
-            self._schedule.at_watermark(touched, self._watermark)
+            self._schedule.at_watermark(touched, self.watermark)
         expired = None
         if self._windowing.windows.merge_scope == "key":  # a merge may shrink windows
-            expired = self._placement.expiry(end) <= self._watermark
+            expired = self._placement.expiry(end) <= self.watermark
         elif not machine.fires_before_completion and not complete.any():
             return None
-        moments = Moments(complete, True, self._clock, self._watermark)
+        moments = Moments(complete, True, self.clock, self.watermark)
         panes, _ = self._settle(touched, moments, expired=expired)
         return panes
 
@@ -424,12 +416,12 @@ class WindowOperator:
         # Finished windows, and those whose completion the trigger does not wait for, are queued
         # for their expiry only. If this step completes them too, they are handled at their end,
         # in the same order as the others (S-O5).
-        reach = min(to, saturating_add(upto, self._windowing.lateness_us))
+        reach = min(to, saturating_add(upto, self._placement.lateness_us))
         dues = self._schedule.by_watermark
         if dues.first > reach:
-            self._watermark = to
+            self.watermark = to
             return _NOTHING
-        self._watermark = to
+        self.watermark = to
         rows = dues.pop(reach)
         due = self._schedule.due(rows, before)
         end = self._state.table["end"][rows]
@@ -442,7 +434,7 @@ class WindowOperator:
             return _NOTHING
         complete = end <= to
         expired = self._placement.expiry(end) <= to
-        moments = Moments(complete, False, self._clock, to)
+        moments = Moments(complete, False, self.clock, to)
         panes, staying = self._settle(
             rows, moments, expired=expired, completing=completing, due=due
         )
@@ -454,15 +446,15 @@ class WindowOperator:
 
     def _advance_clock(self, to: int) -> StepOutput:
         """Evaluate the windows whose processing-time timers are due, in time order (S-O8)."""
-        if to <= self._clock:
+        if to <= self.clock:
             return _NOTHING
         dues = self._schedule.by_clock
         if dues.first > to:
-            self._clock = to
+            self.clock = to
             return _NOTHING
         table, machine = self._state.table, self._machine
         rows = dues.pop(to)
-        at = machine.next_deadline(table, rows, self._clock)
+        at = machine.next_deadline(table, rows, self.clock)
         batches: list[PaneBatch] = []
         orders: list[PaneOrder] = []
         while rows.size:
@@ -470,13 +462,13 @@ class WindowOperator:
             now = at <= min(to, END_OF_TIME - 1)
             dues.push(rows[~now], at[~now])
             rows, at = rows[now], at[now]
-            complete = table["end"][rows] <= self._watermark
-            moments = Moments(complete, False, at, self._watermark)
+            complete = table["end"][rows] <= self.watermark
+            moments = Moments(complete, False, at, self.watermark)
             panes, _ = self._settle(rows, moments, due=at, orders=orders)
             if panes is not None:
                 batches.append(panes)
             at = machine.next_deadline(table, rows, at)
-        self._clock = to
+        self.clock = to
         if len(batches) < 2:
             return StepOutput(batches[0] if batches else None, None)
         return StepOutput(PaneBatch.concat(batches).take(PaneOrder.together(orders)), None)

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.engine.records.stored_keys import StoredKeys, type_bytes, type_of
+from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
+from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.state.arrays import NONE, mixed, run_starts
@@ -104,8 +105,8 @@ class StoredState:
                 "limit": self._windows.limit,
                 "layouts": state.codec.layouts.known,
             },
-            "panes": None if state.shown is None else state.shown.record(type_bytes),
-            "aggregates": state.aggregation.bindings(type_bytes),
+            "panes": None if state.shown is None else state.shown.record(type_to_bytes),
+            "aggregates": state.aggregation.bindings(type_to_bytes),
             "keys": self._keys.record(),
             "spilled": len(self.spilled),
             "merging": state.merging is not None,
@@ -153,9 +154,9 @@ class StoredState:
         if record["groups"] != self._place.count:
             groups = f"{record['groups']} key groups, not {self._place.count}"
             raise damaged("the stored state", f"it is in {groups}")
-        state.aggregation.rebind(record["aggregates"], type_of)
+        state.aggregation.rebind(record["aggregates"], type_from_bytes)
         if state.shown is not None:
-            state.shown.expect(record["panes"], type_of)
+            state.shown.expect(record["panes"], type_from_bytes)
         ids = self._keys.load(store, record["keys"])
         state.keys = self._keys.keys
         known = np.zeros(int(ids[-1]) + 1 if len(ids) else 0, dtype=np.bool_)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.stored_keys import KeyReader, kinds_of, pack_keys, type_bytes, type_of
+from lowwater.engine.records.stored_keys import KeyReader, kinds_of, pack_keys
 from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.state.arrays import NONE, distinct
 from lowwater.state.codec import decode, encode
@@ -44,9 +45,9 @@ def take_snapshot(state: WindowState, facts: dict[str, Any]) -> bytes:
         "layout": FORMATS[FORMAT],
         "facts": facts,
         "places": state.places_given,
-        "aggregates": state.aggregation.bindings(type_bytes),
+        "aggregates": state.aggregation.bindings(type_to_bytes),
         "windows": state.codec.layouts.known,
-        "panes": None if state.shown is None else state.shown.record(type_bytes),
+        "panes": None if state.shown is None else state.shown.record(type_to_bytes),
         "keys": None
         if state.keys is None
         else {
@@ -75,9 +76,9 @@ def load_snapshot(state: WindowState, data: bytes) -> dict[str, int]:
         header = decode(data[start:stop])
         check_format(FORMAT, header["layout"], hint=_HINT)
         ids, keys, rows, windows = _parts(data, stop, header["parts"])
-        state.aggregation.rebind(header["aggregates"], type_of)
+        state.aggregation.rebind(header["aggregates"], type_from_bytes)
         if state.shown is not None:
-            state.shown.expect(header["panes"], type_of)
+            state.shown.expect(header["panes"], type_from_bytes)
         if header["keys"] is not None:
             _load_keys(state, header["keys"], ids, keys)
         state.codec.layouts.expect(header["windows"])

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.errors import InternalError
-from lowwater.state.arrays import NONE, distinct, run_starts, sort_by_key_and_time
+from lowwater.state.arrays import NONE, distinct, run_starts, sort_by_key_and_time, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, below, decode_int64, encode_int64, prefix_range
 from lowwater.state.row_codec import joined
@@ -392,11 +392,8 @@ class SpilledWindows:
     def _cover(self, need: int) -> None:
         if need > len(self._of_key):
             room = max(need, 2 * len(self._of_key))
-            for name in ("_of_key", "_latest"):
-                old = getattr(self, name)
-                new = np.zeros(room, dtype=np.int64)
-                new[: len(old)] = old
-                setattr(self, name, new)
+            self._of_key = widened(self._of_key, room)
+            self._latest = widened(self._latest, room)
 
 
 def _expired_end(to: int, lateness_us: int) -> int:

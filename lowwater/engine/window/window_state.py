@@ -14,7 +14,7 @@ from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
 from lowwater.engine.window.windowing import Windowing
-from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time
+from lowwater.state.arrays import Scratch, distinct, object_bytes, sort_by_key_and_time, widened
 from lowwater.state.journal import Journal
 from lowwater.state.row_codec import RowCodec
 from lowwater.state.segments import Segments
@@ -341,11 +341,8 @@ class WindowState:
         need = 0 if self.keys is None else self.keys.capacity
         if need > len(self._key_rows):
             room = max(need, 2 * len(self._key_rows))
-            for name in ("_key_rows", "_key_place"):
-                old = getattr(self, name)
-                new = np.zeros(room, dtype=np.int64)
-                new[: len(old)] = old
-                setattr(self, name, new)
+            self._key_rows = widened(self._key_rows, room)
+            self._key_place = widened(self._key_place, room)
 
 
 def _row_bytes(table: Table) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast, final, get_args
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
-from lowwater.triggers._nodes import compile_trigger, walk
+from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
 from lowwater.windows import MergeScope, MergingWindowFunction, WindowFunction
 

@@ -1,13 +1,19 @@
-"""Converts records to one Arrow batch with the log's schema."""
+"""Prepares records for a log: one Arrow batch with the log's schema, split by partition."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from lowwater.engine.records.batch import MOST_NESTED, is_too_deep
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.io.valid_text import holds_text
+from lowwater.time import Int64Array
 
 
 def as_batch(records: Any, schema: pa.Schema | None) -> pa.RecordBatch:
@@ -92,9 +98,26 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
                 f"column {field.name!r} has a dictionary inside: {field.type}",
                 hint="Cast it to its plain type",
             )
+        if is_too_deep(decoded.type):
+            raise InvalidArgument(
+                f"column {field.name!r} is nested more than {MOST_NESTED} deep",
+                hint="Leave it out, or store its values as text",
+            )
+        if holds_text(decoded.type):
+            _require_text(field.name, decoded)
         fields.append(pa.field(field.name, decoded.type, field.nullable, field.metadata))
         arrays.append(decoded)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _require_text(name: str, array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"column {name!r} cannot be stored: {str(error).rstrip('.')}",
+            hint="Decode its values anew, or store them as binary",
+        ) from None
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
@@ -161,3 +184,53 @@ def _array(values: list[Any], name: str, field: pa.Field | None) -> pa.Array:
     if field is not None and not field.nullable and array.null_count:
         raise DataError(f"column {name!r} has a null but may not", hint="Give it a value")
     return array
+
+
+def partitions_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> Int64Array:
+    """Return the partition of each record, int64: the hash of its key modulo their number. O(n).
+
+    Nulls are one key, and so are the NaN. It is part of a log's layout:
+    :mod:`lowwater.engine.records.key_hash` pins the hash, which places keys on every runner.
+
+    Raises:
+        InvalidArgument: There is no such column, or its type cannot be a key.
+    """
+    columns = [_column(batch, name) for name in key]
+    if not columns:
+        raise InvalidArgument("key= names no column", hint='Write, say, key="user"')
+    return (hash_keys(columns) % np.uint64(partitions)).astype(np.int64)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Column:
+    if name not in batch.schema.names:
+        raise InvalidArgument(
+            f"there is no column {name!r} for key=", hint=nearest(name, batch.schema.names)
+        )
+    column = batch.column(batch.schema.get_field_index(name))
+    if pa.types.is_nested(column.type):
+        raise InvalidArgument(
+            f"the column {name!r} is {column.type}, which cannot be a key",
+            hint="Use text, bytes, numbers, dates or times",
+        )
+    return Column.from_arrow(column)
+
+
+def split_by_key(
+    batch: pa.RecordBatch, key: Sequence[str], partitions: int
+) -> dict[int, pa.RecordBatch]:
+    """Return the records that go to each partition, in the order they came in.
+
+    Raises:
+        InvalidArgument: A key column is not there, or cannot be a key.
+    """
+    numbers = partitions_of(batch, key, partitions)
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    if len(found) <= 1:
+        return {int(number): batch for number in found}
+    stops = [*starts.tolist()[1:], len(order)]
+    rows = batch.take(pa.array(order))
+    return {
+        number: rows.slice(start, stop - start)
+        for number, start, stop in zip(found.tolist(), starts.tolist(), stops, strict=True)
+    }

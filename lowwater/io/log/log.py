@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, final
 
 import pyarrow as pa
@@ -13,10 +12,9 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
 from lowwater.io.log._files import WriterLock
-from lowwater.io.log.conform import as_batch, difference
+from lowwater.io.log.conform import as_batch, difference, split_by_key
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter
-from lowwater.io.log.partitioner import split_by_key
 from lowwater.io.log.reader import LogReader
 from lowwater.io.log.values import Recovered, Start
 from lowwater.time import DurationLike, duration
@@ -95,12 +93,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property

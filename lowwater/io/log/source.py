@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.sources import Position, read_rows
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
@@ -64,7 +64,8 @@ class LogSource:
 
     @property
     def schema(self) -> pa.Schema | None:
-        return Layout.require(self.path).schema()
+        schema = Layout.require(self.path).schema()
+        return None if schema is None else readable(schema, self.path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         for records, _ in self.batches_from(None, size, keys):

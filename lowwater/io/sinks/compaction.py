@@ -81,7 +81,7 @@ class Compaction:
         return duration(self.age, name="age")
 
 
-class Form(Protocol):
+class FileForm(Protocol):
     """A format of files of panes."""
 
     suffix: str
@@ -130,7 +130,7 @@ class ParquetFiles:
 _LINES = LineFiles()
 
 
-def form_of(path: Path) -> Form:
+def form_of(path: Path) -> FileForm:
     """Return the format of a file that a sink wrote."""
     return ParquetFiles() if path.suffix == ParquetFiles.suffix else _LINES
 
@@ -169,7 +169,7 @@ class Pending:
         self._staging = staging
         self._compaction = compaction
         self._published: dict[str, str] = {}
-        self._size = 0
+        self._sizes: dict[str, int] = {}  # of what has collected, by name
         self._since: float | None = None
 
     def resume(self) -> None:
@@ -184,9 +184,9 @@ class Pending:
             found = NAME.fullmatch(name)
             if found is not None and found["first"] <= self._published.get(found["kind"], ""):
                 (self._hidden / name).unlink()
-        left = [(self._hidden / name).stat() for name in _names_in(self._hidden)]
-        self._size = sum(one.st_size for one in left)
-        self._since = min((one.st_mtime for one in left), default=None)
+        left = {name: (self._hidden / name).stat() for name in _names_in(self._hidden)}
+        self._sizes = {name: one.st_size for name, one in left.items()}
+        self._since = min((one.st_mtime for one in left.values()), default=None)
 
     def missing(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return those of a delivery's files that no published file covers."""
@@ -202,14 +202,15 @@ class Pending:
         """Count files that were added to the hidden folder."""
         if files and self._since is None:
             self._since = clock()
-        self._size += sum(map(len, files.values()))
+        self._sizes.update((name, len(data)) for name, data in files.items())
 
     def is_due(self) -> bool:
         """Whether what has collected is to be published now."""
         if self._since is None or self._compaction is None:
             return False
         age_us = (clock() - self._since) * 1e6
-        return self._size >= self._compaction.size_bytes or age_us >= self._compaction.age_us
+        size = sum(self._sizes.values())
+        return size >= self._compaction.size_bytes or age_us >= self._compaction.age_us
 
     def publish(self) -> None:
         """Publish all that has collected.
@@ -228,7 +229,7 @@ class Pending:
                 self._published[kind] = found["last"] or found["first"]
                 for path in run:
                     path.unlink(missing_ok=True)
-        self._size, self._since = 0, None
+        self._sizes, self._since = {}, None
 
 
 def compact_published(folder: Path, staging: Path, compaction: Compaction) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.records.json_rows import json_text
-from lowwater.engine.records.tagged import _in_microseconds, encoding_of, to_values
+from lowwater.engine.records.pane_table import _in_microseconds, encoding_of, to_values
 from lowwater.errors import InvalidArgument, describe
 
 Kind: TypeAlias = Literal[

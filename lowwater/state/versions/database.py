@@ -1,9 +1,18 @@
-"""A database of RocksDB that holds one version of a key group, and goes on to the next."""
+"""A database of RocksDB that holds one version of a key group, and goes on to the next.
+
+A process keeps databases open between batches, each at the version it committed last. It has one
+shelf for each root and cache, for as long as it lives: in a worker of Spark, tasks come and go with
+their own copies of all values, but the next batch mostly goes on where the last one ended.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
+from collections import OrderedDict
 from pathlib import Path
+from threading import Lock
 from typing import Any, final
 
 import rocksdict
@@ -21,7 +30,7 @@ from lowwater.state.versions.manifest import (
     encode,
     successor,
 )
-from lowwater.state.versions.root import Root, checksum
+from lowwater.state.versions.root import Root, checksum, root_at
 
 _TABLES_BEFORE_COMPACTION = 8
 _MANIFEST_BYTES = 64 << 10
@@ -50,17 +59,17 @@ class Database:
         self._root = root
         self._cache = cache
         self._place = cache.new_directory()
-        self._files = self._place / "rows"
+        self.where = self._place / "rows"
         self._directory = directory_of(group)
         self._unlogged = rocksdict.WriteOptions()
         self._unlogged.disable_wal = True
-        self._rows: Any = None
+        self.rows: Any = None
         try:
-            self._files.mkdir()
+            self.where.mkdir()
             if manifest is not None:
                 self._fill(manifest)
-            self._rows = rocksdict.Rdict(
-                str(self._files), options, column_families={"default": options}
+            self.rows = rocksdict.Rdict(
+                str(self.where), options, column_families={"default": options}
             )
         except StateError:
             self.close()
@@ -69,16 +78,6 @@ class Database:
             self.close()
             raise self.failed(error, "a version cannot be opened") from error
 
-    @property
-    def rows(self) -> Any:
-        """The ``rocksdict.Rdict``."""
-        return self._rows
-
-    @property
-    def where(self) -> Path:
-        """The directory of the database, for messages."""
-        return self._files
-
     def advance(self, batch: Batch, version: str, retain: int) -> Manifest:
         """Change the rows, and write all of them as a new version; it is durable on return.
 
@@ -86,9 +85,9 @@ class Database:
         """
         taken = self._place / "taken"
         try:
-            self._rows.write(write_batch(batch)[0], self._unlogged)
-            self._rows.flush(True)
-            rocksdict.Checkpoint(self._rows).create_checkpoint(str(taken))
+            self.rows.write(write_batch(batch)[0], self._unlogged)
+            self.rows.flush(True)
+            rocksdict.Checkpoint(self.rows).create_checkpoint(str(taken))
         except Exception as error:
             raise self.failed(error, "a version cannot be written") from error
         try:
@@ -102,7 +101,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of the database and delete its directory; versions are elsewhere."""
-        rows, self._rows = self._rows, None
+        rows, self.rows = self.rows, None
         try:
             if rows is not None:
                 # Its own close would flush, and wait for tables that are being merged. Without a
@@ -118,14 +117,14 @@ class Database:
         """Return what an error of the database means to a user."""
         version = "no version" if self.manifest is None else f"version {self.manifest.version}"
         return translated(
-            error, self._files, f"{what} (key group {self.group}, from {version})", restore=RESTART
+            error, self.where, f"{what} (key group {self.group}, from {version})", restore=RESTART
         )
 
     def _fill(self, manifest: Manifest) -> None:
         for table in manifest.tables:
-            self._cache.take(self._root, self._directory, table, self._files / table.local)
+            self._cache.take(self._root, self._directory, table, self.where / table.local)
         for name, data in manifest.small.items():
-            (self._files / name).write_bytes(data)
+            (self.where / name).write_bytes(data)
 
     def _publish(self, taken: Path, version: str, retain: int) -> Manifest:
         base = self.manifest
@@ -193,3 +192,90 @@ def read_manifest(root: Root, group: int, version: str) -> Manifest:
                 hint=RESTART,
             )
     return manifest
+
+
+_BLOCK_CACHE_BYTES = 64 << 20
+
+
+@final
+class Shelf:
+    """Databases by key group, at most one of each, the one used last first."""
+
+    def __init__(self, root: Root, cache: Cache, filesystem: Any) -> None:
+        self.root = root
+        self.cache = cache
+        self.filesystem = filesystem
+        self._options = options(_BLOCK_CACHE_BYTES)
+        self._idle: OrderedDict[int, Database] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, group: int, version: str | None) -> Database:
+        """Return a database that holds a version; it is the caller's until it is given back."""
+        with self._lock:
+            idle = self._idle.pop(group, None)
+        if idle is not None:
+            if version is not None and idle.manifest and idle.manifest.version == version:
+                return idle
+            idle.close()
+        manifest = None if version is None else read_manifest(self.root, group, version)
+        return Database(group, manifest, self.root, self.cache, self._options)
+
+    def give(self, database: Database, most: int) -> None:
+        """Keep a database for whoever goes on from its version; of others, so many in all."""
+        with self._lock:
+            replaced = self._idle.pop(database.group, None)
+            dropped = [] if replaced is None else [replaced]
+            self._idle[database.group] = database
+            while len(self._idle) > most:
+                dropped.append(self._idle.popitem(last=False)[1])
+        for each in dropped:
+            each.close()
+
+    def close(self) -> None:
+        """Close all databases and give up the local room."""
+        with self._lock:
+            idle = list(self._idle.values())
+            self._idle.clear()
+        for each in idle:
+            each.close()
+        self.cache.close()
+
+
+_shelves: dict[tuple[int, str, str], Shelf] = {}
+_lock = Lock()
+
+
+def shelf(root: str | Path, cache: str | Path | None, filesystem: Any) -> Shelf:
+    """Return this process's shelf for a root and a cache.
+
+    The number of the process is part of what it is found by: a fork must not touch databases
+    whose threads stayed behind.
+    """
+    key = (os.getpid(), str(root), str(cache))
+    with _lock:
+        found = _shelves.get(key)
+        if found is not None and _same(found.filesystem, filesystem):
+            return found
+        if found is not None:
+            found.close()
+        opened = root_at(root, filesystem)
+        made = Shelf(opened, Cache(cache, opened.where("")), filesystem)
+        _shelves[key] = made
+        return made
+
+
+def close_shelves() -> None:
+    """Let go of all that this process keeps open, as a new process would begin."""
+    with _lock:
+        own = [key for key in _shelves if key[0] == os.getpid()]
+        for key in own:
+            _shelves.pop(key).close()
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(one is other or one.equals(other))
+
+
+atexit.register(close_shelves)

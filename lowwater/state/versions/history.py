@@ -26,9 +26,8 @@ from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state.key_layout import END
 from lowwater.state.rocks_database import Scan
 from lowwater.state.store import Batch, check_readable
-from lowwater.state.versions.database import Database, directory_of
+from lowwater.state.versions.database import Database, Shelf, directory_of, shelf
 from lowwater.state.versions.manifest import RESTART, file_number, new_version, number_of
-from lowwater.state.versions.shelf import Shelf, shelf
 
 
 @final

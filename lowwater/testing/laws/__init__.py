@@ -5,9 +5,9 @@ Each law runs a pipeline on a scenario, once or several times. If the law is bro
 to which the law does not apply is refused with ``InvalidArgument``.
 """
 
+from lowwater.testing.laws.arrival import check_batch_equal as check_batch_equal
 from lowwater.testing.laws.arrival import check_bundle_insensitive as check_bundle_insensitive
 from lowwater.testing.laws.arrival import check_order_insensitive as check_order_insensitive
-from lowwater.testing.laws.batch_equality import check_batch_equal as check_batch_equal
 from lowwater.testing.laws.combiners import check_merge_associative as check_merge_associative
 from lowwater.testing.laws.labels import check_pane_labels as check_pane_labels
 from lowwater.testing.laws.loss import check_no_loss as check_no_loss

@@ -12,7 +12,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.explain import why
-from lowwater.explain.equality import EqualityIndex
+from lowwater.explain.element import EqualityIndex
 from lowwater.testing import Scenario
 
 ROWS: list[dict[str, Any]] = [

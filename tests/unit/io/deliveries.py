@@ -15,8 +15,8 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery, Sink, Writer
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.records.steps import PaneBatch
-from lowwater.engine.records.tagged import panes_to_table
 from lowwater.errors import DataError
 from lowwater.io.sinks import errors_to_table, late_to_table
 from lowwater.state import ownership

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import final
 
 _USER = "tests"
 
@@ -31,6 +34,42 @@ def installation() -> Path:
     return max(folders, key=lambda folder: int(folder.name.removeprefix("pginstall") or 16))
 
 
+@final
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Args:
+        dsn: The connection string of its database ``postgres``.
+        folder: Where its data is.
+        start: Starts it, and waits until it can be reached.
+    """
+
+    dsn: str
+    folder: Path
+    start: Callable[[], None]
+
+    def kill(self) -> None:
+        """Kill all its processes, so that it has to recover when it starts again."""
+        for number in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+    def recover(self) -> None:
+        """Start it again after it was killed."""
+        while self._processes():  # those that it was starting as it died
+            self.kill()
+        self.start()
+
+    def _processes(self) -> list[int]:
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (place / "cwd").resolve() == self.folder / "data":
+                    found.append(int(place.name))
+        return found
+
+
 @contextmanager
 def running_server() -> Iterator[str]:
     """Start a server on a unix socket in a temporary folder and stop it at the end.
@@ -38,6 +77,13 @@ def running_server() -> Iterator[str]:
     Yields:
         The connection string of its database ``postgres``.
     """
+    with mortal_server() as server:
+        yield server.dsn
+
+
+@contextmanager
+def mortal_server() -> Iterator[Server]:
+    """Start a server that can be killed, as :func:`running_server` does."""
     # A unix socket's path has at most about 100 characters: pytest's folders may be too deep.
     folder = Path(tempfile.mkdtemp(prefix="lowwater-"))
     programs, user = installation() / "bin", None
@@ -56,9 +102,13 @@ def running_server() -> Iterator[str]:
 
         run("initdb", "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-sync")
         options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-        run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+
+        def start() -> None:
+            run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+
+        start()
         try:
-            yield f"host={folder} user={_USER} dbname=postgres"
+            yield Server(f"host={folder} user={_USER} dbname=postgres", folder, start)
         finally:
             run("pg_ctl", "-m", "immediate", "stop")
     finally:

@@ -20,6 +20,7 @@ from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.key_layout import END
 from lowwater.state.store import Batch
 from lowwater.state.versions import history as versions_module
+from lowwater.state.versions.database import close_shelves
 from lowwater.state.versions.history import GroupStore, Versions
 from lowwater.state.versions.manifest import (
     MANIFEST,
@@ -30,7 +31,6 @@ from lowwater.state.versions.manifest import (
     successor,
 )
 from lowwater.state.versions.root import root_at
-from lowwater.state.versions.shelf import close_shelves
 
 _ROOT = Path(versions_module.__file__).parents[2]
 _GROUP = 3
@@ -224,7 +224,7 @@ def test_the_next_batch_goes_on_with_what_is_open(
     local: Versions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = commit(local, None, {b"a": b"1"})
-    reading = "lowwater.state.versions.shelf.read_manifest"
+    reading = "lowwater.state.versions.database.read_manifest"
     with monkeypatch.context() as patched:
         patched.setattr(reading, lambda *_: pytest.fail("it was opened anew"))
         two = commit(local, one, {b"a": b"2"})

@@ -21,7 +21,7 @@ from lowwater.engine.process import column_state
 from lowwater.engine.records import json_rows as sidecars
 from lowwater.engine.records import steps
 from lowwater.engine.records.json_rows import rows_of
-from lowwater.engine.records.tagged import panes_to_table
+from lowwater.engine.records.pane_table import panes_to_table
 from lowwater.engine.window import window_state as _window_state
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.fluent import Processed
@@ -157,7 +157,8 @@ def test_rows_are_those_of_open_windows_and_nothing_waits_between_turns(name: st
 
         def look(outcomes: Outcomes) -> None:
             stages = outcomes.local._stages
-            assert not any(stage._waiting or stage._unread for stage in stages)
+            assert not any(outcomes.local._waiting)
+            assert not any(stage._unread for stage in stages)
             rows.append(sum(stage.operator.state_rows for stage in stages))
 
         done = run(name, batches, look)

@@ -18,7 +18,7 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, WatermarkAdvance
 from lowwater.engine.window import spilling as _cold
-from lowwater.engine.window.inspect import StoredView
+from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import FACTS, KEYS, SPILLED, SPILLED_BY_KEY
 from lowwater.engine.window.windowing import Windowing
@@ -66,13 +66,13 @@ class Driven:
             (Column(np.array(keys)),),
             {"value": Column(np.ones(len(keys), dtype=np.int64))},
         )
-        self.operator.thaw(self.store, bundle)
+        self.operator.load(self.store, bundle)
         self.operator.step(bundle)
 
     def advance(self, second: int) -> list[lw.Pane]:
         panes: list[lw.Pane] = []
         to = second * SECOND
-        while (bound := self.operator.thaw_due(self.store, to)) is not None:
+        while (bound := self.operator.load_due(self.store, to)) is not None:
             output = self.operator.step(WatermarkAdvance(to, due=bound))
             panes += output.panes or []
         output = self.operator.step(WatermarkAdvance(to))
@@ -86,7 +86,7 @@ class Driven:
 
     @property
     def in_memory(self) -> int:
-        return self.operator.state_rows - self.operator.cold_rows
+        return self.operator.state_rows - self.operator.spilled_rows
 
 
 FIXED = Windowing(windows=lw.FixedWindows("10s"), allowed_lateness="1h", trigger=lw.AfterWatermark(
@@ -150,7 +150,7 @@ def test_an_advance_in_portions_gives_what_one_step_gives() -> None:
         driven.take(keys, seconds)
         driven.save()
     with mock.patch.object(_cold, "AT_ONCE", 16):
-        assert cold.operator.thaw_due(cold.store, 900 * SECOND) is not None
+        assert cold.operator.load_due(cold.store, 900 * SECOND) is not None
         assert cold.advance(900) == plain.advance(900)
         assert cold.advance(10_000) == plain.advance(10_000)
     assert cold.operator.state_rows == plain.operator.state_rows == 0
@@ -296,7 +296,7 @@ def test_parts_that_are_missing_are_told(table: int) -> None:
     with pytest.raises(StateError, match="damaged"):
         made().restore(driven.store)
     with pytest.raises(StateError, match="damaged"):
-        StoredView(driven.store, StoredPlace("stage 1", 0, 4)).verify()
+        InspectedWindows(driven.store, StoredPlace("stage 1", 0, 4)).verify()
 
 
 def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) -> None:

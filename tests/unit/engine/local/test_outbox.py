@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.outbox import decode_delivery, encode_delivery
-from lowwater.engine.records.tagged import JSON, MSGPACK, encoding_of, tag, to_values
+from lowwater.engine.records.pane_table import JSON, MSGPACK, encoding_of, tag, to_values
 from lowwater.errors import DataError, InvalidArgument, StateError
 from lowwater.io.sinks import Callback, errors_to_table, late_to_table
 from tests.unit.io.deliveries import (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io import Log
-from lowwater.io.log.partitioner import partitions_of
+from lowwater.io.log.conform import partitions_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.list_(pa.float64()))])
 Row = dict[str, Any]
@@ -255,7 +255,7 @@ def test_the_partition_of_a_key_is_the_same_for_ever(column: pa.Array, expected:
 
 def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
     code = (
-        "import pyarrow as pa; from lowwater.io.log.partitioner import partitions_of\n"
+        "import pyarrow as pa; from lowwater.io.log.conform import partitions_of\n"
         "b = pa.record_batch({'k': ['ann', 'bob', 'cid'], 'n': [1, 2, 3]})\n"
         "print(partitions_of(b, ['k', 'n'], 1000).tolist())"
     )

@@ -1,0 +1,214 @@
+"""What a state directory knows of its pipeline, and whether another pipeline can resume it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
+from lowwater.engine.graph.sources import Source
+from lowwater.engine.local.described import described, without_addresses
+from lowwater.engine.process.definition import Definition
+from lowwater.engine.records.stateless import Step
+from lowwater.errors import StateError
+from lowwater.state.formats import decoding
+from lowwater.state.key_layout import stage_prefix
+from lowwater.time import format_duration
+
+# How a source is waited for, and where a run without a state begins, may change between runs.
+_FREE = frozenset({"follow", "start", "wait"})
+_MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
+
+
+def describe_graph(
+    graph: Graph, outputs: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
+) -> dict[str, Any]:
+    """Return what a state directory must know of the pipeline it belongs to.
+
+    Args:
+        graph: The graph.
+        outputs: The number of the stage and the tag of each output of the run.
+        clock: Where processing time comes from.
+        bundle_size: How many elements a bundle has at most.
+    """
+    return {
+        "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
+        "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
+        "outputs": [_output(graph, graph.stages[stage], tag) for stage, tag in outputs],
+        # It cuts bundles; what other clocks say has no part in where bundles are cut.
+        "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
+        "bundle_size": bundle_size,
+    }
+
+
+def stored_stages(graph: Graph) -> dict[str, Any]:
+    """Return what is stored of each stage: its kind, and the names of its keys.
+
+    Raises:
+        StateError: Two stages cannot be told apart in the store.
+    """
+    found: dict[str, Any] = {}
+    names: dict[bytes, str] = {}
+    for stage in graph.stages:
+        name = graph.name_of(stage)
+        if (other := names.setdefault(stage_prefix(name), name)) != name:
+            raise StateError(
+                f"the stages {other!r} and {name!r} have the same hash, and cannot both be stored",
+                hint="Call one of them otherwise: .named(...)",
+            )
+        found[name] = {
+            "kind": "windows" if stage.work.emits_panes else "process",
+            "keys": list(stage.key_names),
+            "deduplicated": stage.deduplication is not None,
+        }
+    return found
+
+
+def _describe_read(read: Read) -> dict[str, Any]:
+    return {
+        "source": _source(read.source),
+        "paths": list(getattr(read.source, "paths", ())),
+        "time": read.time,
+        "timezone": read.timezone,
+    }
+
+
+def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
+    work, windowing = stage.work, stage.windowing
+    parts: dict[str, Any] = {
+        "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
+        "keys": list(stage.keys),
+        "key names": list(stage.key_names),
+    }
+    if windowing is not None:
+        parts |= {
+            "windows": _text(windowing.windows),
+            "allowed_lateness": windowing.lateness_us,
+        }
+    if isinstance(work, Windowed):
+        parts |= {
+            "trigger": _text(work.windowing.trigger),
+            "accumulation": work.windowing.mode,
+            "closing": work.windowing.closing,
+            "on_time": work.windowing.on_time,
+            "timestamps": work.windowing.timestamps,
+            "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
+            "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
+        }
+    else:
+        definition = Definition.of(work.process, work.windowing)
+        parts |= {
+            "process": definition.name,
+            "cells": {name: described(cell) for name, cell in definition.cells.items()},
+            "timers": {name: _text(timer) for name, timer in definition.timers.items()},
+            "outputs": list(definition.outputs),
+        }
+    return parts
+
+
+def _describe_flow(graph: Graph, flow: Flow) -> str:
+    return " → ".join([_output(graph, flow.origin, flow.output), *map(_step, flow.steps)])
+
+
+def _output(graph: Graph, origin: Origin, output: str) -> str:
+    name = graph.name_of(origin)
+    return name if output == MAIN else f"{name}[{output!r}]"
+
+
+def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: str) -> None:
+    """Raise unless a pipeline can take up a state that another one has left.
+
+    A longer lateness, further paths to read, another watermark estimator and other sinks can; what
+    changes what the state means cannot.
+
+    Raises:
+        StateError: It cannot; the message names what differs.
+    """
+    differs: list[str] = []
+    with decoding("the description of the pipeline"):
+        for what in ("source", "stage"):
+            differs += _differences(what, stored[f"{what}s"], now[f"{what}s"])
+        before, after = stored["outputs"], now["outputs"]
+        if before != after[: len(before)] and not differs:
+            was, is_ = ", ".join(before), ", ".join(after)
+            differs.append(f"its outputs were {was} and are {is_}: new ones come last")
+        for name in ("clock", "bundle_size"):
+            if stored[name] != now[name]:
+                differs.append(f"{name} was {stored[name]!r} and is {now[name]!r}")
+    if differs:
+        raise StateError(
+            f"the state belongs to another pipeline: {'; '.join(differs)}",
+            where=path,
+            hint="Run the pipeline as it was, use another state directory, or reset this one"
+            + _MOVED.format(path) * any("no longer reads" in one for one in differs),
+        )
+
+
+def _differences(what: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how sources or stages differ, by name."""
+    for name in stored:
+        if name not in now:
+            yield f"the {what} {name!r} is gone"
+    for name in now:
+        if name not in stored:
+            yield f"the {what} {name!r} is new"
+    both = [name for name in stored if name in now]
+    if (order := [name for name in now if name in stored]) != both:
+        was, is_ = ", ".join(both), ", ".join(order)
+        yield f"its {what}s came in the order {was} and come in the order {is_}"
+    for name in both:
+        prefix = f"{name}: " if len(now) > 1 else ""
+        yield from _changes(prefix, stored[name], now[name])
+
+
+def _changes(prefix: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for part in sorted({*stored, *now}):
+        before, after = stored.get(part), now.get(part)
+        name = prefix + part
+        if part == "allowed_lateness" and before is not None and after is not None:
+            if after < before:
+                was, is_ = format_duration(before), format_duration(after)
+                yield f"{name} was {was} and is {is_}, shorter"
+        elif part == "paths" and before is not None and after is not None:
+            gone = [one for one in before if one not in after]
+            order = [one for one in dict.fromkeys(after) if one in before]
+            if gone:
+                yield f"the source no longer reads {', '.join(map(repr, gone))}"
+            elif order != list(dict.fromkeys(before)):
+                was, is_ = ", ".join(map(repr, before)), ", ".join(map(repr, order))
+                yield f"{name} came in the order {was} and come in the order {is_}"
+        elif before != after:
+            yield f"{name} was {before!r} and is {after!r}"
+
+
+def _source(source: Source) -> str:
+    """Return a source's kind and options, but for what may change."""
+    kind = type(source).__name__
+    if not is_dataclass(source):
+        return kind
+    free = {*_FREE, "paths"}
+    shown = [
+        f"{field.name}={_text(getattr(source, field.name))}"
+        for field in fields(source)
+        if field.repr and field.name not in free
+    ]
+    return f"{kind}({', '.join(shown)})"
+
+
+def _step(step: Step) -> str:
+    return _text(step) if step.vectorised else type(step).__name__
+
+
+def _aggregate(spec: AggregateSpec) -> str:
+    """Return an aggregate's repr; of a user's combiner, its arguments too."""
+    options = dict(getattr(spec, "options", ()))
+    if "combiner" not in options:
+        return _text(spec)
+    return f"{spec.name}({spec.column!r}, combiner={described(options['combiner'])})"
+
+
+def _text(value: object) -> str:
+    return without_addresses(repr(value))

@@ -1,0 +1,100 @@
+"""One input of a stage: applies its stateless steps, validates records and cuts bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.records.admission import Admission, Admitted
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.stateless import Step
+from lowwater.engine.records.steps import Bundle
+from lowwater.time import Int64Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StageAdmission:
+    """One input of a stage: applies its stateless steps, then validates the resulting records.
+
+    Args:
+        stage: Number of the stage.
+        steps: The stateless steps between the origin and the stage.
+        admission: Validates the records that leave the last step.
+        output: Which output of the origin the stage reads.
+        signed: Whether the input may contain retractions.
+    """
+
+    stage: int
+    steps: tuple[Step, ...]
+    admission: Admission
+    output: str = MAIN
+    signed: bool = False
+
+    def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
+        """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
+
+        Args:
+            records: The batch.
+            clock: The clock when the batch arrived; needed if event times have a ``max_ahead``.
+        """
+        for step in self.steps:
+            records = step.apply(records)
+            # A Python function that is called for no rows returns no columns, so the validation
+            # below would report every column as missing.
+            if not records.length:
+                return None
+        admitted = self.admission.admit(records, clock=clock)
+        return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AdmittedBatch:
+    """A batch after the steps and the validation of one stage's input."""
+
+    entry: StageAdmission
+    records: Records
+    admitted: Admitted
+
+    def bundles(self, size: int) -> Iterator[StageBundle]:
+        """Split the batch into bundles of at most ``size`` elements."""
+        bundle = self.admitted.bundle
+        for start in range(0, len(bundle), size):
+            yield self.stage_bundle(bundle.slice(start, start + size), start)
+
+    def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
+        """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
+        return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StageBundle:
+    """A bundle addressed to a stage, with the batch that its elements come from.
+
+    Args:
+        stage: Number of the stage.
+        bundle: The elements.
+        start: Index of the bundle's first element among the batch's admitted elements.
+        records: The batch.
+        admitted: The result of validating the batch.
+    """
+
+    stage: int
+    bundle: Bundle
+    start: int
+    records: Records
+    admitted: Admitted
+
+
+def _signed(admitted: Admitted, records: Records) -> Admitted:
+    """Attach each record's sign, insert or retract, to the admitted bundle (S-C1)."""
+    column = records.columns[SIGN]
+    signs = column.data if admitted.kept is None else column.data[admitted.kept]
+    return replace(admitted, bundle=replace(admitted.bundle, signs=signs.astype(np.int8)))
