@@ -59,6 +59,11 @@ class Server:
         """Start it again after it was killed."""
         while self._processes():  # those that it was starting as it died
             self.kill()
+        # All its processes are dead; but it would think that its parent still lives while that
+        # is a zombie, which whoever adopts it reaps in its own time.
+        (self.folder / "data" / "postmaster.pid").unlink()
+        for left in self.folder.glob(".s.PGSQL.*"):
+            left.unlink()
         self.start()
 
     def _processes(self) -> list[int]:
