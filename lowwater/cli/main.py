@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0, 1 for an error of the pipeline or its data, 2 for a wrong command,
-        130 when interrupted.
+        130 when interrupted. After SIGTERM a pipeline that writes raises ``SystemExit(143)``.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -229,7 +229,11 @@ def _run(options: argparse.Namespace) -> int:
     elif isinstance(target, Processed):
         metrics = _print_emitted(target, options, sys.stdout)
     else:
-        metrics = target.run(bundle_size=options.bundle_size, on_error=options.on_error)
+        try:
+            metrics = target.run(bundle_size=options.bundle_size, on_error=options.on_error)
+        except SystemExit:
+            print("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)
+            raise
     print(summary(metrics), file=sys.stderr)
     return 0
 

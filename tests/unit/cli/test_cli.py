@@ -107,6 +107,42 @@ def test_a_module_of_the_working_folder(file: Path) -> None:
     assert "ON_TIME" in done.stdout
 
 
+STOPPED = """
+import os, signal
+import lowwater as lw
+
+
+def records():
+    for number in range(1_000):
+        if number == 500:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield {"t": number * 1_000_000, "k": "a"}
+
+
+read = lw.from_iterable(records(), time="t", key="k", watermark=lw.Ascending())
+made = read.window(lw.FixedWindows("10s"))
+written = made.aggregate(n=lw.count()).write_jsonl(OUT)
+"""
+
+
+def test_sigterm_is_status_143(tmp_path: Path) -> None:
+    """What was read before is delivered; the output says that it is not complete."""
+    file, out = tmp_path / "endless.py", tmp_path / "out"
+    file.write_text(STOPPED.replace("OUT", repr(str(out))))
+    done = subprocess.run(
+        [sys.executable, "-m", "lowwater", "run", f"{file}:written", "--bundle-size", "50"],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    assert done.returncode == 143, done.stderr
+    assert "stopped by SIGTERM" in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for path in out.glob("part-*") for line in path.read_text().splitlines()]
+    counts = [json.loads(line)["n"] for line in lines]
+    assert 0 < sum(counts) <= 550
+    assert '"complete": false' in (out / ".lowwater.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -12,6 +12,7 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 
+from lowwater.cli.main import main
 from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction
@@ -245,7 +246,9 @@ def test_not_a_compaction(tmp_path: Path) -> None:
         ParquetFolder(str(tmp_path), compact="1h")  # type: ignore[arg-type]
 
 
-def test_published_files_are_compacted_afterwards(tmp_path: Path) -> None:
+def test_published_files_are_compacted_afterwards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By size and age; a run that was stopped resumes behind it, and delivers nothing twice."""
     write_files(tmp_path / "in")
     made = pipeline(tmp_path / "in")
@@ -257,6 +260,8 @@ def test_published_files_are_compacted_afterwards(tmp_path: Path) -> None:
     before = rows_in(out)
     young = compact_outputs(state, Compaction(age="1h"))
     assert [(one.path, one.before) for one in young] == [(str(out), 0)]
+    assert main(["state", "compact", str(state), "--age", "1d"]) == 0
+    assert capsys.readouterr().out == f"{out}: 0 files became 0\n"
     (done,) = compact_outputs(state, Compaction(age="1us"))
     assert done.before > 20
     assert done.after == 2 == len(files_in(out))
