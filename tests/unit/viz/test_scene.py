@@ -176,7 +176,7 @@ def test_a_clock_that_hardly_moves_gives_way_to_steps() -> None:
 def test_an_element_far_before_the_rest_does_not_squash_the_picture() -> None:
     windowing = lw.Windowing(windows=lw.FixedWindows("1m"), accumulation="accumulating")
     scenario = Scenario(start="12:00").add((1, "12:00:10", "A"), at="12:01")
-    scenario = scenario.watermark("12:01", at="12:02").add((2, "-inf", "A"), at="12:03")
+    scenario = scenario.watermark("12:01", at="12:02").add((2, "00:00:02", "A"), at="12:03")
     scenario = scenario.add((3, "00:00:01", "A"), at="12:04").end(at="12:05")
     diagram = scenario.run_windowing(windowing, trace=True).diagram()
     (panel,) = diagram.scene.panels
