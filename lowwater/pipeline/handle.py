@@ -93,7 +93,7 @@ class RunHandle:
 
 
 @contextmanager
-def stopping_at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+def stopping_at_sigterm(stop: Callable[[], None], is_stopped: Callable[[], bool]) -> Iterator[None]:
     """Stop a run when SIGTERM comes, and then end the process with the status 143.
 
     A second SIGTERM ends the process at once. Where the program handles SIGTERM itself, or the
@@ -101,19 +101,17 @@ def stopping_at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
 
     Args:
         stop: Asks the run to stop.
+        is_stopped: Whether that made it end before its input did.
 
     Raises:
-        SystemExit: SIGTERM came.
+        SystemExit: SIGTERM came before the run was complete.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    came = False
 
     def handle(_: int, __: FrameType | None) -> None:
-        nonlocal came
-        came = True
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
 
@@ -122,5 +120,5 @@ def stopping_at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if came:
+    if is_stopped():
         raise SystemExit(TERMINATED)

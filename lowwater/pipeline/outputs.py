@@ -143,7 +143,7 @@ def run(
             place of another; or the places of inputs, outputs and state lie within one another.
     """
     made, outcomes = _prepared(outputs, state, commit_every, memory_limit, options)
-    with stopping_at_sigterm(outcomes.stop):
+    with stopping_at_sigterm(outcomes.stop, lambda: outcomes.local.is_stopped):
         _drive(made, outcomes)
     return outcomes.metrics
 

@@ -44,8 +44,9 @@ def relocate_state(path: PathLike, old: PathLike, new: PathLike) -> dict[str, st
         record = read_run(store, str(place)) or {"description": {"sources": {}}, "opened": []}
         with decoding("the description of the pipeline"):
             sources = record["description"]["sources"].values()
-            names = [name for source in sources for name in source["paths"]] + record["opened"]
+            names = [name for source in sources for name in source["paths"]]
             moved = {name: _moved(name, before, after) for name in names}
+            moved |= {name: _moved_place(name, before, after) for name in record["opened"]}
         changed = {name: to for name, to in moved.items() if name != to}
         if not changed:
             raise InvalidArgument(
@@ -71,7 +72,7 @@ def _relocate(record: dict[str, Any], old: str, new: str) -> None:
     """Change the paths in the record of a run."""
     for source in record["description"]["sources"].values():
         source["paths"] = [_moved(name, old, new) for name in source["paths"]]
-    record["opened"] = [_moved(name, old, new) for name in record["opened"]]
+    record["opened"] = [_moved_place(name, old, new) for name in record["opened"]]
     for source in (record["run"] or {"sources": {}})["sources"].values():
         position = source["position"]
         if position is None or "done" not in position:
@@ -91,6 +92,13 @@ def _moved(name: str, old: str, new: str) -> str:
     if name == old:
         return new
     return f"{new.rstrip(os.sep)}{os.sep}{name[len(below) :]}" if name.startswith(below) else name
+
+
+def _moved_place(name: str, old: str, new: str) -> str:
+    """Return the name of a sink's place: a path, and the tables in it if it is a database."""
+    if name.startswith(f"{old} "):
+        return f"{new}{name[len(old) :]}"
+    return _moved(name, old, new)
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

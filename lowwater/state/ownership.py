@@ -22,6 +22,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 from struct import Struct
 from typing import final
@@ -38,6 +39,7 @@ _CHECK = Struct(">I")
 _SIZE = _FIELDS.size + _CHECK.size
 _FROM_COPY = "Restore the directory from a copy, or empty it to begin anew"
 
+_PATIENCE, _PAUSE_S = 5, 0.01
 _locked: dict[Path, FileLock] = {}  # by absolute path, of this process
 
 
@@ -55,23 +57,31 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = path.resolve()  # one file may have many names
         if self.path in _locked:  # the operating system lets one process lock a file twice
             raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
-        while True:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_same_file(self._file, path):
-                    break
-            except PermissionError as error:  # what some systems say of a file that is locked
-                os.close(self._file)
-                raise BlockingIOError(*error.args) from error
-            except BaseException:
-                os.close(self._file)
-                raise
-            os.close(self._file)  # its last owner removed it between the two calls
+        patience = _PATIENCE
+        while not self._take():
+            patience -= 1
+            if not patience:
+                raise BlockingIOError(errno.EAGAIN, "locked by another process", str(path))
+            time.sleep(_PAUSE_S)
         _locked[self.path] = self
+
+    def _take(self) -> bool:
+        """Try to lock the file. It may fail for an instant, while somebody asks whether it is."""
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = _is_same_file(self._file, self.path)  # else its last owner has removed it
+        except (BlockingIOError, PermissionError):  # which of them depends on the system
+            taken = False
+        except BaseException:
+            os.close(self._file)
+            raise
+        if not taken:
+            os.close(self._file)
+        return taken
 
     def release(self, *, remove: bool = False) -> None:
         """Let go of the file, and remove it if asked to; again, does nothing."""
@@ -86,7 +96,7 @@ class FileLock:
 
 def is_locked(path: Path) -> bool:
     """Return whether a live process has locked a file. Changes nothing."""
-    if path.absolute() in _locked:  # closing another descriptor of it would let go of that lock
+    if path.resolve() in _locked:  # closing another descriptor of it would let go of that lock
         return True
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -124,7 +134,7 @@ class Ownership:
         self.sequencer = 0
         self._sequencer_file = -1
         owner = path / _OWNER
-        if owner.absolute() in _locked:
+        if owner.resolve() in _locked:
             raise StateError(
                 "the state is already open in this process",
                 where=str(path),

@@ -18,6 +18,7 @@ commit that was acknowledged must be found, with none missing before it, or the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
@@ -55,6 +56,7 @@ _FORMAT_KEY = END + b"format"
 _SLOTS = 16_384
 _SLOT_KEY = Struct(">2s1sH")
 _COMMIT = Struct(">QQ")
+_REMAINS = re.compile(r"rocksdict-config\.json|LOG(\.old\.\d+)?|LOCK")
 _DIRECTORY = "rocksdb-"
 _MOST_RANGES = 1000
 
@@ -232,6 +234,8 @@ class RocksStore:
         """Find the database; return whether there is one, raise if there should be."""
         found = sorted(self.path.glob(f"{_DIRECTORY}*"))
         if len(found) > 1:
+            found = self._without_remains(found)
+        if len(found) > 1:
             names = ", ".join(each.name for each in found)
             raise StateError(f"two databases, {names}", where=str(self.path), hint=RESTORE)
         if not found and sequencer is None and not holds_nothing(self.path):
@@ -248,6 +252,23 @@ class RocksStore:
             what = "CURRENT is missing" if found else "the database is missing"
             raise StateError(what, where=str(self._directory), hint=RESTORE)
         return False
+
+    def _without_remains(self, found: list[Path]) -> list[Path]:
+        """Return databases without what somebody who only looked has left; the owner removes it.
+
+        RocksDB makes the directory it is to read. A reader that finds the database just as its
+        owner renames it leaves one of the former name, without tables or logs.
+        """
+        real = []
+        for directory in found:
+            files = list(directory.iterdir())
+            if not all(_REMAINS.fullmatch(file.name) for file in files):
+                real.append(directory)
+            elif self._owner is not None:
+                for file in files:
+                    file.unlink(missing_ok=True)
+                directory.rmdir()
+        return real
 
     def _move(self, directory: Path) -> None:
         if self._directory == self.path:

@@ -143,7 +143,7 @@ class DurableRun:
                 sinks.complete = not self._run.is_stopped
 
     def _take_up(self, store: StateStore) -> Mapping[str, Any] | None:
-        """Resume from the record of an earlier run, and return what it says of the run."""
+        """Resume from the record of an earlier run, and return it."""
         record = read_run(store, self._path)
         self._stored = StoredRun(record)
         if record is None:
@@ -160,18 +160,18 @@ class DurableRun:
         for reader in self._run.readers:
             if reader.ended:
                 self._refuse_more(reader)
-        stored: Mapping[str, Any] | None = record["run"]
-        return stored
+        return record
 
-    def _announce(self, store: StateStore, run: Mapping[str, Any] | None) -> None:
-        """Store the id of this opening before a sink may name it.
+    def _announce(self, store: StateStore, record: Mapping[str, Any] | None) -> None:
+        """Store the id of this opening before a sink may name it, and nothing else.
 
         Killed before all sinks name it, some name an earlier one; so those are kept until the
-        next commit.
+        next commit. Until then the state belongs to the pipeline that committed last.
         """
         self._openings = [*self._openings, self._opening]
         batch = Batch()
-        self._stored.write(batch, self._record(run))
+        before = self._record(None) if record is None else record
+        self._stored.write(batch, {**before, "openings": self._openings})
         store.commit(batch)
         on_point("after the announcement")
 

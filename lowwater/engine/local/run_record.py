@@ -88,24 +88,28 @@ class StoredRun:
     """
 
     def __init__(self, record: Mapping[str, Any] | None) -> None:
-        self._stored = {} if record is None else dict(_growing(record))
+        # The number that rows are stored under, and what is stored, by source and part. A number
+        # is kept for good: a source that has nothing yet may come before others later.
+        self._stored: dict[tuple[str, str], tuple[int, GrowingMap]] = {}
+        if record is not None:
+            numbers = {(source, part): number for source, part, number, _ in record["grown"]}
+            self._stored = {name: (numbers[name], entries) for name, entries in _growing(record)}
 
     def write(self, batch: Batch, record: Mapping[str, Any]) -> None:
         """Add the changes to a batch, which must be committed."""
         grown: list[list[Any]] = []
         for name, entries in _growing(record):
-            source, part = name
-            number = encode_int64(np.array([len(grown)], dtype=np.int64)).tobytes()
-            grown.append([source, part, len(entries)])
-            stored = self._stored.get(name, GrowingMap())
+            number, stored = self._stored.get(name, (len(self._stored), GrowingMap()))
+            grown.append([*name, number, len(entries)])
+            prefix = GROWN + encode_int64(np.array([number], dtype=np.int64)).tobytes()
             start = len(stored)
             if not entries.continues(stored):
-                batch.delete_range(*prefix_range(GROWN + number))
+                batch.delete_range(*prefix_range(prefix))
                 start = 0
             if new := entries.since(start):
                 place = encode_int64(np.array([start], dtype=np.int64)).tobytes()
-                batch.put([GROWN + number + place], [encode(new)])
-            self._stored[name] = entries
+                batch.put([prefix + place], [encode(new)])
+            self._stored[name] = number, entries
         batch.put([RUN], [encode({**_without_grown(record), "grown": grown})])
 
 
@@ -145,7 +149,7 @@ def _restore_grown(store: StateStore, record: Mapping[str, Any]) -> None:
         if len(entries[number]) != start:
             raise damaged(_WHAT, f"entries after the first {len(entries[number])} are missing")
         entries[number].update(decode(value))
-    for number, (source, part, count) in enumerate(record["grown"]):
+    for source, part, number, count in record["grown"]:
         if len(entries[number]) != count:
             raise damaged(_WHAT, f"it has {len(entries[number])} of {count} entries of {part!r}")
         record["run"]["sources"][source]["position"][part] = GrowingMap(entries.pop(number))

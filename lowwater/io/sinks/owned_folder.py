@@ -108,9 +108,7 @@ class OwnedFolder:
 
     def _take(self) -> None:
         known, own = self._known, self._owner
-        for left in sorted(self._staging.iterdir()):
-            if _STAGED.fullmatch(left.name):
-                left.unlink(missing_ok=True)
+        _remove_staged(self._staging)
         if known is not None and self._replaced:
             # Killed amid this, the folder still belongs to the one before, and says that it
             # is not whole.
@@ -157,18 +155,21 @@ class OwnedFolder:
                 self._publish_pending()
 
     def close(self, *, complete: bool) -> None:
-        """Note that the run is complete; forget a run that failed before it wrote anything."""
+        """Publish what has collected, and note that the run is complete if it is.
+
+        A run without a state directory that failed before it wrote anything is forgotten.
+        """
         try:
             if complete:
                 with refusals(self._path):
                     if not self._owner["complete"] and self._is_still_ours():
                         self._publish_pending()
                         self._mark({**self._owner, "complete": True})
-            elif not self._writer.resumes:
+            else:
                 with suppress(OSError, StateError):
                     if self._is_still_ours():
-                        self._publish_pending()
-                        if not self._has_delivered:
+                        self._publish_pending()  # a run that was stopped may not come again soon
+                        if not (self._writer.resumes or self._has_delivered):
                             (self._folder / MARKER).unlink()
         finally:
             self._release()
@@ -194,12 +195,7 @@ class OwnedFolder:
                 f"{self._path!r} is a file, but output goes into a folder",
                 hint="Give the name of a folder",
             )
-        for hidden in (self._staging, self._hidden):
-            if hidden.is_symlink() or (hidden.exists() and not hidden.is_dir()):
-                raise StateError(
-                    f"{str(hidden)!r} is no folder, so files cannot be staged there",
-                    hint="Remove it, or give another folder",
-                )
+        _check_hidden(self._folder)
         return read_owner(self._folder / MARKER)
 
     def _to_replace(self, known: Mapping[str, object] | None) -> list[Path]:
@@ -240,6 +236,26 @@ class OwnedFolder:
         return known is not None and is_same_opening(known, self._owner)
 
 
+def _check_hidden(folder: Path) -> None:
+    """Raise if a hidden folder is something else, such as a link to what is another's."""
+    for hidden in (folder / STAGING, folder / PENDING):
+        if hidden.is_symlink() or (hidden.exists() and not hidden.is_dir()):
+            raise StateError(
+                f"{str(hidden)!r} is no folder, so files cannot be staged there",
+                hint="Remove it, or give another folder",
+            )
+    lock = folder / STAGING / _LOCK
+    if lock.is_symlink():
+        raise StateError(f"{str(lock)!r} is a symbolic link", hint="Remove it")
+
+
+def _remove_staged(staging: Path) -> None:
+    """Remove what a run that was killed was about to publish."""
+    for left in sorted(staging.iterdir()):
+        if _STAGED.fullmatch(left.name):
+            left.unlink(missing_ok=True)
+
+
 def compact_folder(path: Path, writer_id: str, compaction: Compaction) -> tuple[int, int] | None:
     """Join small published files of a folder that a writer owns and no run has open.
 
@@ -259,10 +275,12 @@ def compact_folder(path: Path, writer_id: str, compaction: Compaction) -> tuple[
         known = read_owner(path / MARKER) if path.is_dir() else None
         if known is None or known["writer"] != writer_id:
             return None
+        _check_hidden(path)
         staging = path / STAGING
         make_folder(staging)
         lock = locked(str(path), staging / _LOCK)
         try:
+            _remove_staged(staging)
             return compact_published(path, staging, compaction)
         finally:
             lock.release(remove=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lowwater.cli.main import main
-from lowwater.engine.local.delivery import Delivery
+from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction
 from lowwater.io.sinks.owned_folder import compact_folder
@@ -26,6 +27,7 @@ from tests.unit.io.deliveries import (
     WRITER,
     Killed,
     deliver_all,
+    die,
     dying_in_files,
     files_in,
     with_everything,
@@ -167,7 +169,7 @@ def test_a_later_run_without_compaction_publishes_what_is_left(
     sink.open(WRITER)
     for delivery in DELIVERIES[:3]:
         sink.deliver(delivery)
-    sink.close(complete=False)
+    die()
     assert not files_in(tmp_path)
     deliver_all(folder(str(tmp_path)), DELIVERIES[2:])
     assert rows_in(tmp_path) == whole
@@ -178,7 +180,7 @@ def test_what_waits_belongs_to_its_writer(folder: Folder, tmp_path: Path) -> Non
     sink = folder(str(tmp_path), compact=NEVER)
     sink.open(WRITER)
     sink.deliver(DELIVERIES[0])
-    sink.close(complete=False)
+    die()
     with pytest.raises(StateError, match="holds epoch 1 of this state"):
         folder(str(tmp_path)).open(replace(WRITER, epoch=0))
     with pytest.raises(StateError, match="another state directory"):
@@ -188,16 +190,52 @@ def test_what_waits_belongs_to_its_writer(folder: Folder, tmp_path: Path) -> Non
     assert not (tmp_path / ".pending").exists() or not list((tmp_path / ".pending").iterdir())
 
 
-def test_a_run_that_fails_without_a_state_publishes_what_it_has(
-    folder: Folder, tmp_path: Path
+@pytest.mark.parametrize("writer", [RUN, WRITER])
+def test_a_run_that_is_stopped_or_fails_publishes_what_it_has(
+    folder: Folder, writer: Writer, tmp_path: Path
 ) -> None:
+    """It may not come again for long, and readers should not wait for that."""
     sink = folder(str(tmp_path), compact=NEVER)
-    sink.open(RUN)
+    sink.open(writer)
     sink.deliver(DELIVERIES[0])
     sink.close(complete=False)
     assert len(files_in(tmp_path)) == 3
     with pytest.raises(StateError, match="did not complete"):
         folder(str(tmp_path)).open(NEXT_RUN)
+
+
+@pytest.mark.parametrize("name", [".staging", ".staging/lock"])
+def test_links_in_place_of_hidden_files_are_not_followed(name: str, tmp_path: Path) -> None:
+    out, others = tmp_path / "out", tmp_path / "others"
+    deliver_all(JsonLinesFolder(str(out)), DELIVERIES)
+    others.mkdir()
+    (others / "lock").write_text("mine")
+    if name == ".staging":
+        shutil.rmtree(out / name)
+        (out / name).symlink_to(others, target_is_directory=True)
+    else:
+        (out / name).symlink_to(others / "lock")
+    before = files_in(out)
+    with pytest.raises(StateError, match=r"is no folder|is a symbolic link"):
+        compact_folder(out, WRITER.id, Compaction(age="1us"))
+    with pytest.raises(StateError, match=r"is no folder|is a symbolic link"):
+        JsonLinesFolder(str(out)).open(WRITER)
+    assert (others / "lock").read_text() == "mine"
+    assert files_in(out) == before
+
+
+def test_a_folder_is_locked_whatever_it_is_called(folder: Folder, tmp_path: Path) -> None:
+    """A run in the same process, or another one, that comes by another path is refused."""
+    out = tmp_path / "out"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(out, target_is_directory=True)
+    sink = folder(str(out))
+    sink.open(WRITER)
+    for path in (tmp_path / "sub" / ".." / "out", tmp_path / "link"):
+        with pytest.raises(StateError, match="another run writes to"):
+            folder(str(path), overwrite=True).open(ANOTHER)
+    sink.deliver(DELIVERIES[0])
+    sink.close(complete=True)
 
 
 def test_columns_of_other_types_are_another_file(tmp_path: Path) -> None:

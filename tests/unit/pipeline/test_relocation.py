@@ -10,13 +10,16 @@ import pytest
 import lowwater as lw
 from lowwater.cli.main import main
 from lowwater.errors import DataError, InvalidArgument, StateError
+from lowwater.io.sinks import SqliteTable
 from lowwater.pipeline.relocation import relocate_state
 from lowwater.pipeline.state_tools import state_info
 from tests.unit.engine.local.durable_runs import (
+    Stopped,
     output,
     pipeline,
     run,
     stopped,
+    stopping,
     write_file,
     write_files,
 )
@@ -108,3 +111,18 @@ def test_two_paths_that_would_become_one(tmp_path: Path) -> None:
     stopped(pipeline(paths), tmp_path)
     with pytest.raises(InvalidArgument, match="has other paths below"):
         relocate_state(tmp_path / "state", tmp_path / "a", tmp_path / "b")
+
+
+def test_a_database_that_was_renamed(tmp_path: Path) -> None:
+    write_files(tmp_path / "in")
+    old, new = tmp_path / "x.sqlite", tmp_path / "y.sqlite"
+    options: Any = {"state": tmp_path / "state", "bundle_size": 10, "progress": False}
+    with stopping("before forgetting", 5), pytest.raises(Stopped):
+        pipeline(tmp_path / "in").write_to(SqliteTable(str(old), "t")).run(
+            commit_every="bundle", **options
+        )
+    old.rename(new)
+    assert relocate_state(tmp_path / "state", old, new) == {
+        f"{old} t t_late t_errors": f"{new} t t_late t_errors"
+    }
+    pipeline(tmp_path / "in").write_to(SqliteTable(str(new), "t")).run(**options)

@@ -16,6 +16,7 @@ import lowwater as lw
 from lowwater.engine.local.delivery import Delivery
 from lowwater.errors import DataError
 from lowwater.io.sinks import Callback, JsonLinesFolder
+from lowwater.pipeline.handle import stopping_at_sigterm
 from tests.unit.engine.local.durable_runs import output, pipeline, write_files
 
 OPTIONS: dict[str, Any] = {"bundle_size": 10, "commit_every": "bundle", "progress": False}
@@ -105,6 +106,18 @@ def test_a_handle_stops_its_run_at_the_end_of_the_block(tmp_path: Path) -> None:
     assert not handle.is_running
     assert handle.metrics.events > 0
     assert "ended" in repr(handle)
+
+
+def test_sigterm_as_the_run_ends_is_no_failure(tmp_path: Path) -> None:
+    """What it came too late to stop is complete."""
+    stops: list[str] = []
+    with stopping_at_sigterm(lambda: stops.append("asked"), lambda: False):
+        signal.raise_signal(signal.SIGTERM)
+    assert stops == ["asked"]
+    with pytest.raises(SystemExit) as caught, stopping_at_sigterm(lambda: None, lambda: True):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_an_iterator_that_is_stopped(tmp_path: Path) -> None:

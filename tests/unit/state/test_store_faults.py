@@ -24,6 +24,7 @@ from lowwater.state import rocks
 from lowwater.state.key_layout import END
 from lowwater.state.ownership import read_sequencer
 from lowwater.state.rocks import RocksStore
+from lowwater.state.store import Batch
 from lowwater.testing.conformance import everything, put
 
 pytestmark = pytest.mark.slow  # left to `make test`
@@ -478,3 +479,29 @@ def test_the_sequencer_grows_with_each_opening(tmp_path: Path) -> None:
         found = read_sequencer(tmp_path)
         assert found is not None
         assert found[0] == opening
+
+
+def test_what_a_reader_leaves_beside_the_database_is_removed(tmp_path: Path) -> None:
+    """RocksDB makes the directory that it is to read, even if its owner has just renamed it."""
+    path = tmp_path / "state"
+    for value in (b"1", b"2"):
+        with RocksStore(path) as store:
+            batch = Batch()
+            batch.put([b"key"], [value])
+            store.commit(batch)
+    (database,) = path.glob("rocksdb-*")
+    left = path / "rocksdb-1"
+    left.mkdir()
+    (left / "rocksdict-config.json").write_text("{}")
+    with RocksStore(path, read_only=True) as store:
+        assert store.get([b"key"]) == [b"2"]
+    assert left.exists()  # who only looks removes nothing
+    with RocksStore(path) as store:
+        assert store.get([b"key"]) == [b"2"]
+    assert not left.exists()
+    (now,) = path.glob("rocksdb-*")
+    assert now != database
+    (path / "rocksdb-1").mkdir()
+    (path / "rocksdb-1" / "000007.sst").write_text("not mine to judge")
+    with pytest.raises(StateError, match="two databases"):
+        RocksStore(path)

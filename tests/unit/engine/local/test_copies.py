@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lowwater.engine.local.delivery import Sink
+from lowwater.engine.local.delivery import Delivery, Place, Sink, Writer
 from lowwater.engine.local.run_record import read_run
-from lowwater.errors import StateError
+from lowwater.errors import DataError, StateError
 from lowwater.io.sinks import JsonLinesFile, JsonLinesFolder, ParquetFolder, SqliteTable
 from lowwater.state.rocks import RocksStore
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
@@ -154,6 +154,41 @@ def test_a_sink_that_was_left_out_of_a_run(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="left out of a run"):
         run(tmp_path, sink_of("folder", first), sink_of("folder", second))
     run(tmp_path, sink_of("folder", first))
+
+
+def test_a_start_that_fails_leaves_the_pipeline_as_it_was(tmp_path: Path) -> None:
+    """A new version whose sink cannot be opened may be rolled back."""
+    write_files(tmp_path / "in")
+    write_files(tmp_path / "more", 1)
+    out = tmp_path / "out"
+    stop(tmp_path, sink_of("folder", out), commits=5)
+
+    class Down(Refusing):
+        def open(self, writer: Writer) -> None:
+            raise DataError("the database is down", hint="Start it")
+
+    both = [str(tmp_path / "in"), str(tmp_path / "more")]
+    newer = pipeline(both, accumulation="discarding", lateness="1h")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="is down"):
+        newer.write_to(sink_of("folder", out), Down()).run(
+            state=tmp_path / "state", bundle_size=10, progress=False
+        )
+    run(tmp_path, sink_of("folder", out))
+    run(tmp_path, sink_of("folder", tmp_path / "whole"), state="another")
+    assert contents("folder", out) == contents("folder", tmp_path / "whole")
+
+
+class Refusing:
+    """A sink with nothing but its methods."""
+
+    def places(self) -> list[Place]:
+        return []
+
+    def open(self, writer: Writer) -> None: ...
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+    def close(self, *, complete: bool) -> None: ...
 
 
 def test_what_is_stored_of_openings_does_not_grow(tmp_path: Path) -> None:
