@@ -53,7 +53,7 @@ class _Once:
         if self._read:
             raise InvalidArgument(
                 f"the {what} was read by an earlier run, and it gives its elements only once",
-                hint="Build the pipeline over a list or a table, or anew for each run",
+                hint="Build the pipeline over a list or a table, or build it for each run",
             )
         self._read = True
 

@@ -66,7 +66,7 @@ class RunHandle:
             timeout: How long to wait at most, in seconds; ``None``: for as long as it takes.
 
         Raises:
-            TimeoutError: The run has not ended by then. It goes on.
+            TimeoutError: The run has not ended by then. It continues.
             BaseException: What ended the run.
         """
         self._thread.join(timeout)

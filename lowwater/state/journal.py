@@ -356,7 +356,7 @@ class GroupReader:
         self._table = table
         self._limit = limit
         self._expired = expired
-        # Of each row the block that has its last copy. Kept from group to group, not filled anew:
+        # Of each row the block that has its last copy. Kept from group to group, not filled again:
         # only what the group itself has written there is read.
         self._last: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 

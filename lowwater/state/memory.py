@@ -62,7 +62,7 @@ class MemoryStore:
             newer = self._contents.sequencer
             raise StateError(
                 f"fenced: opening {newer} of this state took over from opening {self._sequencer}",
-                hint="Let go of this store; what it had not committed is the new owner's to do",
+                hint="Close this store; the new owner repeats what it had not committed",
             )
         rows = self._contents.rows
         for change in batch.changes():

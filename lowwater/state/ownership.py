@@ -1,7 +1,7 @@
 """Who owns a directory of state, and how far its commits were acknowledged: two small files.
 
 ``OWNER``
-    Locked by the live owner, through the operating system: it lets go when the process ends.
+    Locked by the live owner; the operating system unlocks it when the process ends.
 
 ``SEQUENCER``
     Magic, sequencer (u64), acknowledged (u64), CRC-32 of these: big-endian, 28 bytes.
@@ -37,7 +37,7 @@ _MAGIC = b"lowwater"
 _FIELDS = Struct(">8sQQ")
 _CHECK = Struct(">I")
 _SIZE = _FIELDS.size + _CHECK.size
-_FROM_COPY = "Restore the directory from a copy, or empty it to begin anew"
+_FROM_COPY = "Restore the directory from a copy, or empty it to start from the beginning"
 
 _PATIENCE, _PAUSE_S = 5, 0.01
 _locked: dict[Path, FileLock] = {}  # by absolute path, of this process
@@ -45,7 +45,7 @@ _locked: dict[Path, FileLock] = {}  # by absolute path, of this process
 
 @final
 class FileLock:
-    """A file that this process has locked; the operating system lets go when the process ends.
+    """A file that this process has locked; the operating system unlocks it when the process ends.
 
     A process that is forked off does not have the lock, nor does it keep it from others.
 
@@ -84,7 +84,7 @@ class FileLock:
         return taken
 
     def release(self, *, remove: bool = False) -> None:
-        """Let go of the file, and remove it if asked to; again, does nothing."""
+        """Release the file, and remove it if asked to; a second call does nothing."""
         if self._file < 0:
             return
         if remove:
@@ -96,7 +96,7 @@ class FileLock:
 
 def is_locked(path: Path) -> bool:
     """Return whether a live process has locked a file. Changes nothing."""
-    if path.resolve() in _locked:  # closing another descriptor of it would let go of that lock
+    if path.resolve() in _locked:  # closing another descriptor of it would release that lock
         return True
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -175,7 +175,7 @@ class Ownership:
         os.pwrite(self._sequencer_file, fields + _CHECK.pack(crc32(fields)), 0)
 
     def release(self) -> None:
-        """Let go of the directory; again, does nothing."""
+        """Release the directory; a second call does nothing."""
         if self._sequencer_file >= 0:
             with contextlib.suppress(OSError):
                 os.fsync(self._sequencer_file)

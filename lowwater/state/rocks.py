@@ -329,7 +329,7 @@ class RocksStore:
         try:
             database.write(changes, self._durable)
             if self._ranges > _MOST_RANGES:
-                # A read sorts the ranges deleted in memory anew whenever there is one more; those
+                # A read sorts the ranges deleted in memory again whenever there is one more; those
                 # of a table are sorted once.
                 database.flush(False)
                 self._ranges = 0

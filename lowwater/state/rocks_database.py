@@ -20,7 +20,7 @@ from lowwater.errors import StateError
 from lowwater.state.ownership import in_use
 from lowwater.state.store import Batch, Delete, DeleteRange, Put
 
-RESTORE = "Restore the directory from a copy, or empty it to begin anew"
+RESTORE = "Restore the directory from a copy, or empty it to start from the beginning"
 
 _CHUNK_ROWS = 512
 _CHUNK_BYTES = 1 << 20

@@ -198,7 +198,7 @@ class StateStore(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the store; closing again does nothing."""
+        """Release the store; a second call does nothing."""
 
     def __enter__(self) -> Self: ...
 

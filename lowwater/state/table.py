@@ -39,7 +39,7 @@ class Table:
     """A struct of arrays whose rows are allocated, released and used again.
 
     ``columns`` maps a name to its array, indexed by row; arrays are replaced when the table grows,
-    so they are looked up anew in each step. Rows that are not live hold anything. ``capacity`` is
+    so they are looked up again in each step. Rows that are not live hold anything. ``capacity`` is
     how many rows there is room for, ``top`` one more than the highest row that was ever live.
     """
 

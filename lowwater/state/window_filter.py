@@ -63,7 +63,7 @@ class WindowFilter:
         return found
 
     def forget(self, before: int) -> None:
-        """Let go of segments whose windows all end before an instant."""
+        """Release segments whose windows all end before an instant."""
         self._segments = [segment for segment in self._segments if segment.last >= before]
 
 

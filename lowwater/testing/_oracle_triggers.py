@@ -158,7 +158,7 @@ def ready(node: OracleNode, now: OracleMoment) -> bool:
 
 
 def fire(node: OracleNode, now: OracleMoment) -> bool:
-    """Fire a trigger that is ready, start its pane-scoped state anew (S-R1); return if finished."""
+    """Fire a trigger that is ready, reset its pane-scoped state (S-R1); return if finished."""
     finished = _fire(node, now)
     if finished:
         clear(node)

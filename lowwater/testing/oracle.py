@@ -16,7 +16,7 @@ Where the contract leaves room, these decisions hold here and in the engine:
   its end, its expiry, a custom trigger's call (S-O5). It is judged with the watermark at its new
   value, at its end and at calls; at its expiry there is nothing left to judge.
 - On a clock advance each deadline is judged by itself, the clock standing at it (S-O8).
-- A firing that emits nothing still starts its trigger anew or finishes it, but does not count.
+- A firing that emits nothing still resets its trigger or finishes it, but does not count.
 - Lateness is judged on proto-windows, but whether an element came before completion, on the
   (merged) window that took it in.
 - Which of several equal elements a retraction takes back is only seen in the order of a list. It is

@@ -1,28 +1,24 @@
-"""A pipeline to kill that follows a folder, into which a thread renames one file after another."""
+"""A pipeline to kill that follows a folder, into which one file after another is renamed."""
 
 from __future__ import annotations
 
 import shutil
-import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import lowwater as lw
 from lowwater.io.sinks import Compaction, JsonLinesFolder, SqliteTable
 from tests.crash.killed_process import instructions
 
-EVERY_S = 0.01
 
-
-def _rename_in(source: Path, target: Path) -> None:
+def _renamed_in(source: Path, target: Path) -> Iterator[Path]:
     """Copy files under hidden names and rename them, in order; those that are there stay."""
     target.mkdir(exist_ok=True)
     for path in sorted(source.glob("*.parquet")):
         if not (target / path.name).exists():
             passing = target / f".{path.name}"
             shutil.copyfile(path, passing)
-            passing.rename(target / path.name)
-            time.sleep(EVERY_S)
+            yield passing.rename(target / path.name)
 
 
 def main() -> None:
@@ -30,7 +26,7 @@ def main() -> None:
     work = instructions()
     out, live = work.folder / "out", work.folder / "live"
     live.mkdir(exist_ok=True)
-    writer = threading.Thread(target=_rename_in, args=(work.folder / "in", live), daemon=True)
+    renamed = _renamed_in(work.folder / "in", live)
     pipeline = (
         lw.read_parquet(
             str(live),
@@ -39,7 +35,7 @@ def main() -> None:
             clock=lw.ArrivalClock("arrived", tick="5s"),
             follow=True,
             poll_every="2ms",
-            stop=lambda: not writer.is_alive(),
+            stop=lambda: next(renamed, None) is None,  # one more before each look
         )
         .key_by("key")
         .window(
@@ -50,7 +46,6 @@ def main() -> None:
         )
         .aggregate(total=lw.sum("value"), values=lw.collect("value"))
     )
-    writer.start()
     end = pipeline.write_to(
         JsonLinesFolder(str(out / "jsonl"), compact=Compaction(size=20_000, age="1000d")),
         SqliteTable(str(out / "panes.sqlite"), "panes"),

@@ -55,7 +55,7 @@ on_point: Callable[[str], None] = _ignore
 
 @final
 class DurableRun:
-    """One run of a pipeline over a state directory; a later one goes on where it stopped.
+    """One run of a pipeline over a state directory; a later one resumes where it stopped.
 
     An epoch is a commit. Dead letters go to the first output.
 

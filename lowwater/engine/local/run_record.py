@@ -114,7 +114,7 @@ class StoredRun:
 
 
 def rewrite_run(batch: Batch, record: Mapping[str, Any]) -> None:
-    """Write the record of a run anew, where what only grows has changed after all."""
+    """Replace the record of a run, where what only grows has changed after all."""
     batch.delete_range(*prefix_range(GROWN))
     StoredRun(None).write(batch, record)
 

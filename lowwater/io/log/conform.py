@@ -116,7 +116,7 @@ def _require_text(name: str, array: pa.Array) -> None:
     except pa.ArrowInvalid as error:
         raise DataError(
             f"column {name!r} cannot be stored: {str(error).rstrip('.')}",
-            hint="Decode its values anew, or store them as binary",
+            hint="Decode its values again, or store them as binary",
         ) from None
 
 

@@ -294,7 +294,7 @@ class Log:
             raise StateError(
                 f"the log takes no more since a write failed: {self._broken}",
                 where=str(self._layout.path),
-                hint="Close it and open it anew: a half-written batch is then cut off",
+                hint="Close it and open it again: a half-written batch is then cut off",
             )
         if not self._writers:
             raise StateError(

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Protocol, final
-
-import pyarrow.parquet as pq
+from typing import final
 
 from lowwater.engine.local.memory_budget import SizeLike, size_bytes
 from lowwater.errors import InvalidArgument, describe
+from lowwater.io.sinks.file_forms import form_of
 from lowwater.io.sinks.staging import sync_folder, write_whole
 from lowwater.time import DurationLike, duration
 
@@ -81,60 +79,6 @@ class Compaction:
         return duration(self.age, name="age")
 
 
-class FileForm(Protocol):
-    """A format of files of panes."""
-
-    suffix: str
-
-    def schema(self, path: Path) -> object:
-        """Return what two files must have in common to be joined."""
-        ...
-
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
-        """Write the rows of files, in order, as one file."""
-        ...
-
-
-@final
-class LineFiles:
-    """Files of lines, which are joined byte by byte."""
-
-    suffix = ".jsonl"
-
-    def schema(self, path: Path) -> object:
-        return None
-
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
-        for path in paths:
-            with path.open("rb") as lines:
-                shutil.copyfileobj(lines, into, 1 << 20)
-
-
-@final
-class ParquetFiles:
-    """Files of Parquet, which are joined row group by row group."""
-
-    suffix = ".parquet"
-
-    def schema(self, path: Path) -> object:
-        return pq.read_schema(path).serialize().to_pybytes()
-
-    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
-        with pq.ParquetWriter(into, pq.read_schema(paths[0]), compression="zstd") as writer:
-            for path in paths:
-                with pq.ParquetFile(path) as file:
-                    for batch in file.iter_batches():
-                        writer.write_batch(batch)
-
-
-_LINES = LineFiles()
-
-
-def form_of(path: Path) -> FileForm:
-    """Return the format of a file that a sink wrote."""
-    return ParquetFiles() if path.suffix == ParquetFiles.suffix else _LINES
-
-
 def published_up_to(folder: Path) -> dict[str, str]:
     """Return the id of the last delivery that is published in a folder, for each kind of file."""
     last: dict[str, str] = {}
@@ -168,21 +112,30 @@ class Pending:
         self._hidden = hidden
         self._staging = staging
         self._compaction = compaction
-        self._published: dict[str, str] = {}
+        self.published: dict[str, str] = {}
+        """The id of the last delivery that was published, for each kind of file."""
         self._sizes: dict[str, int] = {}  # of what has collected, by name
         self._since: float | None = None
 
-    def resume(self) -> None:
+    def resume(self, published: Mapping[str, str]) -> None:
         """Find what has collected before; remove what a published file covers.
+
+        Args:
+            published: What ``published`` was when it was last stored: files that were published
+                since may be gone from the folder, as programs may move them away.
 
         Raises:
             OSError: The folder cannot be read or written.
         """
         remove_covered(self._folder)
-        self._published = published_up_to(self._folder)
+        found_now = published_up_to(self._folder)
+        self.published = {
+            kind: max(one.get(kind, "") for one in (published, found_now))
+            for kind in {*published, *found_now}
+        }
         for name in _names_in(self._hidden):
             found = NAME.fullmatch(name)
-            if found is not None and found["first"] <= self._published.get(found["kind"], ""):
+            if found is not None and found["first"] <= self.published.get(found["kind"], ""):
                 (self._hidden / name).unlink()
         left = {name: (self._hidden / name).stat() for name in _names_in(self._hidden)}
         self._sizes = {name: one.st_size for name, one in left.items()}
@@ -194,7 +147,7 @@ class Pending:
         for name, data in files.items():
             found = NAME.fullmatch(name)
             assert found is not None, name
-            if found["first"] > self._published.get(found["kind"], ""):
+            if found["first"] > self.published.get(found["kind"], ""):
                 wanted[name] = data
         return wanted
 
@@ -226,7 +179,7 @@ class Pending:
                 _write_joined(run, self._staging, self._folder / name)
                 found = NAME.fullmatch(name)
                 assert found is not None, name
-                self._published[kind] = found["last"] or found["first"]
+                self.published[kind] = found["last"] or found["first"]
                 for path in run:
                     path.unlink(missing_ok=True)
         self._sizes, self._since = {}, None

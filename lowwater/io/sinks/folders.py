@@ -8,13 +8,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
+from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.sinks.compaction import Compaction
+from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
 from lowwater.io.sinks.output_owner import check_closed
 from lowwater.io.sinks.owned_folder import HIDDEN, PREFIXES, OwnedFolder
 
@@ -29,7 +27,7 @@ class _Folder:
     compact: Compaction | None = None
     _open: list[OwnedFolder] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    _kind: ClassVar[str]
+    _form: ClassVar[FileForm]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_path(self.path))
@@ -60,8 +58,7 @@ class _Folder:
             if table is not None and table.num_rows
         }
         if delivery.panes.num_rows:
-            name, data = self._encoded(delivery)
-            files[name] = data
+            files[f"part-{delivery.id}{self._form.suffix}"] = self._form.encode(delivery.panes)
         self._open[0].deliver(files)
 
     def publish_due(self) -> None:
@@ -75,12 +72,8 @@ class _Folder:
     def _found(self, writer: Writer) -> OwnedFolder:
         check_closed(self, self._open)
         return OwnedFolder(
-            self.path, self._kind, writer, overwrite=self.overwrite, compaction=self.compact
+            self.path, self._form.name, writer, overwrite=self.overwrite, compaction=self.compact
         )
-
-    def _encoded(self, delivery: Delivery) -> tuple[str, bytes]:
-        """Return the name and the content of a file of panes."""
-        raise NotImplementedError
 
 
 @final
@@ -91,10 +84,10 @@ class ParquetFolder(_Folder):
     Guarantee: exactly once for a run with a state directory. Files are staged in ``.staging``,
     synced, and published by rename under names made of epoch, output and piece:
     ``part-<id>.parquet``, and beside it ``late-<id>.jsonl`` and ``errors-<id>.jsonl`` if there are
-    any. A delivery that comes again replaces its files with the same bytes, if by the same version
-    of pyarrow. A reader never sees half a file, and where it sees a part, the late elements and
-    dead letters of that delivery are there too. Deliveries without panes leave no part. A program
-    that moves files away must remember their names, as the last ones may appear again.
+    any. A delivery that comes again has no effect while its files are there. A reader never sees
+    half a file, and where it sees a part, the late elements and dead letters of that delivery are
+    there too. Deliveries without panes leave no part. A program that moves files away must
+    remember their names, as the last ones may appear again.
 
     ``.lowwater.json`` says whose output the folder holds, and whether that run is complete. The
     output of another run or state directory is never mixed with this one's: it is refused, or
@@ -110,10 +103,7 @@ class ParquetFolder(_Folder):
             files; a reader sees a row when its file is published. ``None``: each delivery at once.
     """
 
-    _kind: ClassVar[str] = "Parquet"
-
-    def _encoded(self, delivery: Delivery) -> tuple[str, bytes]:
-        return f"part-{delivery.id}.parquet", _to_parquet(delivery.panes)
+    _form: ClassVar[FileForm] = ParquetFiles()
 
 
 @final
@@ -131,10 +121,7 @@ class JsonLinesFolder(_Folder):
             files; a reader sees a row when its file is published. ``None``: each delivery at once.
     """
 
-    _kind: ClassVar[str] = "JSON lines"
-
-    def _encoded(self, delivery: Delivery) -> tuple[str, bytes]:
-        return f"part-{delivery.id}.jsonl", json_lines(delivery.panes)
+    _form: ClassVar[FileForm] = LineFiles()
 
 
 def checked_path(path: object) -> str:
@@ -147,30 +134,3 @@ def checked_path(path: object) -> str:
         raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a folder")
     text: str = os.fspath(path)
     return text
-
-
-def _to_parquet(panes: pa.Table) -> bytes:
-    # How the rows are cut into chunks, and dictionaries with them, must not show in the file.
-    table = without_tags(panes).unify_dictionaries().combine_chunks()
-    try:
-        return _written(table)
-    except pa.ArrowNotImplementedError:
-        for place, field in enumerate(table.schema):
-            if not _is_writable(field):
-                table = as_json(table, place)
-        return _written(table)
-
-
-def _is_writable(field: pa.Field) -> bool:
-    try:
-        _written(pa.schema([field]).empty_table())
-    except pa.ArrowNotImplementedError:
-        return False
-    return True
-
-
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    data: bytes = sink.getvalue().to_pybytes()
-    return data

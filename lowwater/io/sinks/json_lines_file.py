@@ -14,18 +14,16 @@ from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.sinks.output_owner import (
+    PlaceLock,
     check_closed,
     check_owner,
-    check_unlocked,
     encoded,
     is_same_opening,
     is_same_writer,
-    locked,
     owned_by,
     read_owner,
 )
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
-from lowwater.state.ownership import FileLock
 
 SUFFIX = ".jsonl"
 _KIND = "JSON lines in one file"
@@ -119,14 +117,13 @@ class _OwnedFile:
         self._path = path
         self._files = _files_of(Path(path))
         self._marker = _marker_of(Path(path))
-        self._lock_file = self._marker.with_name(f"{self._marker.name}.lock")
-        self._lock: FileLock | None = None
+        self._lock = PlaceLock(path, self._marker.with_name(f"{self._marker.name}.lock"))
         self._writer = writer
         self._overwrite = overwrite
         self._owner = {**owned_by(_KIND, writer), "last": "", "lengths": [None, None, None]}
         with refusals(path):
             self._examine()
-            check_unlocked(path, self._lock_file)
+            self._lock.check()
 
     def take(self) -> None:
         """Make the files the writer's; remove what is to be replaced, or was left half done.
@@ -137,13 +134,9 @@ class _OwnedFile:
         """
         with refusals(self._path):
             make_folder(self._marker.parent)
-            self._lock = locked(self._path, self._lock_file)
-            try:
+            with self._lock.taking():
                 self._examine()  # again, as another run may have ended since
                 self._take()
-            except BaseException:
-                self._release()
-                raise
 
     def _examine(self) -> None:
         """Find whose the files are, and whether this writer may have them. Changes nothing."""
@@ -173,11 +166,6 @@ class _OwnedFile:
             self._remove()
         self._owner = own
         self._make(0)  # without panes, an empty file
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release(remove=True)
-            self._lock = None
 
     def append(self, delivery: Delivery) -> None:
         """Append a delivery, unless it is there already.
@@ -212,7 +200,7 @@ class _OwnedFile:
         try:
             self._close(complete=complete)
         finally:
-            self._release()
+            self._lock.release()
 
     def _close(self, *, complete: bool) -> None:
         if complete:
@@ -300,7 +288,7 @@ class _OwnedFile:
             StateError: It no longer has as many.
         """
         try:
-            # Made anew, a file that was moved away would begin with a hole.
+            # Created again, a file that was moved away would begin with a hole.
             write_at(self._files[at], 0 if length else os.O_CREAT, length, data)
         except FileNotFoundError:
             if not length:

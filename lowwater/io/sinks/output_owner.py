@@ -9,9 +9,10 @@ ended and all was delivered). A sink may keep fields of its own there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from lowwater.engine.local.delivery import Writer
 from lowwater.errors import InvalidArgument, StateError
@@ -36,33 +37,57 @@ def check_closed(sink: object, opened: Sequence[object]) -> None:
         )
 
 
-def check_unlocked(place: str, lock: Path) -> None:
-    """Raise if a live run writes to a place.
+@final
+class PlaceLock:
+    """The lock on a place that one run at a time may write to.
 
-    Raises:
-        StateError: One does.
+    Args:
+        place: What errors call it.
+        file: The file that is locked; it is there while a run has the lock.
     """
-    if is_locked(lock):
-        raise _busy(place)
 
+    def __init__(self, place: str, file: Path) -> None:
+        self._place = place
+        self._file = file
+        self._lock: FileLock | None = None
 
-def locked(place: str, lock: Path) -> FileLock:
-    """Return the lock on a place, so that no other run can open it.
+    def check(self) -> None:
+        """Raise if a live run has the lock. Changes nothing.
 
-    Raises:
-        StateError: A live run has it.
-    """
-    try:
-        return FileLock(lock)
-    except BlockingIOError as error:
-        raise _busy(place) from error
+        Raises:
+            StateError: One has.
+        """
+        if is_locked(self._file):
+            raise self._busy()
 
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """Take the lock; keep it if the block succeeds, release it if it raises.
 
-def _busy(place: str) -> StateError:
-    return StateError(
-        f"another run writes to {place!r} at this moment",
-        hint="Wait until it has ended, or give another place to write to",
-    )
+        Raises:
+            StateError: A live run has it.
+        """
+        try:
+            self._lock = FileLock(self._file)
+        except BlockingIOError as error:
+            raise self._busy() from error
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Release the lock and remove its file; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.release(remove=True)
+            self._lock = None
+
+    def _busy(self) -> StateError:
+        return StateError(
+            f"another run writes to {self._place!r} at this moment",
+            hint="Wait until it has ended, or give another place to write to",
+        )
 
 
 def owned_by(kind: str, writer: Writer) -> dict[str, Any]:

@@ -6,29 +6,35 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from lowwater.engine.local.delivery import Writer
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.io.sinks.compaction import NAME, Compaction, Pending, compact_published, last_epoch
+from lowwater.io.sinks.compaction import (
+    KINDS,
+    NAME,
+    Compaction,
+    Pending,
+    compact_published,
+    last_epoch,
+)
 from lowwater.io.sinks.output_owner import (
+    PlaceLock,
     check_owner,
-    check_unlocked,
     encoded,
     is_same_opening,
     is_same_writer,
-    locked,
     owned_by,
     read_owner,
 )
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals
-from lowwater.state.ownership import FileLock
 
 STAGING = ".staging"
 PENDING = ".pending"
 MARKER = ".lowwater.json"
 HIDDEN = (STAGING, PENDING, MARKER)
-PREFIXES = ("part-", "late-", "errors-")
+PREFIXES = tuple(f"{kind}-" for kind in KINDS)
+_FIELDS = {"published": dict}
 _LOCK = "lock"
 _STAGED = re.compile(rf"({NAME.pattern}|{re.escape(MARKER)}){PASSING}")
 
@@ -67,13 +73,13 @@ class OwnedFolder:
         self._writer = writer
         self._overwrite = overwrite
         self._has_delivered = False
-        self._owner = owned_by(kind, writer)
+        self._owner = {**owned_by(kind, writer), "published": {}}
         self._compaction = compaction
         self._pending = Pending(self._folder, self._hidden, self._staging, compaction)
-        self._lock: FileLock | None = None
+        self._lock = PlaceLock(path, self._staging / _LOCK)
         with refusals(path):
             self._examine()
-            check_unlocked(path, self._staging / _LOCK)
+            self._lock.check()
 
     def take(self) -> None:
         """Make the folder the writer's; remove what is to be replaced, or was left half done.
@@ -84,13 +90,9 @@ class OwnedFolder:
         """
         with refusals(self._path):
             make_folder(self._staging)
-            self._lock = locked(self._path, self._staging / _LOCK)
-            try:
+            with self._lock.taking():
                 self._examine()  # again, as another run may have ended since
                 self._take()
-            except BaseException:
-                self._release()
-                raise
 
     def _examine(self) -> None:
         """Find whose the folder is, and whether this writer may have it. Changes nothing."""
@@ -102,9 +104,13 @@ class OwnedFolder:
             self._owner,
             self._writer,
             overwrite=self._overwrite,
-            last_epoch=last_epoch(self._folder, self._hidden) if self._is_ours else 0,
+            last_epoch=self._last_epoch(known) if known is not None and self._is_ours else 0,
         )
         self._replaced = [] if self._is_ours else self._to_replace(known)
+
+    def _last_epoch(self, known: Mapping[str, Any]) -> int:
+        published = [int(last[:12]) for last in known["published"].values()]
+        return max([last_epoch(self._folder, self._hidden), *published])
 
     def _take(self) -> None:
         known, own = self._known, self._owner
@@ -118,7 +124,7 @@ class OwnedFolder:
         if known is not None and self._is_ours:
             own = {**known, "opening": own["opening"], "complete": False}
         self._mark(own)
-        self._pending.resume()
+        self._pending.resume(self._owner["published"])
         if self._compaction is None:
             self._publish_pending()  # what an earlier run let collect
 
@@ -175,20 +181,20 @@ class OwnedFolder:
             self._release()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release(remove=True)
-            self._lock = None
-            with suppress(OSError):  # something else may have been put there
-                if not (self._folder / MARKER).exists():
-                    self._staging.rmdir()
+        self._lock.release()
+        with suppress(OSError):  # something else may have been put there
+            if not (self._folder / MARKER).exists():
+                self._staging.rmdir()
 
     def _publish_pending(self) -> None:
         if self._hidden.is_dir():
             self._pending.publish()
+            # Under a joined name a delivery would come again as another file.
+            self._mark({**self._owner, "published": self._pending.published})
             with suppress(OSError):  # something else may have been put there
                 self._hidden.rmdir()
 
-    def _look(self) -> dict[str, object] | None:
+    def _look(self) -> dict[str, Any] | None:
         """Return whose the folder is; ``None`` if nobody's. Changes nothing."""
         if self._folder.exists() and not self._folder.is_dir():
             raise InvalidArgument(
@@ -196,9 +202,9 @@ class OwnedFolder:
                 hint="Give the name of a folder",
             )
         _check_hidden(self._folder)
-        return read_owner(self._folder / MARKER)
+        return read_owner(self._folder / MARKER, _FIELDS)
 
-    def _to_replace(self, known: Mapping[str, object] | None) -> list[Path]:
+    def _to_replace(self, known: Mapping[str, Any] | None) -> list[Path]:
         """Return the files that a former writer has left; refuse what no sink wrote.
 
         With strangers among them, who reads ``part-*`` would read these too.
@@ -217,7 +223,7 @@ class OwnedFolder:
                 found.append(entry)
         return found
 
-    def _mark(self, owner: Mapping[str, object]) -> None:
+    def _mark(self, owner: Mapping[str, Any]) -> None:
         publish(self._folder, self._staging, {MARKER: encoded(owner)})
         self._owner = dict(owner)
 
@@ -232,7 +238,7 @@ class OwnedFolder:
         # Where the folder itself is gone, the error of the write says more.
         if not self._folder.is_dir():
             return True
-        known = read_owner(self._folder / MARKER)
+        known = read_owner(self._folder / MARKER, _FIELDS)
         return known is not None and is_same_opening(known, self._owner)
 
 
@@ -272,18 +278,18 @@ def compact_folder(path: Path, writer_id: str, compaction: Compaction) -> tuple[
         DataError: The folder cannot be read or written.
     """
     with refusals(str(path)):
-        known = read_owner(path / MARKER) if path.is_dir() else None
+        known = read_owner(path / MARKER, _FIELDS) if path.is_dir() else None
         if known is None or known["writer"] != writer_id:
             return None
         _check_hidden(path)
         staging = path / STAGING
         make_folder(staging)
-        lock = locked(str(path), staging / _LOCK)
-        try:
+        lock = PlaceLock(str(path), staging / _LOCK)
+        with lock.taking():
             _remove_staged(staging)
-            return compact_published(path, staging, compaction)
-        finally:
-            lock.release(remove=True)
+            joined = compact_published(path, staging, compaction)
+        lock.release()
+        return joined
 
 
 def _is_plain_file(path: Path) -> bool:

@@ -95,7 +95,7 @@ class Cache:
         return True
 
     def keep(self, directory: str, names: Collection[str], number: int) -> None:
-        """Let go of tables by batches up to a number that are not among these."""
+        """Release tables by batches up to a number that are not among these."""
         folder = self._tables / directory
         with _local_disk(folder):
             for path in folder.iterdir() if folder.is_dir() else ():

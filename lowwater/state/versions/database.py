@@ -1,8 +1,8 @@
-"""A database of RocksDB that holds one version of a key group, and goes on to the next.
+"""A database of RocksDB that holds one version of a key group, and is carried to the next.
 
 A process keeps databases open between batches, each at the version it committed last. It has one
 shelf for each root and cache, for as long as it lives: in a worker of Spark, tasks come and go with
-their own copies of all values, but the next batch mostly goes on where the last one ended.
+their own copies of all values, but the next batch mostly resumes where the last one ended.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Database:
         return manifest
 
     def close(self) -> None:
-        """Let go of the database and delete its directory; versions are elsewhere."""
+        """Close the database and delete its directory; versions are elsewhere."""
         rows, self.rows = self.rows, None
         try:
             if rows is not None:
@@ -221,7 +221,7 @@ class Shelf:
         return Database(group, manifest, self.root, self.cache, self._options)
 
     def give(self, database: Database, most: int) -> None:
-        """Keep a database for whoever goes on from its version; of others, so many in all."""
+        """Keep a database for whoever continues from its version; of others, so many in all."""
         with self._lock:
             replaced = self._idle.pop(database.group, None)
             dropped = [] if replaced is None else [replaced]
@@ -265,7 +265,7 @@ def shelf(root: str | Path, cache: str | Path | None, filesystem: Any) -> Shelf:
 
 
 def close_shelves() -> None:
-    """Let go of all that this process keeps open, as a new process would begin."""
+    """Close all that this process keeps open, as if it were a new process."""
     with _lock:
         own = [key for key in _shelves if key[0] == os.getpid()]
         for key in own:

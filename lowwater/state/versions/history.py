@@ -194,7 +194,7 @@ class GroupStore:
         batch, where listing is slow.
 
         Raises:
-            StateError: The root cannot be listed, or does not let go of a file.
+            StateError: The root cannot be listed, or a file cannot be closed.
         """
         opened = self._opened_at
         current = self._opened().manifest
@@ -213,7 +213,7 @@ class GroupStore:
         return len(rubbish)
 
     def close(self) -> None:
-        """Let go of the rows; closing again does nothing. The process may keep them open."""
+        """Release the rows; a second call does nothing. The process may keep them open."""
         database, self._database = self._database, None
         if database is None:
             return

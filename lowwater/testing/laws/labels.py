@@ -85,7 +85,7 @@ def _counted(run: Probed) -> Iterator[str]:
         phase = 0
         for pane in panes:
             if merging and pane.index == 0 and not (index and panes[index - 1].is_last):
-                index = 0  # it was merged away meanwhile, and came anew (S-P4)
+                index = 0  # it was merged away meanwhile, and came again (S-P4)
             if pane.index != index or pane.is_first != (index == 0):
                 yield f"{pane_text(pane)}: is pane {index} of its window, first={pane.is_first}"
             index = pane.index + 1

@@ -151,12 +151,14 @@ class Whatever:
         return self._values[accumulator[0]]
 
 
-def deliver_all(sink: Sink, deliveries: Iterable[Delivery], writer: Writer = WRITER) -> None:
+def deliver_all(
+    sink: Sink, deliveries: Iterable[Delivery], writer: Writer = WRITER, *, complete: bool = True
+) -> None:
     """Open a sink, deliver and close it, as a run does."""
     sink.open(writer)
     for delivery in deliveries:
         sink.deliver(delivery)
-    sink.close(complete=True)
+    sink.close(complete=complete)
 
 
 def message_of(sink: Sink, delivery: Delivery) -> str | None:
@@ -219,7 +221,7 @@ def dying_in_files(at: int, *, after: bool) -> Iterator[Moments]:
 
 
 def die() -> None:
-    """Let go of all locks on files, as the operating system does when a process ends."""
+    """Release all locks on files, as the operating system does when a process ends."""
     for lock in list(ownership._locked.values()):
         lock.release()
 

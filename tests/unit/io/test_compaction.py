@@ -16,7 +16,7 @@ import pytest
 from lowwater.cli.main import main
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction
+from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction, file_forms
 from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.pipeline.state_tools import compact_outputs
 from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
@@ -173,6 +173,35 @@ def test_a_later_run_without_compaction_publishes_what_is_left(
     assert not files_in(tmp_path)
     deliver_all(folder(str(tmp_path)), DELIVERIES[2:])
     assert rows_in(tmp_path) == whole
+
+
+def test_joined_files_that_a_program_moved_away(
+    folder: Folder, whole: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """A delivery that comes again would be another file, with rows that were read before."""
+    out, moved = tmp_path / "out", tmp_path / "moved"
+    deliver_all(folder(str(out), compact=NEVER), DELIVERIES[:4], complete=False)
+    moved.mkdir()
+    for path in out.glob("*-*.*"):
+        path.rename(moved / path.name)
+    deliver_all(folder(str(out), compact=NEVER), DELIVERIES[2:])
+    for path in out.glob("*-*.*"):
+        path.rename(moved / path.name)
+    assert rows_in(moved) == whole
+
+
+def test_row_groups_of_a_joined_file(tmp_path: Path) -> None:
+    """Deliveries of few rows would be read slowly as a row group each."""
+    with mock.patch.object(file_forms, "ROW_GROUP_ROWS", 20):
+        deliver_all(ParquetFolder(str(tmp_path), compact=NEVER), DELIVERIES)
+    (path,) = tmp_path.glob("part-*")
+    sizes = [
+        pq.ParquetFile(path).metadata.row_group(number).num_rows
+        for number in range(pq.ParquetFile(path).num_row_groups)
+    ]
+    assert sum(sizes) == sum(one.panes.num_rows for one in DELIVERIES)
+    assert min(sizes[:-1]) >= 20
+    assert len(sizes) < len(DELIVERIES)
 
 
 def test_what_waits_belongs_to_its_writer(folder: Folder, tmp_path: Path) -> None:

@@ -399,6 +399,7 @@ def test_complete_is_said_when_all_was_delivered(folder: Folder, tmp_path: Path)
             "output": 0,
             "resumes": True,
             "complete": complete,
+            "published": {},
         }
 
 

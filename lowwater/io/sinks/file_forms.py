@@ -1,0 +1,122 @@
+"""The formats of files of panes: how one is written, and how several become one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lowwater.engine.records.json_rows import as_json, json_lines, without_tags
+
+ROW_GROUP_ROWS = 131_072
+"""How many rows a row group of a joined Parquet file has, but for the last."""
+
+
+class FileForm(Protocol):
+    """A format of files of panes."""
+
+    name: str
+    suffix: str
+
+    def encode(self, panes: pa.Table) -> bytes:
+        """Return a file with these rows: the same bytes for the same rows."""
+        ...
+
+    def schema(self, path: Path) -> bytes:
+        """Return what two files must have in common to be joined."""
+        ...
+
+    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
+        """Write the rows of files with one schema, in order, as one file."""
+        ...
+
+
+@final
+class LineFiles:
+    """JSON lines. Files are joined byte by byte."""
+
+    name = "JSON lines"
+    suffix = ".jsonl"
+
+    def encode(self, panes: pa.Table) -> bytes:
+        return json_lines(panes)
+
+    def schema(self, path: Path) -> bytes:
+        return b""
+
+    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
+        for path in paths:
+            with path.open("rb") as lines:
+                shutil.copyfileobj(lines, into, 1 << 20)
+
+
+@final
+class ParquetFiles:
+    """Parquet. Values that it has no type for are JSON text."""
+
+    name = "Parquet"
+    suffix = ".parquet"
+
+    def encode(self, panes: pa.Table) -> bytes:
+        # How the rows are cut into chunks, and dictionaries with them, must not show in the file.
+        table = without_tags(panes).unify_dictionaries().combine_chunks()
+        try:
+            return _written(table)
+        except pa.ArrowNotImplementedError:
+            for place, field in enumerate(table.schema):
+                if not _is_writable(field):
+                    table = as_json(table, place)
+            return _written(table)
+
+    def schema(self, path: Path) -> bytes:
+        data: bytes = pq.read_schema(path).serialize().to_pybytes()
+        return data
+
+    def join(self, paths: Sequence[Path], into: BinaryIO) -> None:
+        with pq.ParquetWriter(into, pq.read_schema(paths[0]), compression="zstd") as writer:
+            for table in _in_row_groups(paths):
+                writer.write_table(table)
+
+
+FORMS: tuple[FileForm, ...] = (LineFiles(), ParquetFiles())
+
+
+def form_of(path: Path) -> FileForm:
+    """Return the format of a file that a sink wrote."""
+    (form,) = (form for form in FORMS if form.suffix == path.suffix)
+    return form
+
+
+def _in_row_groups(paths: Sequence[Path]) -> Iterator[pa.Table]:
+    """Yield the rows of files in tables of a row group each: a delivery may have but a few."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROW_GROUP_ROWS):
+                waiting.append(pa.Table.from_batches([batch]))
+                rows += batch.num_rows
+                if rows >= ROW_GROUP_ROWS:
+                    yield pa.concat_tables(waiting)
+                    waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _is_writable(field: pa.Field) -> bool:
+    try:
+        _written(pa.schema([field]).empty_table())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
