@@ -66,10 +66,14 @@ if TYPE_CHECKING:
     from lowwater.engine.records.steps import PaneBatch as PaneBatch
     from lowwater.engine.window.windowing import Windowing as Windowing
     from lowwater.errors import DataError as DataError
+    from lowwater.errors import DataWarning as DataWarning
     from lowwater.errors import InternalError as InternalError
     from lowwater.errors import InvalidArgument as InvalidArgument
     from lowwater.errors import LowwaterError as LowwaterError
+    from lowwater.errors import LowwaterWarning as LowwaterWarning
+    from lowwater.errors import PipelineWarning as PipelineWarning
     from lowwater.errors import StateError as StateError
+    from lowwater.errors import UnitWarning as UnitWarning
     from lowwater.errors import UnsafeTrigger as UnsafeTrigger
     from lowwater.errors import UnsupportedByRunner as UnsupportedByRunner
     from lowwater.explain import Difference as Difference
@@ -158,8 +162,8 @@ _PLACES = {
     "lowwater.engine.graph.trace": "Trace TracedElement",
     "lowwater.engine.window.windowing": "Windowing",
     "lowwater.errors": (
-        "DataError InternalError InvalidArgument LowwaterError StateError UnsafeTrigger "
-        "UnsupportedByRunner"
+        "DataError DataWarning InternalError InvalidArgument LowwaterError LowwaterWarning "
+        "PipelineWarning StateError UnitWarning UnsafeTrigger UnsupportedByRunner"
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (

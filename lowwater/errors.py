@@ -1,4 +1,4 @@
-"""The tree of errors that lowwater raises, and the helpers that build their messages.
+"""The trees of errors and warnings, and the helpers that build their messages.
 
 ::
 
@@ -10,21 +10,34 @@
     ├── StateError                          stored state is corrupt, locked or incompatible
     └── InternalError                       a bug in lowwater: please report
 
+    LowwaterWarning (a UserWarning)
+    ├── UnitWarning                         a number that looks like another unit
+    ├── DataWarning                         many records cannot be used
+    └── PipelineWarning                     the pipeline runs, but likely not as was meant
+
 Every message says what happened in the user's words, where it happened, and one concrete fix.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib import import_module
+from types import ModuleType
 
 __all__ = [
     "DataError",
+    "DataWarning",
     "InternalError",
     "InvalidArgument",
     "LowwaterError",
+    "LowwaterWarning",
+    "PipelineWarning",
     "StateError",
+    "UnitWarning",
     "UnsafeTrigger",
     "UnsupportedByRunner",
 ]
@@ -72,6 +85,65 @@ class StateError(LowwaterError):
 
 class InternalError(LowwaterError):
     """A bug in lowwater itself: please report it, with the message."""
+
+
+class LowwaterWarning(UserWarning):
+    """Base class of every warning that lowwater gives. Filter it, or one below, by its class."""
+
+
+class UnitWarning(LowwaterWarning):
+    """A plain number was taken in one unit and looks as if another was meant."""
+
+
+class DataWarning(LowwaterWarning):
+    """Many records of a source are dead letters."""
+
+
+class PipelineWarning(LowwaterWarning):
+    """The pipeline runs, but likely not as was meant: a finding of ``lw.check``."""
+
+
+def warn(
+    category: type[LowwaterWarning], what: str, *, where: str | None = None, hint: str
+) -> None:
+    """Give a Python warning, at the line of the user's code that led here.
+
+    Python shows the same warning for the same line once, unless a filter says otherwise.
+
+    Args:
+        category: Which warning.
+        what: What happened, in the user's words.
+        where: The place, as in an error.
+        hint: One concrete fix.
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_ours(frame.f_globals):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(str(LowwaterError(what, where=where, hint=hint)), category, stacklevel=level)
+
+
+def _is_ours(names: dict[str, object]) -> bool:
+    return str(names.get("__name__", "")).split(".")[0] == "lowwater"
+
+
+def load_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package, or say how to install it.
+
+    Args:
+        module: The module to import.
+        extra: The extra of lowwater that brings it.
+        purpose: What needs it, as the start of a sentence: ``"to_pandas"``.
+
+    Raises:
+        InvalidArgument: It cannot be imported.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InvalidArgument(
+            f"{purpose} needs {module.partition('.')[0]}, which cannot be imported: {error}",
+            hint=f'Install it: pip install "lowwater[{extra}]"',
+        ) from error
 
 
 @contextmanager

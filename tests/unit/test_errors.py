@@ -7,9 +7,11 @@ import pickle
 import pytest
 
 from lowwater import errors
-from lowwater.errors import InvalidArgument, LowwaterError, describe, nearest
+from lowwater.errors import InvalidArgument, LowwaterError, LowwaterWarning, describe, nearest
 
-TREE = [getattr(errors, name) for name in errors.__all__]
+KINDS = [getattr(errors, name) for name in errors.__all__]
+TREE = [kind for kind in KINDS if not issubclass(kind, Warning)]
+WARNINGS = [kind for kind in KINDS if issubclass(kind, Warning)]
 
 
 @pytest.mark.parametrize("kind", TREE)
@@ -50,3 +52,19 @@ def test_describe_names_value_and_type() -> None:
 def test_nearest_names_the_close_one_or_all() -> None:
     assert nearest("delya", ["delay", "key"]) == "Did you mean 'delay'?"
     assert nearest("zzz", ["b", "a"]) == "Known: 'a', 'b'"
+
+
+@pytest.mark.parametrize("kind", WARNINGS)
+def test_a_warning_names_the_line_of_the_user(kind: type[LowwaterWarning]) -> None:
+    with pytest.warns(
+        kind, match=r"^delay=3 \(int\) is 3 µs \(at \$\.delay\)\. Write '3s'$"
+    ) as found:
+        errors.warn(kind, "delay=3 (int) is 3 µs", where="$.delay", hint="Write '3s'")
+    assert found[0].filename == __file__
+    assert issubclass(kind, LowwaterWarning)
+
+
+def test_an_extra_that_is_missing() -> None:
+    with pytest.raises(InvalidArgument, match=r"this needs no_such, .*lowwater\[odd\]"):
+        errors.load_extra("no_such.module", extra="odd", purpose="this")
+    assert errors.load_extra("json.decoder", extra="odd", purpose="this").JSONDecoder
