@@ -298,6 +298,9 @@ class Journal:
         self._cover()
         self._blocks._check()
         assert self._deletions.keys() == self._deleted.keys()
+        copies = self._blocks.stored()
+        for group, count in self._deleted.items():
+            assert 0 < count <= 2 * copies[group][1] + _SPARE
         for touched in self._touched:
             assert self._dirty[touched].all()
         every = np.arange(self._rows.capacity)

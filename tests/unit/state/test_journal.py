@@ -161,6 +161,7 @@ def check_any_changes(steps: list[Any], expires: bool) -> None:
             continue
         loaded = own.again()
         assert loaded.content() == own.content()
+        assert loaded.journal._deleted == own.journal._deleted
         loaded.journal._check()
         if then == "load":
             own = loaded
