@@ -6,16 +6,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.engine.aggregates import _retractable
-from lowwater.engine.window import spilling as _cold
-from lowwater.errors import InvalidArgument
-from lowwater.testing import _drive, assert_late, oracle
+from lowwater.testing import assert_late, oracle
 from tests.examples import examples
 from tests.property import retracted_elements as own
-from tests.property import strategies, test_cold_windows, test_restore
+from tests.property import strategies
+from tests.property.stored_operator import FATES, stored
 
 EXAMPLES = examples(4)
 
@@ -68,28 +67,14 @@ def test_aggregates_that_subtract(case: own.Case) -> None:
     check(case, own.COUNTED | own.KEPT, own.COUNTED_PLAIN | own.KEPT_PLAIN)
 
 
-@given(own.cases(), test_restore.SURVIVES)
+@pytest.mark.parametrize("spills", [False, True])
+@given(own.cases(), FATES)
 @EXAMPLES
-def test_saving_and_restoring_changes_nothing(case: own.Case, survives: list[bool]) -> None:
+def test_saving_and_restoring_changes_nothing(
+    spills: bool, case: own.Case, fates: list[str | None]
+) -> None:
     with (
-        mock.patch.object(test_restore.Reborn, "survives", survives, create=True),
-        mock.patch.object(_drive, "WindowOperator", test_restore.Reborn),
-        mock.patch.object(_retractable, "_SPARE", 1),
-    ):
-        check_any(case)
-
-
-@given(own.cases(), test_cold_windows.FATES)
-@EXAMPLES
-def test_leaving_memory_changes_nothing(case: own.Case, fates: list[str | None]) -> None:
-    try:
-        case[0].require_bounded_memory()
-    except InvalidArgument:
-        assume(False)
-    with (
-        mock.patch.object(test_cold_windows.Cold, "fates", fates, create=True),
-        mock.patch.object(_drive, "WindowOperator", test_cold_windows.Cold),
-        mock.patch.object(_cold, "AT_ONCE", 2),
+        stored(case[0], fates, spills=spills),
         mock.patch.object(_retractable, "_SPARE", 1),
     ):
         check_any(case)

@@ -1,16 +1,14 @@
-"""Windows that leave memory and come back change nothing: panes are the oracle's."""
+"""An operator that is saved, dropped and restored amid a scenario, to be tested in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from unittest import mock
 
-import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
-import lowwater as lw
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.steps import (
     Bundle,
@@ -20,30 +18,28 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
-from lowwater.engine.window import spilling as _cold
+from lowwater.engine.window import spilling
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
-from lowwater.testing import Scenario, _drive, assert_late, assert_panes, oracle
+from lowwater.testing import _drive
 from lowwater.time import END_OF_TIME
-from tests.examples import examples
-from tests.property import strategies as own
-
-pytestmark = pytest.mark.slow  # left to `make test`
 
 SAVED, RESTORED = "saved", "restored"
 
 
-class Cold:
-    """An operator that keeps no window in memory it can do without, and may be restored.
+class Stored:
+    """An operator that is saved to a store after some of its steps, or dropped and restored.
 
-    What happens after each step, and within advances after each portion: ``fates``, in turn.
+    What happens after each step, and within advances after each portion: ``fates``, in turn. With
+    ``spills`` it keeps no window in memory that it can do without, most of the time.
     """
 
     fates: list[str | None]
+    spills: bool
 
     def __init__(
         self,
@@ -59,8 +55,8 @@ class Cold:
         self._start = (watermark, clock)
         self._signed = signed
         self._store = MemoryStore(MemoryContents())
-        self._operator = self._made(0)
         self._turn = 0
+        self._operator = self._made()
 
     def step(self, step: StepInput) -> StepOutput:
         parts: list[PaneBatch] = []
@@ -88,11 +84,11 @@ class Cold:
         self._operator.save(batch)
         self._store.commit(batch)
         if fate == RESTORED:
-            limit = None if self._turn % 3 == 0 else 0
-            self._operator = self._made(limit)
+            self._operator = self._made()
             assert self._operator.restore(self._store)
 
-    def _made(self, limit: int | None) -> WindowOperator:
+    def _made(self) -> WindowOperator:
+        limit = 0 if self.spills and (not self._turn or self._turn % 3) else None
         watermark, clock = self._start
         operator = WindowOperator(
             self._windowing,
@@ -113,42 +109,20 @@ class Cold:
         return self._operator.state_rows
 
 
-def check(
-    case: tuple[Windowing, Scenario], fates: list[str | None], aggregate: Any, plain: Any
-) -> None:
-    windowing, scenario = case
-    try:
-        windowing.require_bounded_memory()
-    except InvalidArgument:
-        assume(False)
-    with (
-        mock.patch.object(Cold, "fates", fates, create=True),
-        mock.patch.object(_drive, "WindowOperator", Cold),
-        mock.patch.object(_cold, "AT_ONCE", 2),
-    ):
-        run = scenario.run_windowing(windowing, aggregate=aggregate)
-    wanted = oracle.run(scenario, windowing, plain)
-    assert_panes(run, wanted.panes)
-    assert_late(run, wanted.late)
-    assert run.state_rows == 0
-
-
 FATES = st.lists(st.sampled_from([SAVED, None, RESTORED]), min_size=1, max_size=5)
 
 
-@given(own.cases(), FATES)
-@examples(4)
-def test_lists_and_any_trigger(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
-    check(case, fates, lw.collect(), list)
-
-
-@given(own.cases(), FATES)
-@examples(4)
-def test_numbers(case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
-    aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
-    plain = {
-        "count": len,
-        "sum": sum,
-        "least": lambda values: min(values, default=None),
-    }
-    check(case, fates, aggregates, plain)
+@contextmanager
+def stored(windowing: Windowing, fates: list[str | None], *, spills: bool) -> Iterator[None]:
+    """Have scenarios run on such an operator; discard examples that it cannot run."""
+    if spills:
+        try:
+            windowing.require_bounded_memory()
+        except InvalidArgument:
+            assume(False)
+    with (
+        mock.patch.multiple(Stored, create=True, fates=fates, spills=spills),
+        mock.patch.object(_drive, "WindowOperator", Stored),
+        mock.patch.object(spilling, "AT_ONCE", 2),
+    ):
+        yield
