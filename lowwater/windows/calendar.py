@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
@@ -62,9 +62,6 @@ class CalendarWindows:
     timezone: str = "UTC"
     week_starts: Weekday = "monday"
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
-
     def __post_init__(self) -> None:
         given = {unit: n for unit in get_args(Unit) if (n := getattr(self, unit)) is not None}
         if len(given) != 1:
@@ -86,6 +83,16 @@ class CalendarWindows:
                 f"{describe('week_starts', self.week_starts)} is not a day of the week",
                 hint=nearest(str(self.week_starts), get_args(Weekday)),
             )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     @property
     def unit(self) -> Unit:

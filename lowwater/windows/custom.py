@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -50,8 +50,6 @@ class CustomWindows:
     merge_active: MergeActive | None = None
     name: str = "CustomWindows"
 
-    columns: ClassVar[tuple[str, ...]] = ()
-
     def __post_init__(self) -> None:
         for name in ("assign_element", "assign_column", "merge_active"):
             function = getattr(self, name)
@@ -65,6 +63,11 @@ class CustomWindows:
                 f"{self.name} takes either assign_element or assign_column",
                 hint="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
             )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
 
     @property
     def merge_scope(self) -> MergeScope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -38,13 +38,20 @@ class FixedWindows:
     size: DurationLike
     offset: DurationLike = 0
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
-
     def __post_init__(self) -> None:
         size = positive_duration(self.size, "size")
         object.__setattr__(self, "size", size)
         object.__setattr__(self, "offset", duration(self.offset, name="offset") % size)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     @property
     def size_us(self) -> int:

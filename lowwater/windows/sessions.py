@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,6 @@ class Sessions:
     gap_column: str | None = None
     merge_touching: bool = False
 
-    merge_scope: ClassVar[MergeScope] = "overlapping"
-
     def __post_init__(self) -> None:
         if (self.gap is None) == (self.gap_column is None):
             raise InvalidArgument(
@@ -57,6 +55,11 @@ class Sessions:
             )
         if self.gap is not None:
             object.__setattr__(self, "gap", positive_duration(self.gap, "gap"))
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"overlapping"``: sessions of a key that overlap merge."""
+        return "overlapping"
 
     @property
     def columns(self) -> tuple[str, ...]:
