@@ -167,9 +167,9 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element KeyedStream Pipeline Processed Result Run Stream WindowedStream "
+        "Element KeyedStream Pipeline Processed Result Run RunHandle Stream WindowedStream "
         "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
-        "read_parquet run"
+        "read_parquet run start"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

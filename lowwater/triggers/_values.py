@@ -252,19 +252,19 @@ class TriggerLogic(Protocol):
     An implementation should be hashable and compare by value, as triggers do.
     """
 
-    def on_element(self, context: TriggerContext, at: int) -> None:
+    def on_element(self, context: TriggerContext, at: int, /) -> None:
         """Take note of one element with event time ``at`` (int microseconds)."""
         ...
 
-    def ready(self, context: TriggerContext) -> bool:
+    def ready(self, context: TriggerContext, /) -> bool:
         """Return whether to fire now; changes nothing."""
         ...
 
-    def on_fire(self, context: TriggerContext) -> bool:
+    def on_fire(self, context: TriggerContext, /) -> bool:
         """Reset after a firing; return whether the trigger has finished."""
         ...
 
-    def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
+    def on_merge(self, context: TriggerContext, states: list[Any], /) -> None:
         """Set ``context.state`` from the states of the windows that merged into this one."""
         ...
 

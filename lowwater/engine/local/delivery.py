@@ -149,7 +149,7 @@ class Sink(Protocol):
         """Return what the sink writes to; nothing, if that cannot be known. Changes nothing."""
         ...
 
-    def open(self, writer: Writer) -> None:
+    def open(self, writer: Writer, /) -> None:
         """Prepare to write, at the start of a run and at every restart.
 
         Look before touching: the output of another writer is refused, unless the user asked to
@@ -157,7 +157,7 @@ class Sink(Protocol):
         """
         ...
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: Delivery, /) -> None:
         """Write a piece; it is durable when this returns.
 
         A piece that was written before has no further effect: this is what makes a run with a
@@ -183,7 +183,7 @@ class Looks(Protocol):
     sink that refuses its place leaves the places of the others as they are.
     """
 
-    def look(self, writer: Writer) -> None:
+    def look(self, writer: Writer, /) -> None:
         """Raise what ``open`` would raise about what is at the place. Changes nothing."""
         ...
 
@@ -209,7 +209,7 @@ class Checks(Protocol):
     refused before anything runs: once a delivery is committed, it comes at every restart.
     """
 
-    def check(self, panes: pa.Table) -> None:
+    def check(self, panes: pa.Table, /) -> None:
         """Raise if the sink cannot take deliveries with these columns. Changes nothing.
 
         Args:
