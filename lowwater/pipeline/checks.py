@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,15 +33,6 @@ STEPS: dict[type, str] = {
     FlatMap: "flat_map",
     MapBatches: "map_batches",
 }
-
-
-class WrongStep(InvalidArgument, AttributeError):
-    """A step was called where it is not available."""
-
-
-def no_step(what: str, name: str, hints: Mapping[str, str]) -> WrongStep:
-    """Return the error for a missing method, with a hint at what may have been meant."""
-    return WrongStep(f"{what} has no {name!r}", hint=hints.get(name))
 
 
 def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:

@@ -17,10 +17,11 @@ from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, describe
 from lowwater.io.follow import Follow
 from lowwater.io.paths import require_places
 from lowwater.pipeline.fluent import Stream
+from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration
@@ -118,11 +119,7 @@ def stream_of(
         raise InvalidArgument(
             f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
         )
-    for name in options:
-        if name not in known.__annotations__:
-            raise InvalidArgument(
-                f"there is no option {name!r}", hint=nearest(name, known.__annotations__)
-            )
+    require_options(options, known.__annotations__)
     watermark, timezone = options.get("watermark"), options.get("timezone")
     clock = options.get("clock")
     _check_watermark(watermark)
