@@ -269,20 +269,20 @@ _FIX = {
 
 def _unknown(name: str) -> Exception:
     """Return the error for a name that the package does not have."""
-    from lowwater.errors import UnknownName, nearest
+    from difflib import get_close_matches
 
-    ours = _OURS.get(name)
+    from lowwater.errors import UnknownName
+
+    what = f"module 'lowwater' has no attribute {name!r}"
     if name.startswith("__"):  # Python's own, such as __wrapped__: nothing to suggest
-        return AttributeError(f"module 'lowwater' has no attribute {name!r}")
-    if ours is not None:
-        hint = f"In lowwater it is lw.{ours}"
-    elif name in _FIX:
-        hint = _FIX[name]
-    else:
-        hint = nearest(name, _PLACE_OF)
-        if not hint.startswith("Did you mean"):  # a hundred names are no help
-            hint = "dir(lowwater) lists the names"
-    return UnknownName(f"lowwater has no {name!r}", where="lowwater", hint=hint)
+        return AttributeError(what)
+    if name in _OURS:
+        return UnknownName(what, hint=f"In lowwater it is lw.{_OURS[name]}")
+    if name in _FIX:
+        return UnknownName(what, hint=_FIX[name])
+    close = get_close_matches(name, _PLACE_OF, n=1, cutoff=0.7)
+    hint = f"Did you mean lw.{close[0]}?" if close else "dir(lowwater) lists the names"
+    return UnknownName(what, hint=hint)
 
 
 def __dir__() -> list[str]:

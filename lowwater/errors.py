@@ -277,7 +277,7 @@ def _wrong_call(
     positional = [each for each in every if each.kind is not each.KEYWORD_ONLY]
     shown = f"{place}({', '.join(f'{name}=...' for name in known)})"
     if given > len(positional):
-        what = f"{given} arguments were given by position, and there are {len(positional)}"
+        what = f"{given} arguments were given by position, and only {len(positional)} may be"
         return InvalidArgument(what, where=place, hint=f"Name the others: {shown}")
     for each in every:
         if each.default is each.empty and each.name not in [*named, *known[:given]]:

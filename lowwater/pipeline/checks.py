@@ -87,7 +87,9 @@ def checked_function(step: str, function: Any) -> Any:
         raise InvalidArgument(
             f"{describe('function', function)} is not a function",
             where=step,
-            hint="Give a Python function",
+            hint="Give a Python function"
+            if not hasattr(function, "over")
+            else "Compute columns with with_columns(name=expression) or select(...)",
         )
     return function
 

@@ -75,6 +75,10 @@ if TYPE_CHECKING:
 Key: TypeAlias = str | Callable[[Any], Any]
 
 _WHOLE = HIDDEN + "record"
+_ENDS = (
+    *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas"),
+    *("write_parquet", "write_jsonl", "write_to"),
+)
 _WINDOW_DEFAULTS: dict[str, object] = {
     "trigger": None,
     "accumulation": None,
@@ -260,10 +264,7 @@ class Stream(RecordSteps, StreamParts):
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
                 **dict.fromkeys(
-                    (
-                        *("run", "collect", "to_arrow", "to_pandas"),
-                        *("write_parquet", "write_jsonl", "write_to"),
-                    ),
+                    _ENDS,
                     'Group first: .key_by("...").window(...).aggregate(...)',
                 ),
                 "window": 'Group first: .key_by("...").window(...)',
@@ -380,7 +381,10 @@ class KeyedStream:
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
             steps = (*STEPS.values(), "deduplicate", "key_by")
-            hints |= dict.fromkeys(steps, f"Call .{name}(...) before the records are keyed")
+            hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
+            hints |= dict.fromkeys(
+                _ENDS, 'Say what to compute first: .window(lw.FixedWindows("1m")).aggregate(...)'
+            )
             raise no_step("a keyed stream", name, hints, dir(KeyedStream))
 
 
@@ -466,13 +470,10 @@ class WindowedStream:
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
-            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas")
-            raise no_step(
-                "a windowed stream",
-                name,
-                dict.fromkeys((*ends, "write_parquet", "write_jsonl", "write_to"), hint),
-                dir(WindowedStream),
-            )
+            hints = dict.fromkeys(_ENDS, hint)
+            steps = (*STEPS.values(), "deduplicate", "key_by")
+            hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
+            raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

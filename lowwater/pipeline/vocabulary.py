@@ -1,4 +1,4 @@
-"""Names that are not there: what users of other libraries, or a slip of the finger, meant by them."""
+"""Names that are not there, and what was meant: another library's word, or a slip."""
 
 from __future__ import annotations
 
@@ -32,43 +32,28 @@ _STEPS_ELSEWHERE = {
 }
 _STEP = {other: step for step, others in _STEPS_ELSEWHERE.items() for other in others.split()}
 _AGGREGATES = {
-    **{
-        name: f'{name}("...")'
-        for name in [
-            "all",
-            "any",
-            "count_distinct",
-            "first",
-            "last",
-            "max",
-            "mean",
-            "min",
-            "std",
-            "sum",
-            "var",
-        ]
-    },
-    "avg": 'mean("...")',
-    "count": "count()",
-    "n_unique": 'count_distinct("...")',
-    "nunique": 'count_distinct("...")',
-    "size": "count()",
+    **{name: f'{name}("...")' for name in ("all", "any", "count_distinct", "first", "last")},
+    **{name: f'{name}("...")' for name in ("max", "mean", "min", "std", "sum", "var")},
+    **dict.fromkeys(("avg", "average"), 'mean("...")'),
+    **dict.fromkeys(("count", "size"), "count()"),
+    **dict.fromkeys(("n_unique", "nunique"), 'count_distinct("...")'),
 }
-_LOOKS = frozenset(
-    [
-        "describe",
-        "display",
-        "head",
-        "limit",
-        "peek",
-        "preview",
-        "print",
-        "sample",
-        "show",
-        "tail",
-        "take",
-    ]
-)
+_LOOKS = {
+    *("describe", "display", "head", "limit", "peek", "preview"),
+    *("print", "sample", "show", "tail", "take"),
+}
+_NOT_HERE = {
+    **dict.fromkeys(
+        ("to_csv", "write_csv", "sink_csv"),
+        'Write Parquet or JSON lines: .write_jsonl("out.jsonl").run(); or go through pandas: '
+        '.collect().to_pandas().to_csv("out.csv")',
+    ),
+    **dict.fromkeys(
+        ("order_by", "orderBy", "sort", "sort_by", "sort_values"),
+        "Panes come in the order of their emission; sort what collect() returns",
+    ),
+    "join": "Unite the two streams, a | b, and join them in .process(...): see docs/howto/join.md",
+}
 _OPTIONS = {
     "trigger": "trigger=",
     "triggering": "trigger=",
@@ -97,6 +82,8 @@ def no_step(
 def _instead(name: str, hints: Mapping[str, str], known: set[str]) -> str | None:
     if name in hints:
         return hints[name]
+    if name in _NOT_HERE and "collect" in known:
+        return _NOT_HERE[name]
     step = _STEP.get(name)
     if step in known:
         return f"In lowwater it is .{step}(...)"

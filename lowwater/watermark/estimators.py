@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
@@ -62,6 +62,13 @@ class WatermarkEstimator(Protocol):
         ...
 
 
+@constructor(
+    bound="delay",
+    lateness="delay",
+    max_delay="delay",
+    max_out_of_orderness="delay",
+    out_of_orderness="delay",
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class BoundedDisorder:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, constructor, describe, nearest
 from lowwater.time import DAY_US, Int64Array, instant
 from lowwater.windows._base import Assignment, Columns, MergeScope
 
@@ -28,6 +28,7 @@ _EPOCH_WEEKDAY = date(1970, 1, 1).weekday()
 _MOST: dict[Unit, int] = {"years": 10_000, "months": 120_000, "weeks": 520_000, "days": 3_650_000}
 
 
+@constructor(day="days", week="weeks", month="months", year="years", tz="timezone", zone="timezone")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CalendarWindows:

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from lowwater.errors import constructor
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -19,6 +20,9 @@ from lowwater.time import (
 from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
 
 
+@constructor(
+    length="size", duration="size", every="size", width="size", period="size", start="offset"
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class FixedWindows:

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import DataError, InvalidArgument, constructor
 from lowwater.time import (
     DurationLike,
     Instant,
@@ -20,6 +20,9 @@ from lowwater.time import (
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, positive_duration
 
 
+@constructor(
+    gap_duration="gap", gap_size="gap", inactivity="gap", inactivity_gap="gap", timeout="gap"
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Sessions:

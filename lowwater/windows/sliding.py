@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from lowwater.errors import constructor
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
@@ -19,6 +20,16 @@ from lowwater.windows._base import Assignment, Columns, MergeScope, positive_dur
 from lowwater.windows.fixed import grid_start
 
 
+@constructor(
+    length="size",
+    duration="size",
+    width="size",
+    every="period",
+    hop="period",
+    slide="period",
+    step="period",
+    advance="period",
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class SlidingWindows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Protocol, final, runtime_checkable
 
@@ -231,6 +232,13 @@ def check_sink(sink: object, hint: str) -> None:
     if isinstance(sink, type):
         missing = ["an instance"]
         hint = f"Give an object, such as {sink.__name__}(...)"
+    elif isinstance(sink, (str, PathLike)):
+        hint = f"Write .write_parquet({str(sink)!r}) or .write_jsonl({str(sink)!r})"
+    elif isinstance(sink, (list, tuple)):
+        hint = "Give the sinks one by one: write_to(first, second)"
+    elif callable(sink):
+        name = getattr(sink, "__name__", "function")
+        hint = f"Call a function for each delivery with lowwater.io.sinks.Callback({name})"
     if missing:
         raise InvalidArgument(
             f"{describe('sink', sink)} is no sink: it lacks {', '.join(missing)}", hint=hint
