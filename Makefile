@@ -33,10 +33,11 @@ quick: $(DEV) ## run the fast tests, without Java: a minute or so
 test: $(DEV) ## run all tests; those of Spark need Java 17 or later
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-check: $(DEV) ## check formatting, lint and types
+check: $(DEV) ## check formatting, lint, and types, also those of docs and examples
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(PY) tools/user_types.py
 
 format: $(DEV) ## format the code and apply automatic lint fixes
 	$(VENV)/bin/ruff check --fix .

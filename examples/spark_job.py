@@ -6,12 +6,19 @@ STATE is a folder that all workers can reach, for the query's checkpoint and its
 when it has read all files; started again, it resumes with the files that arrived since.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 import lowwater as lw
 from lowwater.spark import configure
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def main(source: str, target: str, state: str) -> None:
@@ -41,7 +48,7 @@ def main(source: str, target: str, state: str) -> None:
         print(row.team, row.window_end, row.points, row.rides, row.timing)
 
 
-def where_lowwater_is(frames):
+def where_lowwater_is(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Return where a Python worker found lowwater: in the archive sent with the job."""
     import pandas as pd
 
@@ -52,7 +59,8 @@ def where_lowwater_is(frames):
 
 def executors(spark: SparkSession) -> int:
     """Return how many executors there are, without the driver."""
-    return spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    context: Any = spark.sparkContext  # what it reaches in the JVM has no types
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -116,7 +116,7 @@ def write_archive(path: Path) -> Path:
 
 
 @contextmanager
-def daemon(folder: Path, *command: str) -> Iterator[None]:
+def daemon(folder: Path, *command: str) -> Generator[None, None, None]:
     """Run a daemon of Spark, with its log in a folder, and stop it at the end."""
     folder.mkdir()
     with (folder / "log").open("wb") as log:

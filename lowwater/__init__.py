@@ -19,10 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from narwhals import Expr as Expr
-    from narwhals import col as col
-    from narwhals import lit as lit
-
     from lowwater.engine.aggregates import AggregateSpec as AggregateSpec
     from lowwater.engine.aggregates import Combiner as Combiner
     from lowwater.engine.aggregates import all as all
@@ -60,6 +56,9 @@ if TYPE_CHECKING:
     from lowwater.engine.process import timer as timer
     from lowwater.engine.process import value_cell as value_cell
     from lowwater.engine.records.batch import Records as Records
+    from lowwater.engine.records.column_expressions import Expr as Expr
+    from lowwater.engine.records.column_expressions import col as col
+    from lowwater.engine.records.column_expressions import lit as lit
     from lowwater.engine.records.panes import ErrorRecord as ErrorRecord
     from lowwater.engine.records.panes import LateRecord as LateRecord
     from lowwater.engine.records.panes import Pane as Pane
@@ -144,7 +143,7 @@ if TYPE_CHECKING:
     from lowwater.windows import Window as Window
 
 _PLACES = {
-    "narwhals": "Expr col lit",
+    "lowwater.engine.records.column_expressions": "Expr col lit",
     "lowwater.engine.aggregates": (
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
         "last max mean min std sum var"
@@ -167,9 +166,9 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element KeyedStream Pipeline Processed Result Run Stream WindowedStream "
+        "Element KeyedStream Pipeline Processed Result Run RunHandle Stream WindowedStream "
         "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
-        "read_parquet run"
+        "read_parquet run start"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (
@@ -194,10 +193,96 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for (PEP 562), so that importing costs nothing."""
     place = _PLACE_OF.get(name)
     if place is None:
-        raise AttributeError(f"module 'lowwater' has no attribute {name!r}")
+        raise _unknown(name)
     value = getattr(import_module(place), name)
     globals()[name] = value
     return value
+
+
+# What Beam, Flink, Spark, pandas, Polars and SQL call what has another name here.
+_ELSEWHERE = {
+    "FixedWindows": (
+        "FixedWindow Tumble TumblingWindow TumblingWindows TumblingEventTimeWindows TumbleWindows "
+        "tumble tumbling window"
+    ),
+    "SlidingWindows": (
+        "Hop HopWindows HoppingWindow HoppingWindows SlidingWindow SlidingEventTimeWindows Slide "
+        "hop hopping sliding"
+    ),
+    "Sessions": (
+        "Session SessionWindow SessionWindows EventTimeSessionWindows session session_window"
+    ),
+    "GlobalWindow": "GlobalWindows",
+    "CalendarWindows": "CalendarWindow DaysWindows MonthsWindows",
+    "CustomWindows": "CustomWindow WindowFn WindowAssigner WindowFunction",
+    "AfterCount": "AfterElementCount AfterElements AfterPane CountTrigger",
+    "AfterWatermark": "AfterEndOfWindow AfterWatermarkTrigger EventTimeTrigger OnTime",
+    "AfterProcessingTime": "AfterDelay ProcessingTimeTrigger ProcessingTime",
+    "AfterAny": "AfterFirst AnyOf",
+    "AfterAll": "AllOf",
+    "AfterEach": "AfterInOrder",
+    "Repeatedly": "Repeat RepeatedlyForever Forever",
+    "Default": "DefaultTrigger",
+    "BoundedDisorder": (
+        "BoundedOutOfOrderness BoundedOutOfOrdernessWatermarks forBoundedOutOfOrderness Watermark "
+        "with_watermark withWatermark"
+    ),
+    "Ascending": "AscendingTimestamps Monotonic MonotonousTimestamps forMonotonousTimestamps",
+    "FinishedFiles": "PerFile",
+    "mean": "average avg",
+    "count": "len rows size",
+    "count_distinct": (
+        "approx_count_distinct approx_n_unique countDistinct distinct n_unique nunique"
+    ),
+    "std": "stddev stdev stddev_samp",
+    "var": "variance var_samp",
+    "collect": "agg_list array_agg collect_list implode list to_list",
+    "collect_set": "set to_set unique",
+    "combine": "AggregateFunction CombineFn aggregate fold reduce udaf",
+    "any": "bool_or some",
+    "all": "bool_and every",
+    "first": "first_value",
+    "last": "last_value",
+    "sum": "total",
+    "col": "Column column field",
+    "lit": "literal",
+    "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
+    "from_pandas": "from_dataframe from_df from_frame",
+    "from_arrow": "from_pyarrow from_table",
+    "from_source": "add_source from_kafka read read_kafka",
+    "read_parquet": "ReadFromParquet from_parquet scan_parquet",
+    "read_csv": "ReadFromCsv from_csv scan_csv",
+    "read_jsonl": "ReadFromJson from_json from_jsonl read_json read_ndjson scan_ndjson",
+    "ManualClock": "FakeClock MockClock TestClock",
+    "value_cell": "ReadModifyWriteStateSpec ValueState ValueStateDescriptor value_state",
+    "list_cell": "BagStateSpec ListState ListStateDescriptor",
+    "map_cell": "MapState MapStateDescriptor",
+    "timer": "TimerSpec",
+}
+_OURS = {other: ours for ours, others in _ELSEWHERE.items() for other in others.split()}
+_FIX = {
+    "median": "There is none: gather values with collect(), or write one for combine()",
+    "quantile": "There is none: gather values with collect(), or write one for combine()",
+    "percentile": "There is none: gather values with collect(), or write one for combine()",
+}
+
+
+def _unknown(name: str) -> Exception:
+    """Return the error for a name that the package does not have."""
+    from difflib import get_close_matches
+
+    from lowwater.errors import UnknownName
+
+    what = f"module 'lowwater' has no attribute {name!r}"
+    if name.startswith("__"):  # Python's own, such as __wrapped__: nothing to suggest
+        return AttributeError(what)
+    if name in _OURS:
+        return UnknownName(what, hint=f"In lowwater it is lw.{_OURS[name]}")
+    if name in _FIX:
+        return UnknownName(what, hint=_FIX[name])
+    close = get_close_matches(name, _PLACE_OF, n=1, cutoff=0.7)
+    hint = f"Did you mean lw.{close[0]}?" if close else "dir(lowwater) lists the names"
+    return UnknownName(what, hint=hint)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@
 
     LowwaterError
     ├── InvalidArgument (also ValueError)   a value given to the API is wrong
+    │   └── UnknownName (also AttributeError)   there is no step, value or name like that
     ├── UnsafeTrigger                       the trigger could lose admitted data (S-R3)
     ├── UnsupportedByRunner                 a runner cannot do this; names the nearest that can
     ├── DataError                           an element, file or column cannot be used
@@ -22,11 +23,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
+from inspect import signature
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 
 __all__ = [
     "DataError",
@@ -38,6 +42,7 @@ __all__ = [
     "PipelineWarning",
     "StateError",
     "UnitWarning",
+    "UnknownName",
     "UnsafeTrigger",
     "UnsupportedByRunner",
 ]
@@ -65,6 +70,10 @@ class LowwaterError(Exception):
 
 class InvalidArgument(LowwaterError, ValueError):
     """A value given to the API is wrong."""
+
+
+class UnknownName(InvalidArgument, AttributeError):
+    """A name is not there: of a step, an aggregate, a window or a result."""
 
 
 class UnsafeTrigger(LowwaterError):
@@ -175,12 +184,103 @@ def describe(name: str, value: object) -> str:
     return f"{name}={value!r} ({type(value).__name__})"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
     """Return a hint that suggests the closest known name, or lists the known names.
+
+    Args:
+        name: The name that is not known.
+        known: The names that are.
+        elsewhere: What other libraries call things: from their name to the known one.
 
     >>> nearest("delya", ["delay", "key"])
     "Did you mean 'delay'?"
+    >>> nearest("batch_size", ["bundle_size", "clock"], {"batch_size": "bundle_size"})
+    "Did you mean 'bundle_size'?"
     """
     names = sorted(known)
+    meant = (elsewhere or {}).get(name)
+    if meant in names:
+        return f"Did you mean {meant!r}?"
     close = get_close_matches(name, names, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(map(repr, names))}"
+
+
+CallP = ParamSpec("CallP")
+ReturnT = TypeVar("ReturnT")
+
+
+def explained(**elsewhere: str) -> Callable[[Callable[CallP, ReturnT]], Callable[CallP, ReturnT]]:
+    """Return a decorator that says which argument a call has too many, or lacks.
+
+    Python's own ``TypeError`` names no fix. A call that fits costs nothing more.
+
+    Args:
+        **elsewhere: What others call the arguments: their name, and the one here.
+
+    >>> @explained(width="size")
+    ... def window(*, size):
+    ...     return size
+    >>> window(width=1)
+    Traceback (most recent call last):
+    lowwater.errors.InvalidArgument: there is no argument 'width' (at window). Did you mean 'size'?
+    """
+
+    def decorate(function: Callable[CallP, ReturnT]) -> Callable[CallP, ReturnT]:
+        @wraps(function)
+        def call(*args: CallP.args, **kwargs: CallP.kwargs) -> ReturnT:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                inside = error.__traceback__ is None or error.__traceback__.tb_next is not None
+                wrong = None if inside else _wrong_call(function, len(args), kwargs, elsewhere)
+                if wrong is None:
+                    raise
+                raise wrong from None
+
+        return call
+
+    return decorate
+
+
+ClassT = TypeVar("ClassT", bound=type)
+
+
+def constructor(**elsewhere: str) -> Callable[[ClassT], ClassT]:
+    """Return a decorator of classes that does for their construction what :func:`explained` does.
+
+    Args:
+        **elsewhere: As for :func:`explained`.
+    """
+
+    def decorate(made: ClassT) -> ClassT:
+        made.__init__ = explained(**elsewhere)(made.__init__)
+        return made
+
+    return decorate
+
+
+def _wrong_call(
+    function: Callable[..., object],
+    given: int,
+    named: Mapping[str, object],
+    elsewhere: Mapping[str, str],
+) -> InvalidArgument | None:
+    """Return the error for a call whose arguments are not those of the function."""
+    place = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    every = [each for each in signature(function).parameters.values() if each.name != "self"]
+    given -= "self" in signature(function).parameters
+    known = [each.name for each in every]
+    for name in named:
+        if name not in known:
+            hint = nearest(name, known, elsewhere)
+            return InvalidArgument(f"there is no argument {name!r}", where=place, hint=hint)
+    positional = [each for each in every if each.kind is not each.KEYWORD_ONLY]
+    shown = f"{place}({', '.join(f'{name}=...' for name in known)})"
+    if given > len(positional):
+        what = f"{given} arguments were given by position, and only {len(positional)} may be"
+        return InvalidArgument(what, where=place, hint=f"Name the others: {shown}")
+    for each in every:
+        if each.default is each.empty and each.name not in [*named, *known[:given]]:
+            what = f"the argument {each.name!r} is missing"
+            return InvalidArgument(what, where=place, hint=f"Write {shown}")
+    return None

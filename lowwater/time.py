@@ -55,6 +55,20 @@ _UNITS = {
     "w": 7 * DAY_US,
 }
 _DURATION_PART = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(us|ms|s|m|h|d|w)\s*", re.ASCII)
+_LOOSE_PART = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)[\s,]*([a-zµ]*)")
+_UNIT_WORDS = {
+    word: unit
+    for unit, words in {
+        "us": "us µs usec usecs micro micros microsecond microseconds",
+        "ms": "ms msec msecs milli millis millisecond milliseconds",
+        "s": "s sec secs second seconds",
+        "m": "m min mins minute minutes t",
+        "h": "h hr hrs hour hours",
+        "d": "d day days",
+        "w": "w week weeks",
+    }.items()
+    for word in words.split()
+}
 _RAW_MICROS = re.compile(r"-?\d{1,19}us", re.ASCII)
 
 
@@ -296,10 +310,29 @@ def _fits(result: int, name: str, value: object) -> int:
 
 
 def _bad_duration(name: str, value: object) -> InvalidArgument:
+    hint = 'Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds'
+    meant = _meant_duration(value) if isinstance(value, str) else None
     return InvalidArgument(
         f"{describe(name, value)} is not a duration",
-        hint='Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds',
+        hint=hint if meant is None else f"{meant} {hint}",
     )
+
+
+def _meant_duration(text: str) -> str | None:
+    """Return what to write for a duration in words, in ISO 8601, or without a unit."""
+    found = _LOOSE_PART.findall(text.strip().lower().removeprefix("pt"))
+    if not found or "".join(map("".join, found)) != re.sub(
+        r"[\s,]|\band\b", "", text.strip().lower().removeprefix("pt")
+    ):
+        return None
+    if any(word.startswith(("month", "year", "quarter", "mon", "yr")) for _, word in found):
+        return "Months and years have no fixed length: see lw.CalendarWindows(months=1)."
+    parts = [(number, _UNIT_WORDS.get(word)) for number, word in found]
+    if all(unit is not None for _, unit in parts):
+        return f"Did you mean {''.join(f'{number}{unit}' for number, unit in parts)!r}?"
+    if len(parts) == 1 and not found[0][1]:
+        return f"It has no unit: {found[0][0] + 's'!r} is seconds."
+    return None
 
 
 def _bad_instant(name: str, value: object) -> InvalidArgument:

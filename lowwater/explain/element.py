@@ -22,9 +22,10 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
 
     Args:
         trace: The trace of the run.
-        element: What to look for: a record as the source read it; a mapping, which matches every
-            record that has these fields; a function, which matches every record that it returns
-            true for; or a :class:`TracedElement`. Records that a stage emitted match too.
+        element: What to look for: a record as the source read it; a mapping, or a row of a pandas
+            DataFrame, which matches every record that has these fields; a function, which matches
+            every record that it returns true for; or a :class:`TracedElement`. Records that a stage
+            emitted match too.
         stage: The only stage to look at; all by default.
 
     Raises:
@@ -149,6 +150,8 @@ def _explained(
 
 
 def _matcher(element: Any) -> Predicate:
+    if callable(getattr(element, "to_dict", None)) and hasattr(element, "ndim"):
+        element = _row(element)
     if isinstance(element, Mapping):
         wanted = dict(element)
         return lambda record: (
@@ -156,6 +159,26 @@ def _matcher(element: Any) -> Predicate:
             and all(name in record and same(record[name], value) for name, value in wanted.items())
         )
     return lambda record: same(record, element)
+
+
+def _row(element: Any) -> Mapping[str, Any]:
+    """Return a row of a pandas DataFrame (a Series) by column, without its missing values."""
+    if element.ndim != 1:
+        raise InvalidArgument(
+            f"element is a {type(element).__name__} with {len(element)} rows, not one record",
+            where="why",
+            hint="Pass one row, such as df.iloc[0], or a function of a record",
+        )
+    values = element.to_dict()
+    # A null is None in the trace, but NaN, NaT or NA in pandas: they are not compared.
+    return {name: value for name, value in values.items() if not _is_missing(value)}
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # NA has no truth value; arrays have several, and are values
+        return not hasattr(value, "shape")
 
 
 _T = TypeVar("_T")

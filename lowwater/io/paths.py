@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe, nearest
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")  # a drive of Windows has one letter
 
 PathLike: TypeAlias = str | os.PathLike[str]
 PathsLike: TypeAlias = PathLike | Iterable[PathLike]
@@ -32,7 +35,32 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
         raise InvalidArgument(f"{describe('paths', paths)} is not a path", hint=hint) from None
     if not found:
         raise InvalidArgument(f"{describe('paths', paths)} names no file", hint=hint)
+    for path in found:
+        require_local(path)
     return found
+
+
+def require_local(path: str) -> None:
+    """Raise ``InvalidArgument`` for a URL: only files of this machine are read and written.
+
+    >>> require_local("s3://clicks/2024")
+    Traceback (most recent call last):
+    lowwater.errors.InvalidArgument: path='s3://clicks/2024' (str) is in a remote store, ...
+    """
+    scheme, found, rest = str(path).partition("://")
+    if not found or not _SCHEME.fullmatch(scheme):
+        return
+    if scheme.lower() == "file":
+        raise InvalidArgument(
+            f"{describe('path', path)} is a URL, not a path",
+            hint=f"Write {'/' + rest.lstrip('/')!r}",
+        )
+    raise InvalidArgument(
+        f"{describe('path', path)} is in a remote store, and only local files are read and written",
+        hint="Copy or mount it; or read it with another library and pass the records: "
+        'lw.from_arrow(pyarrow.dataset.dataset("s3://...").to_table(), time=...), '
+        "lw.from_pandas(...); on Spark, lw.from_spark reads any store that Spark reads",
+    )
 
 
 def files_of(

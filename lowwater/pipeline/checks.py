@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,15 +33,6 @@ STEPS: dict[type, str] = {
     FlatMap: "flat_map",
     MapBatches: "map_batches",
 }
-
-
-class WrongStep(InvalidArgument, AttributeError):
-    """A step was called where it is not available."""
-
-
-def no_step(what: str, name: str, hints: Mapping[str, str]) -> WrongStep:
-    """Return the error for a missing method, with a hint at what may have been meant."""
-    return WrongStep(f"{what} has no {name!r}", hint=hints.get(name))
 
 
 def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
@@ -97,7 +87,9 @@ def checked_function(step: str, function: Any) -> Any:
         raise InvalidArgument(
             f"{describe('function', function)} is not a function",
             where=step,
-            hint="Give a Python function",
+            hint="Give a Python function"
+            if not hasattr(function, "over")
+            else "Compute columns with with_columns(name=expression) or select(...)",
         )
     return function
 

@@ -41,7 +41,7 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
@@ -49,7 +49,6 @@ from lowwater.pipeline.checks import (
     checked_aggregate,
     checked_function,
     inherited_lateness,
-    no_step,
 )
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
@@ -65,6 +64,7 @@ from lowwater.pipeline.stages import (
     public_names,
     window_stage,
 )
+from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
 from lowwater.windows import WindowFunction
@@ -75,6 +75,10 @@ if TYPE_CHECKING:
 Key: TypeAlias = str | Callable[[Any], Any]
 
 _WHOLE = HIDDEN + "record"
+_ENDS = (
+    *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas"),
+    *("write_parquet", "write_jsonl", "write_to"),
+)
 _WINDOW_DEFAULTS: dict[str, object] = {
     "trigger": None,
     "accumulation": None,
@@ -260,14 +264,15 @@ class Stream(RecordSteps, StreamParts):
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
                 **dict.fromkeys(
-                    ("run", "collect", "to_arrow", "to_pandas", "write_parquet", "write_jsonl"),
+                    _ENDS,
                     'Group first: .key_by("...").window(...).aggregate(...)',
                 ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
+                "process": 'Group first: .key_by("...").process(...)',
             }
-            raise no_step("a stream", name, hints)
+            raise no_step("a stream", name, hints, dir(Stream))
 
 
 @final
@@ -284,6 +289,15 @@ class KeyedStream:
         shown = outline(stream._flows, self._names, deduplication=stream._deduplication)
         return f"KeyedStream({shown})"
 
+    @explained(
+        accumulating="accumulation",
+        allowedLateness="allowed_lateness",
+        grace="allowed_lateness",
+        lateness="allowed_lateness",
+        mode="accumulation",
+        accumulation_mode="accumulation",
+        triggering="trigger",
+    )
     def window(
         self,
         windows: WindowFunction | Windowing,
@@ -367,8 +381,11 @@ class KeyedStream:
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
             steps = (*STEPS.values(), "deduplicate", "key_by")
-            hints |= dict.fromkeys(steps, f"Call .{name}(...) before the records are keyed")
-            raise no_step("a keyed stream", name, hints)
+            hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
+            hints |= dict.fromkeys(
+                _ENDS, 'Say what to compute first: .window(lw.FixedWindows("1m")).aggregate(...)'
+            )
+            raise no_step("a keyed stream", name, hints, dir(KeyedStream))
 
 
 @final
@@ -453,12 +470,10 @@ class WindowedStream:
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
-            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas")
-            raise no_step(
-                "a windowed stream",
-                name,
-                dict.fromkeys((*ends, "write_parquet", "write_jsonl"), hint),
-            )
+            hints = dict.fromkeys(_ENDS, hint)
+            steps = (*STEPS.values(), "deduplicate", "key_by")
+            hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
+            raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -510,6 +525,23 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         types = self._key_types or (pa.null(),) * len(names)
         keys = list(zip(names, types, strict=True))
         return empty_panes(keys, list(self._stage.work.aggregates))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            group = f'Its panes are records of another stage: .key_by("...").{name}(...)'
+            hints = {
+                **dict.fromkeys(("window", "process"), group),
+                **dict.fromkeys(
+                    ("aggregate", "group"),
+                    'Its panes are records of another stage: .key_by("...").window(...)'
+                    f".{name}(...)",
+                ),
+                **dict.fromkeys(
+                    ("panes", "late", "errors", "metrics"), f"Run it first: .collect().{name}"
+                ),
+            }
+            raise no_step("a pipeline", name, hints, dir(Pipeline))
 
 
 @final
@@ -563,4 +595,4 @@ class Processed(StageOutput[Element, Emitted]):
                     'Group what is emitted first: .key_by("...").window(...).aggregate(...)',
                 ),
             }
-            raise no_step("a process", name, hints)
+            raise no_step("a process", name, hints, dir(Processed))

@@ -93,7 +93,7 @@ def from_iterable(
     """
     if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping)):
         raise InvalidArgument(
-            f"{describe('items', items)} is not an iterable of elements", hint="Give a list"
+            f"{describe('items', items)} is not an iterable of elements", hint=_items_hint(items)
         )
     computed: dict[str, Callable[[Any], Any]] = {}
     if callable(time):
@@ -313,3 +313,12 @@ def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:
             f"{describe(f'types[{name!r}]', given)} is not a type",
             hint='Use, say, "int64", "float64", "string" or "bool"',
         ) from None
+
+
+def _items_hint(items: object) -> str:
+    if isinstance(items, str) and items.endswith((".parquet", ".csv", ".jsonl", ".json")):
+        kind = "jsonl" if "json" in items.rpartition(".")[2] else items.rpartition(".")[2]
+        return f"Read a file with lw.read_{kind}({items!r}, time=...)"
+    if isinstance(items, Mapping):
+        return "Give a list of records: [{...}, {...}]"
+    return "Give a list"

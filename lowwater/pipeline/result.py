@@ -23,8 +23,8 @@ from lowwater.engine.records.pane_table import encoding_of, panes_to_arrow, to_v
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import PaneBatch, key_values
 from lowwater.errors import InvalidArgument, nearest
-from lowwater.pipeline.checks import no_step
 from lowwater.pipeline.run import Outcomes
+from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike, Instant
 
 if TYPE_CHECKING:

@@ -17,10 +17,26 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, describe
+from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
 OnDeadLetter: TypeAlias = Callable[[ErrorRecord], object]
+
+
+_OF_OUTPUTS = {
+    name: f"{name}= belongs to a run that writes: "
+    f'.write_parquet("out").run({needs}), or .write_jsonl or .write_to(...); panes that are '
+    "only returned have no state to keep"
+    for name, needs in (
+        ("state", 'state="state"'),
+        ("commit_every", "commit_every=..."),
+        ("memory_limit", 'state="state", memory_limit=...'),
+        ("state_dir", 'state="state"'),
+        ("checkpoint", 'state="state"'),
+        ("checkpoint_dir", 'state="state"'),
+    )
+}
 
 
 class RunOptions(TypedDict, total=False):
@@ -66,12 +82,7 @@ class Outcomes:
         durable: bool = False,
         memory: int | None = None,
     ) -> None:
-        known = RunOptions.__annotations__
-        for name in options:
-            if name not in known:
-                raise InvalidArgument(
-                    f"there is no option {name!r}", hint="Known: " + ", ".join(known)
-                )
+        require_options(options, RunOptions.__annotations__, _OF_OUTPUTS)
         size = options.get("bundle_size", 50_000)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidArgument(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -146,6 +146,11 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         :mod:`lowwater.io.sinks` has the built-in sinks, and :class:`lowwater.io.sinks.Sink` is the
         protocol for your own. Tables with a row per window refuse the output of a process.
         """
+        if not sinks:
+            raise InvalidArgument(
+                "write_to needs at least one sink",
+                hint='Write, say, write_to(lowwater.io.sinks.SqliteTable("counts.db", "counts"))',
+            )
         return self._to(*sinks)
 
     def to_spark(self, spark: Any, **options: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,10 +18,11 @@ from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.io.follow import Follow
 from lowwater.io.paths import require_places
 from lowwater.pipeline.fluent import Stream
+from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration
@@ -69,7 +71,20 @@ class FileOptions(SourceOptions, total=False):
     stop: Callable[[], bool] | None
 
 
+_ELSEWHERE = dict.fromkeys(
+    ("at", "event_time", "on", "ts", "time_column", "timestamp", "timestamp_col"), "time"
+)
 _DEFAULTS: dict[str, object] = {"follow": False, "poll_every": "1s"}  # None unless said here
+
+
+_DISORDER = (
+    'how far out of order records may be is the watermark: watermark=lw.BoundedDisorder("30s"); '
+    'how long a window still takes late ones is .window(..., allowed_lateness="1h")'
+)
+_OF_WINDOWS = {
+    name: f"{name}= is no option of a reader: {_DISORDER}"
+    for name in ("allowed_lateness", "delay", "lateness", "out_of_orderness")
+}
 
 
 def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
@@ -95,7 +110,7 @@ def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
         vars(reader)["__signature__"] = own.replace(parameters=parameters)
         if reader.__doc__ is not None:  # python -OO leaves docstrings out
             reader.__doc__ = _documented(inspect.cleandoc(reader.__doc__), names)
-        return reader
+        return cast(ReaderT, explained(**_ELSEWHERE)(reader))
 
     return decorate
 
@@ -118,11 +133,7 @@ def stream_of(
         raise InvalidArgument(
             f"{describe('time', time)} is not the name of a column", hint='Write time="departed"'
         )
-    for name in options:
-        if name not in known.__annotations__:
-            raise InvalidArgument(
-                f"there is no option {name!r}", hint=nearest(name, known.__annotations__)
-            )
+    require_options(options, known.__annotations__, _OF_WINDOWS)
     watermark, timezone = options.get("watermark"), options.get("timezone")
     clock = options.get("clock")
     _check_watermark(watermark)
@@ -168,13 +179,19 @@ def _check_watermark(watermark: object) -> None:
     if watermark is not None and not isinstance(watermark, WatermarkEstimator):
         raise InvalidArgument(
             f"{describe('watermark', watermark)} is not a watermark estimator",
-            hint='Use, say, BoundedDisorder("5m") or Ascending()',
+            hint=_watermark_hint(watermark),
         )
     if isinstance(watermark, type):
         raise InvalidArgument(
             f"watermark={watermark.__name__} is a class",
             hint=f"Make one: {watermark.__name__}(...)",
         )
+
+
+def _watermark_hint(given: object) -> str:
+    if isinstance(given, (str, timedelta)):
+        return f"Records up to so much out of order: watermark=lw.BoundedDisorder({given!r})"
+    return 'Use, say, BoundedDisorder("5m") or Ascending()'
 
 
 def _positive(name: str, value: DurationLike | None) -> int | None:

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import SparkSession as SparkSession
 
 from lowwater.errors import InvalidArgument, describe
+
+ConfiguredT = TypeVar("ConfiguredT", SparkSession, SparkSession.Builder)
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _STORE = "spark.sql.streaming.stateStore"
@@ -46,11 +49,11 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
 
 
 def configure(
-    spark: SparkSession | SparkSession.Builder,
+    spark: ConfiguredT,
     *,
     partitions: int = 8,
     rows_per_batch: int = 100_000,
-) -> SparkSession | SparkSession.Builder:
+) -> ConfiguredT:
     """Apply the recommended settings to a session, or to its builder; return it.
 
     Args:
@@ -59,12 +62,11 @@ def configure(
         rows_per_batch: See :func:`recommended`.
     """
     settings = recommended(partitions=partitions, rows_per_batch=rows_per_batch)
-    if isinstance(spark, SparkSession.Builder):
-        for name, value in settings.items():
-            spark = spark.config(name, value)
-        return spark
     for name, value in settings.items():
-        spark.conf.set(name, value)
+        if isinstance(spark, SparkSession.Builder):
+            spark.config(name, value)  # changes the builder in place
+        else:
+            spark.conf.set(name, value)
     return spark
 
 

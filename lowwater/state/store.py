@@ -180,16 +180,16 @@ class StateStore(Protocol):
     store is closed, or what it holds is damaged or out of reach.
     """
 
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+    def get(self, keys: Sequence[bytes], /) -> list[bytes | None]:
         """Return the value of each key, in the order asked; None where there is no such row."""
 
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
         """Return the rows with ``start <= key < stop`` by key, as of this call.
 
         Commits made while the rows are read do not change them. ``scan(b"", END)`` is everything.
         """
 
-    def commit(self, batch: Batch) -> object:
+    def commit(self, batch: Batch, /) -> object:
         """Make all changes of a batch, or none: they are durable when this returns.
 
         What it returns, if anything, is the store's own. After an error the outcome of this one

@@ -43,8 +43,17 @@ def check_trigger(trigger: CustomTrigger | TriggerLogic, *, merging: bool | None
             hint="Add on_merge, or pass merging=False",
         )
     twin = copy.deepcopy(custom)
-    assert custom == twin, "it must equal a copy of itself"
-    assert hash(custom) == hash(twin), "it must be hashable, by value"
+    name = type(custom.logic).__name__
+    by_value = (
+        f"triggers are compared by value, so that a restart recognises its pipeline: put "
+        f"@dataclass(frozen=True) above class {name}, or define __eq__ and __hash__"
+    )
+    assert custom == twin, f"{name} must equal a copy of itself, and does not; {by_value}"
+    try:
+        same_hash = hash(custom) == hash(twin)
+    except TypeError as error:
+        raise AssertionError(f"{name} must be hashable: {error}; {by_value}") from None
+    assert same_hash, f"{name} must have the hash of a copy of itself; {by_value}"
     watched = CustomTrigger(_Watched(custom.logic), custom.finishes)
     both = has_merge if merging is None else merging
     windows: list[WindowFunction] = [FixedWindows("10s"), GlobalWindow()]

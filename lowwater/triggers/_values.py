@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, Protocol, TypeAlias, assert_never, final
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.windows import Window
 
 
+@constructor(early_firings="early", late_firings="late", before="early", after="late")
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class AfterWatermark:
@@ -41,6 +42,7 @@ class AfterWatermark:
         return f"AfterWatermark({', '.join(parts)})"
 
 
+@constructor(n="count", elements="count", size="count")
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class AfterCount:
@@ -63,6 +65,7 @@ class AfterCount:
         return f"AfterCount({self.count})"
 
 
+@constructor(after="delay", every="delay", period="delay", interval="delay")
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class AfterProcessingTime:
@@ -252,19 +255,19 @@ class TriggerLogic(Protocol):
     An implementation should be hashable and compare by value, as triggers do.
     """
 
-    def on_element(self, context: TriggerContext, at: int) -> None:
+    def on_element(self, context: TriggerContext, at: int, /) -> None:
         """Take note of one element with event time ``at`` (int microseconds)."""
         ...
 
-    def ready(self, context: TriggerContext) -> bool:
+    def ready(self, context: TriggerContext, /) -> bool:
         """Return whether to fire now; changes nothing."""
         ...
 
-    def on_fire(self, context: TriggerContext) -> bool:
+    def on_fire(self, context: TriggerContext, /) -> bool:
         """Reset after a firing; return whether the trigger has finished."""
         ...
 
-    def on_merge(self, context: TriggerContext, states: list[Any]) -> None:
+    def on_merge(self, context: TriggerContext, states: list[Any], /) -> None:
         """Set ``context.state`` from the states of the windows that merged into this one."""
         ...
 
@@ -289,11 +292,19 @@ class CustomTrigger:
     finishes: Finishing = "never"
 
     def __post_init__(self) -> None:
+        if isinstance(self.logic, type):
+            raise InvalidArgument(
+                f"logic={self.logic.__name__} is a class, not an object of it",
+                where="CustomTrigger",
+                hint=f"Make one: CustomTrigger({self.logic.__name__}())",
+            )
         for name in ("on_element", "ready", "on_fire"):
             if not callable(getattr(self.logic, name, None)):
                 raise InvalidArgument(
                     f"{describe('logic', self.logic)} has no method {name}",
-                    hint="See lowwater.triggers.TriggerLogic",
+                    where="CustomTrigger",
+                    hint="It needs on_element(context, at), ready(context) and on_fire(context): "
+                    "see lowwater.triggers.TriggerLogic",
                 )
         if self.finishes not in ("never", "at_completion", "anytime"):
             raise InvalidArgument(
@@ -426,10 +437,12 @@ def looks_at_watermark(trigger: Trigger) -> bool:
 
 def _require_trigger(name: str, value: object) -> None:
     if not isinstance(value, Trigger):
-        raise InvalidArgument(
-            f"{describe(name, value)} is not a trigger",
-            hint="Use one of lowwater's triggers, or wrap your own logic in CustomTrigger",
-        )
+        hint = "Use one of lowwater's triggers, or wrap your own logic in CustomTrigger"
+        if isinstance(value, type) and issubclass(value, Trigger):
+            hint = f"Make one: {value.__name__}(...)"
+        elif callable(getattr(value, "on_element", None)):
+            hint = "Wrap your logic: CustomTrigger(logic)"
+        raise InvalidArgument(f"{describe(name, value)} is not a trigger", hint=hint)
 
 
 def _require_parts(name: str, parts: tuple[Trigger, ...]) -> tuple[Trigger, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
@@ -19,11 +19,11 @@ from lowwater.watermark.observed import Observed
 class EstimatorState(Protocol):
     """The running state of an estimator: observes every bundle; its watermark never goes back."""
 
-    def observe(self, observed: Observed) -> None:
+    def observe(self, observed: Observed, /) -> None:
         """Observe a bundle."""
         ...
 
-    def current(self, clock: int) -> int:
+    def current(self, clock: int, /) -> int:
         """Return the watermark (int microseconds): no further element is expected below it.
 
         Args:
@@ -35,7 +35,7 @@ class EstimatorState(Protocol):
         """Return the state to store, as plain values that :mod:`lowwater.state.codec` encodes."""
         ...
 
-    def resume(self, known: Any) -> None:
+    def resume(self, known: Any, /) -> None:
         """Restore the state that an earlier run stored.
 
         Must ignore the state of a different estimator, so that a pipeline may change estimators.
@@ -62,6 +62,13 @@ class WatermarkEstimator(Protocol):
         ...
 
 
+@constructor(
+    bound="delay",
+    lateness="delay",
+    max_delay="delay",
+    max_out_of_orderness="delay",
+    out_of_orderness="delay",
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class BoundedDisorder:

@@ -103,7 +103,7 @@ class WindowFunction(Protocol):
     @property
     def merge_scope(self) -> MergeScope: ...
 
-    def assign(self, times: Int64Array, columns: Columns) -> Assignment:
+    def assign(self, times: Int64Array, columns: Columns, /) -> Assignment:
         """Return the windows of elements at ``times`` (int64, shape (n,))."""
         ...
 
@@ -112,7 +112,7 @@ class WindowFunction(Protocol):
 class MergingWindowFunction(WindowFunction, Protocol):
     """AssignWindows with MergeWindows: merges the windows of a key into fewer, larger ones."""
 
-    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array) -> Merged:
+    def merge(self, keys: Int64Array, start: Int64Array, end: Int64Array, /) -> Merged:
         """Return how the windows of each key merge.
 
         Args:

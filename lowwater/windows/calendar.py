@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, constructor, describe, nearest
 from lowwater.time import DAY_US, Int64Array, instant
 from lowwater.windows._base import Assignment, Columns, MergeScope
 
@@ -28,6 +28,7 @@ _EPOCH_WEEKDAY = date(1970, 1, 1).weekday()
 _MOST: dict[Unit, int] = {"years": 10_000, "months": 120_000, "weeks": 520_000, "days": 3_650_000}
 
 
+@constructor(day="days", week="weeks", month="months", year="years", tz="timezone", zone="timezone")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CalendarWindows:
@@ -62,9 +63,6 @@ class CalendarWindows:
     timezone: str = "UTC"
     week_starts: Weekday = "monday"
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
-
     def __post_init__(self) -> None:
         given = {unit: n for unit in get_args(Unit) if (n := getattr(self, unit)) is not None}
         if len(given) != 1:
@@ -86,6 +84,16 @@ class CalendarWindows:
                 f"{describe('week_starts', self.week_starts)} is not a day of the week",
                 hint=nearest(str(self.week_starts), get_args(Weekday)),
             )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     @property
     def unit(self) -> Unit:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -50,8 +51,6 @@ class CustomWindows:
     merge_active: MergeActive | None = None
     name: str = "CustomWindows"
 
-    columns: ClassVar[tuple[str, ...]] = ()
-
     def __post_init__(self) -> None:
         for name in ("assign_element", "assign_column", "merge_active"):
             function = getattr(self, name)
@@ -65,6 +64,11 @@ class CustomWindows:
                 f"{self.name} takes either assign_element or assign_column",
                 hint="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
             )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
 
     @property
     def merge_scope(self) -> MergeScope:
@@ -107,6 +111,8 @@ class CustomWindows:
         for index, at in enumerate(times.tolist()):
             with user_code(f"assign_element of {self.name}"):
                 given = self.assign_element(at)
+                if isinstance(given, Iterator):  # a generator runs, and fails, when it is read
+                    given = list(given)
             windows = self._pairs(given)
             start.extend(s for s, _ in windows)
             end.extend(e for _, e in windows)
@@ -122,8 +128,11 @@ class CustomWindows:
 
     def _pairs(self, given: object) -> list[tuple[int, int]]:
         try:
-            return sorted({(int(s), int(e)) for s, e in given})  # type: ignore[attr-defined]
+            # operator.index takes whole numbers alone: int() would cut the fraction off a float.
+            pairs = [(operator.index(s), operator.index(e)) for s, e in given]  # type: ignore[attr-defined]
+            return sorted(set(pairs))
         except (TypeError, ValueError) as error:
+            _refuse_floats(self.name, given)
             raise InvalidArgument(
                 f"{self.name} must give (start, end) pairs of int microseconds for each element, "
                 f"but gave {given!r}",
@@ -134,7 +143,14 @@ class CustomWindows:
         with user_code(f"assign_column of {self.name}"):
             made: object = assign(times)
         try:
-            given = tuple(np.asarray(part, dtype=np.int64) for part in made)  # type: ignore[attr-defined]
+            parts = tuple(map(np.asarray, made))  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            parts = ()
+        for part in parts:
+            if part.size and part.dtype.kind in "fmM":
+                raise _not_micros(self.name, f"an array of {part.dtype}")
+        try:
+            given = tuple(part.astype(np.int64) for part in parts)
         except (TypeError, ValueError):
             given = ()
         if len(given) == 2 and given[0].shape == given[1].shape == times.shape:
@@ -222,3 +238,22 @@ class CustomWindows:
                 f"{self.name} gave a merge set with no windows, {describe('merged', result)}",
                 hint="Leave it out",
             )
+
+
+def _refuse_floats(name: str, given: object) -> None:
+    """Raise if the pairs that a function gave would be valid but for floats among them."""
+    try:
+        for pair in given:  # type: ignore[attr-defined]
+            for bound in pair:
+                if isinstance(bound, (float, np.floating)):
+                    raise _not_micros(name, repr(bound))
+    except TypeError:  # not even pairs
+        return
+
+
+def _not_micros(name: str, shown: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} gave {shown} as bounds of windows; bounds are int microseconds, and a fraction "
+        "or another unit would be lost",
+        hint='Use // instead of /, and lw.duration("1h") for lengths',
+    )

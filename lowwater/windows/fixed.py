@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
+from lowwater.errors import constructor
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -19,6 +20,9 @@ from lowwater.time import (
 from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
 
 
+@constructor(
+    length="size", duration="size", every="size", width="size", period="size", start="offset"
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class FixedWindows:
@@ -38,13 +42,20 @@ class FixedWindows:
     size: DurationLike
     offset: DurationLike = 0
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
-
     def __post_init__(self) -> None:
         size = positive_duration(self.size, "size")
         object.__setattr__(self, "size", size)
         object.__setattr__(self, "offset", duration(self.offset, name="offset") % size)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     @property
     def size_us(self) -> int:

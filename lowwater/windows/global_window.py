@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -22,8 +22,15 @@ class GlobalWindow:
     GlobalWindow()
     """
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return the one window of each element. O(n)."""

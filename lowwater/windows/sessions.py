@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import DataError, InvalidArgument
+from lowwater.errors import DataError, InvalidArgument, constructor
 from lowwater.time import (
     DurationLike,
     Instant,
@@ -20,6 +20,9 @@ from lowwater.time import (
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, positive_duration
 
 
+@constructor(
+    gap_duration="gap", gap_size="gap", inactivity="gap", inactivity_gap="gap", timeout="gap"
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class Sessions:
@@ -47,8 +50,6 @@ class Sessions:
     gap_column: str | None = None
     merge_touching: bool = False
 
-    merge_scope: ClassVar[MergeScope] = "overlapping"
-
     def __post_init__(self) -> None:
         if (self.gap is None) == (self.gap_column is None):
             raise InvalidArgument(
@@ -57,6 +58,11 @@ class Sessions:
             )
         if self.gap is not None:
             object.__setattr__(self, "gap", positive_duration(self.gap, "gap"))
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"overlapping"``: sessions of a key that overlap merge."""
+        return "overlapping"
 
     @property
     def columns(self) -> tuple[str, ...]:

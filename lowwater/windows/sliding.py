@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
+from lowwater.errors import constructor
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
@@ -19,6 +20,16 @@ from lowwater.windows._base import Assignment, Columns, MergeScope, positive_dur
 from lowwater.windows.fixed import grid_start
 
 
+@constructor(
+    length="size",
+    duration="size",
+    width="size",
+    every="period",
+    hop="period",
+    slide="period",
+    step="period",
+    advance="period",
+)
 @final
 @dataclass(frozen=True, slots=True, repr=False)
 class SlidingWindows:
@@ -44,14 +55,21 @@ class SlidingWindows:
     period: DurationLike
     offset: DurationLike = 0
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    merge_scope: ClassVar[MergeScope] = "none"
-
     def __post_init__(self) -> None:
         period = positive_duration(self.period, "period")
         object.__setattr__(self, "size", positive_duration(self.size, "size"))
         object.__setattr__(self, "period", period)
         object.__setattr__(self, "offset", duration(self.offset, name="offset") % period)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: only the event time is read."""
+        return ()
+
+    @property
+    def merge_scope(self) -> MergeScope:
+        """``"none"``: these windows never merge."""
+        return "none"
 
     @property
     def size_us(self) -> int:

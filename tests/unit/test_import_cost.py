@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +24,19 @@ def test_importing_loads_no_heavy_package(statement: str) -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
     assert run.stdout.split() == []
+
+
+def test_each_public_name_of_type_checkers_can_be_loaded() -> None:
+    import lowwater
+
+    tree = ast.parse(Path(lowwater.__file__).read_text(encoding="utf-8"))
+    typed = {
+        alias.name
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == {name for name in dir(lowwater) if not name.startswith("__")}
+    assert all(getattr(lowwater, name) is not None for name in typed)

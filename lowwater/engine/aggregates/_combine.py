@@ -28,15 +28,15 @@ class Combiner(Protocol):
         """Return an empty accumulator."""
         ...
 
-    def add_input(self, accumulator: Any, value: Any) -> Any:
+    def add_input(self, accumulator: Any, value: Any, /) -> Any:
         """Add a value and return the accumulator, which may be modified in place."""
         ...
 
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+    def merge_accumulators(self, accumulators: Iterable[Any], /) -> Any:
         """Merge several accumulators into one."""
         ...
 
-    def extract_output(self, accumulator: Any) -> Any:
+    def extract_output(self, accumulator: Any, /) -> Any:
         """Return the value for a pane; the accumulator remains in use afterwards."""
         ...
 

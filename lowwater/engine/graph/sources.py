@@ -96,7 +96,7 @@ class Source(Protocol):
         """The columns and their types, if they are known without reading records."""
         ...
 
-    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+    def batches(self, size: int, keys: tuple[str, ...], /) -> Iterator[Records]:
         """Yield the records in order, in batches.
 
         While it waits for new records, a source yields empty batches, so that the clock of the run
@@ -115,7 +115,7 @@ class ReplayableSource(Source, Protocol):
     """A source that can be read again, in another process, from where an earlier run stopped."""
 
     def batches_from(
-        self, position: Position | None, size: int, keys: tuple[str, ...]
+        self, position: Position | None, size: int, keys: tuple[str, ...], /
     ) -> Iterator[tuple[Records, Position]]:
         """Yield the records after a position, split into batches as :meth:`batches` does.
 

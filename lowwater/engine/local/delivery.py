@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Protocol, final, runtime_checkable
 
@@ -149,7 +150,7 @@ class Sink(Protocol):
         """Return what the sink writes to; nothing, if that cannot be known. Changes nothing."""
         ...
 
-    def open(self, writer: Writer) -> None:
+    def open(self, writer: Writer, /) -> None:
         """Prepare to write, at the start of a run and at every restart.
 
         Look before touching: the output of another writer is refused, unless the user asked to
@@ -157,7 +158,7 @@ class Sink(Protocol):
         """
         ...
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: Delivery, /) -> None:
         """Write a piece; it is durable when this returns.
 
         A piece that was written before has no further effect: this is what makes a run with a
@@ -183,7 +184,7 @@ class Looks(Protocol):
     sink that refuses its place leaves the places of the others as they are.
     """
 
-    def look(self, writer: Writer) -> None:
+    def look(self, writer: Writer, /) -> None:
         """Raise what ``open`` would raise about what is at the place. Changes nothing."""
         ...
 
@@ -209,7 +210,7 @@ class Checks(Protocol):
     refused before anything runs: once a delivery is committed, it comes at every restart.
     """
 
-    def check(self, panes: pa.Table) -> None:
+    def check(self, panes: pa.Table, /) -> None:
         """Raise if the sink cannot take deliveries with these columns. Changes nothing.
 
         Args:
@@ -231,6 +232,13 @@ def check_sink(sink: object, hint: str) -> None:
     if isinstance(sink, type):
         missing = ["an instance"]
         hint = f"Give an object, such as {sink.__name__}(...)"
+    elif isinstance(sink, (str, PathLike)):
+        hint = f"Write .write_parquet({str(sink)!r}) or .write_jsonl({str(sink)!r})"
+    elif isinstance(sink, (list, tuple)):
+        hint = "Give the sinks one by one: write_to(first, second)"
+    elif callable(sink):
+        name = getattr(sink, "__name__", "function")
+        hint = f"Call a function for each delivery with lowwater.io.sinks.Callback({name})"
     if missing:
         raise InvalidArgument(
             f"{describe('sink', sink)} is no sink: it lacks {', '.join(missing)}", hint=hint

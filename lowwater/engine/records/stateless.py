@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, final
 
@@ -107,7 +107,10 @@ class Map:
     vectorised = False
 
     def apply(self, records: Records) -> Records:
-        made = [_call("map", self.function, row) for row in records.rows()]
+        rows = records.rows()
+        made = [_call("map", self.function, row) for row in rows]
+        if any(each is None for each in made):  # `in` would compare arrays
+            _check_returned(rows, made)
         return records.replaced({**columns_of(made), **_hidden(records)})
 
 
@@ -228,6 +231,18 @@ def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = N
             where=step,
             hint="Fix the function, or filter such records out first",
         ) from error
+
+
+def _check_returned(rows: Sequence[Any], made: Sequence[Any]) -> None:
+    """Raise if a function made nothing of a record with fields: likely it lacks its ``return``."""
+    for row, each in zip(rows, made, strict=True):
+        if each is None and isinstance(row, Mapping):
+            raise DataError(
+                f"map's function returned None for {row!r}, which is not a record",
+                where="map",
+                hint="Return a record, such as {**record, 'total': 1} (is there a `return`?); to "
+                "leave records out, use filter, or flat_map with an empty list",
+            )
 
 
 def _row_for_row(given: pa.RecordBatch, made: pa.Table) -> bool:

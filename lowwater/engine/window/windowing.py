@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
-from lowwater.errors import InvalidArgument, UnsafeTrigger, describe
+from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
 from lowwater.time import DurationLike, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
 from lowwater.triggers._machine import compile_trigger, walk
@@ -55,7 +55,7 @@ class Windowing:
         if isinstance(self.windows, type) or not isinstance(self.windows, WindowFunction):
             raise InvalidArgument(
                 f"{describe('windows', self.windows)} is not a window function",
-                hint='Use, say, FixedWindows("1m")',
+                hint=_windows_hint(self.windows),
             )
         _require_choice("merge_scope", self.windows.merge_scope, get_args(MergeScope))
         if self.merging is not None and not isinstance(self.windows, MergingWindowFunction):
@@ -189,5 +189,12 @@ def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidArgument(
             f"{describe(name, value)} is not known",
-            hint="Use one of: " + ", ".join(repr(choice) for choice in choices),
+            hint=nearest(str(value), choices),
         )
+
+
+def _windows_hint(given: object) -> str:
+    if isinstance(given, type):
+        return f"Make one: {given.__name__}(...)"
+    length = given if isinstance(given, str) else "1m"
+    return f"Use, say, FixedWindows({length!r})"

@@ -23,6 +23,7 @@ from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
 from lowwater.io.log.segment_files import schema_of
 from lowwater.io.log.values import Offsets, as_offsets
+from lowwater.io.paths import require_local
 
 LAYOUT = 2
 """Of the folder; frames have a version of their own.
@@ -81,6 +82,7 @@ class Layout:
             InvalidArgument: There is none.
             StateError: It is damaged, or of another version.
         """
+        require_local(os.fspath(path))
         found = cls.find(path)
         if found is None:
             raise InvalidArgument(

@@ -11,6 +11,7 @@ from typing import ClassVar, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, describe
+from lowwater.io.paths import require_local
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
 from lowwater.io.sinks.output_owner import check_closed
@@ -133,4 +134,5 @@ def checked_path(path: object) -> str:
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a folder")
     text: str = os.fspath(path)
+    require_local(text)
     return text

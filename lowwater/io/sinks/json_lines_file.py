@@ -13,6 +13,7 @@ from typing import Any, final
 from lowwater.engine.local.delivery import Delivery, Place, Writer
 from lowwater.engine.records.json_rows import json_lines
 from lowwater.errors import InvalidArgument, StateError, describe
+from lowwater.io.paths import require_local
 from lowwater.io.sinks.output_owner import (
     PlaceLock,
     check_closed,
@@ -60,6 +61,7 @@ class JsonLinesFile:
         if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
+        require_local(self.path)
         if not is_file_name(self.path):
             raise InvalidArgument(
                 f"{describe('path', path)} does not name a file that ends in {SUFFIX}",

@@ -10,7 +10,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.errors import DataError, InvalidArgument, constructor, describe
 from lowwater.io.sinks.dialect import (
     ColumnNames,
     Dialect,
@@ -87,6 +87,9 @@ _POSTGRES = Dialect(
 )
 
 
+@constructor(
+    url="dsn", uri="dsn", connection="dsn", conninfo="dsn", name="table", table_name="table"
+)
 @final
 @dataclass(frozen=True, slots=True)
 class PostgresTable:

@@ -13,7 +13,15 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.errors import DataError, InvalidArgument, LowwaterError, StateError, describe
+from lowwater.errors import (
+    DataError,
+    InvalidArgument,
+    LowwaterError,
+    StateError,
+    constructor,
+    describe,
+)
+from lowwater.io.paths import require_local
 from lowwater.io.sinks import dialect as _values
 from lowwater.io.sinks.dialect import (
     ColumnNames,
@@ -75,6 +83,7 @@ _SQLITE = Dialect(
 )
 
 
+@constructor(file="path", database="path", db="path", name="table", table_name="table")
 @final
 @dataclass(frozen=True, slots=True)
 class SqliteTable:
@@ -122,6 +131,7 @@ class SqliteTable:
         if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
+        require_local(self.path)
         if self.path in {"", ":memory:"}:
             raise InvalidArgument(
                 f"{describe('path', path)} is a database in memory, which no restart finds again",

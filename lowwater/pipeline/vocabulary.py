@@ -1,0 +1,146 @@
+"""Names that are not there, and what was meant: another library's word, or a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lowwater.errors import InvalidArgument, UnknownName, nearest
+
+# What Beam, Flink, Spark, pandas, Polars and SQL call the steps that have another name here.
+_STEPS_ELSEWHERE = {
+    "key_by": "GroupByKey groupBy groupByKey group_by groupby group_by_key keyBy partition_by",
+    "filter": "Filter query where",
+    "with_columns": "assign withColumn with_column mutate",
+    "select": "drop project",
+    "map": "ParDo apply foreach par_do pipe transform",
+    "flat_map": "FlatMap explode flatMap",
+    "map_batches": "MapElements mapInArrow map_partitions",
+    "union": "concat connect merge unionByName append",
+    "deduplicate": "distinct dropDuplicates drop_duplicates unique",
+    "window": "Window WindowInto group_by_dynamic hop into resample rolling session tumble "
+    "windowAll window_into",
+    "aggregate": "agg aggregate_ CombinePerKey combine combine_per_key reduce summarize",
+    "process": "KeyedProcessFunction flatMapGroupsWithState transformWithState",
+    "write_to": "add_sink sinkTo sink_to write writeStream foreach_batch foreachBatch",
+    "write_parquet": "sink_parquet to_parquet",
+    "write_jsonl": "sink_ndjson to_json to_jsonl write_json write_ndjson",
+    "run": "execute iter start_run stream",
+    "collect": "compute fetch fetchall result results to_list tolist",
+    "to_arrow": "arrow to_pyarrow",
+    "to_pandas": "df pandas toPandas to_df to_frame",
+    "named": "alias name set_name uid",
+}
+_STEP = {other: step for step, others in _STEPS_ELSEWHERE.items() for other in others.split()}
+_AGGREGATES = {
+    **{name: f'{name}("...")' for name in ("all", "any", "count_distinct", "first", "last")},
+    **{name: f'{name}("...")' for name in ("max", "mean", "min", "std", "sum", "var")},
+    **dict.fromkeys(("avg", "average"), 'mean("...")'),
+    **dict.fromkeys(("count", "size"), "count()"),
+    **dict.fromkeys(("n_unique", "nunique"), 'count_distinct("...")'),
+}
+_LOOKS = {
+    *("describe", "display", "head", "limit", "peek", "preview"),
+    *("print", "sample", "show", "tail", "take"),
+}
+_NOT_HERE = {
+    **dict.fromkeys(
+        ("to_csv", "write_csv", "sink_csv"),
+        'Write Parquet or JSON lines: .write_jsonl("out.jsonl").run(); or go through pandas: '
+        '.collect().to_pandas().to_csv("out.csv")',
+    ),
+    **dict.fromkeys(
+        ("order_by", "orderBy", "sort", "sort_by", "sort_values"),
+        "Panes come in the order of their emission; sort what collect() returns",
+    ),
+    "join": "Unite the two streams, a | b, and join them in .process(...): see docs/howto/join.md",
+}
+_OPTIONS = {
+    "trigger": "trigger=",
+    "triggering": "trigger=",
+    "allowed_lateness": "allowed_lateness=",
+    "allowedLateness": "allowed_lateness=",
+    "lateness": "allowed_lateness=",
+    "accumulation": "accumulation=",
+    "accumulating": "accumulation=",
+}
+
+
+def no_step(
+    what: str, name: str, hints: Mapping[str, str], known: Iterable[str] = ()
+) -> UnknownName:
+    """Return the error for a missing method, with a hint at what may have been meant.
+
+    Args:
+        what: The value that lacks it.
+        name: The method that was asked for.
+        hints: What to do about methods that another value has.
+        known: The names that the value has.
+    """
+    return UnknownName(f"{what} has no {name!r}", hint=_instead(name, hints, set(known)))
+
+
+def _instead(name: str, hints: Mapping[str, str], known: set[str]) -> str | None:
+    if name in hints:
+        return hints[name]
+    if name in _NOT_HERE and "collect" in known:
+        return _NOT_HERE[name]
+    step = _STEP.get(name)
+    if step in known:
+        return f"In lowwater it is .{step}(...)"
+    if step in hints:
+        return f"In lowwater it is .{step}(...). {hints[step]}"
+    if name in _OPTIONS:
+        return f"It is an option of .window(...): .window(..., {_OPTIONS[name]}...)"
+    if name in _AGGREGATES:
+        return f"Write {_path_to_aggregate(known)}.aggregate(result=lw.{_AGGREGATES[name]})"
+    if name in _LOOKS:
+        return (
+            "A pipeline computes nothing before it runs. Its results: pipeline.collect().panes; "
+            "the first ones: itertools.islice(pipeline.run(), 5)"
+        )
+    public = {each for each in known if not each.startswith("_")}
+    hint = nearest(name, public)
+    return hint if hint.startswith("Did you mean") else None
+
+
+def _path_to_aggregate(known: set[str]) -> str:
+    if "aggregate" in known:
+        return ""
+    window = '.window(lw.FixedWindows("1m"))'
+    return window if "window" in known else f'.key_by("..."){window}'
+
+
+# What others call the options of readers and of runs.
+_OPTIONS_ELSEWHERE = {
+    "allowed_lateness": "max_ahead",
+    "batch_size": "bundle_size",
+    "batchsize": "bundle_size",
+    "chunk_size": "bundle_size",
+    "chunksize": "bundle_size",
+    "delay": "watermark",
+    "errors": "on_error",
+    "lateness": "watermark",
+    "out_of_orderness": "watermark",
+    "tz": "timezone",
+    "watch": "follow",
+}
+
+
+def require_options(
+    given: Iterable[str], known: Iterable[str], hints: Mapping[str, str] | None = None
+) -> None:
+    """Raise for the first option that is not known, and say which may have been meant.
+
+    Args:
+        given: The options that were given.
+        known: Those that there are.
+        hints: What to say of options that belong elsewhere.
+
+    Raises:
+        InvalidArgument: One of them is not known.
+    """
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            hint = (hints or {}).get(name) or nearest(name, known, _OPTIONS_ELSEWHERE)
+            raise InvalidArgument(f"there is no option {name!r}", hint=hint)
