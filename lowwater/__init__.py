@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from lowwater.explain import check as check
     from lowwater.explain import diff as diff
     from lowwater.pipeline import Element as Element
+    from lowwater.pipeline import FinalPanes as FinalPanes
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
@@ -167,7 +168,7 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element KeyedStream Pipeline Processed Result Run Stream WindowedStream "
+        "Element FinalPanes KeyedStream Pipeline Processed Result Run Stream WindowedStream "
         "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
         "read_parquet run"
     ),

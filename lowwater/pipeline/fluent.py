@@ -52,7 +52,7 @@ from lowwater.pipeline.checks import (
     no_step,
 )
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
+from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -260,7 +260,15 @@ class Stream(RecordSteps, StreamParts):
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
                 **dict.fromkeys(
-                    ("run", "collect", "to_arrow", "to_pandas", "write_parquet", "write_jsonl"),
+                    (
+                        "run",
+                        "collect",
+                        "to_arrow",
+                        "to_pandas",
+                        "to_polars",
+                        "write_parquet",
+                        "write_jsonl",
+                    ),
                     'Group first: .key_by("...").window(...).aggregate(...)',
                 ),
                 "window": 'Group first: .key_by("...").window(...)',
@@ -453,7 +461,7 @@ class WindowedStream:
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
-            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas")
+            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas", "to_polars")
             raise no_step(
                 "a windowed stream",
                 name,

@@ -14,10 +14,8 @@ from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
+from lowwater.pipeline.forms import BatchT, Form, ItemT
 from lowwater.pipeline.result import (
-    BatchT,
-    Form,
-    ItemT,
     Result,
     Run,
     arrow_batches_of,
@@ -28,6 +26,7 @@ from lowwater.pipeline.run import Outcomes, RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from lowwater.viz import GraphDiagram
 
@@ -84,18 +83,41 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything in memory, including all outputs of a process."""
         outcomes, output = self._outcomes(options), self._to()
+        outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
         return result
 
-    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
-        """Run to the end and return the panes, or this output, as an Arrow table."""
-        return self.collect(**options).to_arrow(self._to()._tag)
+    def to_arrow(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run to the end and return the panes, or this output, as an Arrow table.
 
-    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
-        """Run to the end and return the same as a pandas DataFrame."""
-        return self.collect(**options).to_pandas(self._to()._tag)
+        Args:
+            final: Whether to return only what stands at the end: see
+                :meth:`lowwater.Result.final`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_arrow(self._to()._tag, final=final)
+
+    def to_pandas(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pd.DataFrame:
+        """Run to the end and return the same as a pandas DataFrame.
+
+        Args:
+            final: See :meth:`to_arrow`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_pandas(self._to()._tag, final=final)
+
+    def to_polars(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pl.DataFrame:
+        """Run to the end and return the same as a polars DataFrame.
+
+        Needs ``pip install "lowwater[polars]"``.
+
+        Args:
+            final: See :meth:`to_arrow`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_polars(self._to()._tag, final=final)
 
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._to()._stage,), options)
