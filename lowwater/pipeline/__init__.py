@@ -1,5 +1,6 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
+from lowwater.pipeline.final import FinalPanes as FinalPanes
 from lowwater.pipeline.fluent import KeyedStream as KeyedStream
 from lowwater.pipeline.fluent import Pipeline as Pipeline
 from lowwater.pipeline.fluent import Processed as Processed
@@ -19,7 +20,6 @@ from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
 from lowwater.pipeline.readers import read_log as read_log
 from lowwater.pipeline.readers import read_parquet as read_parquet
-from lowwater.pipeline.final import FinalPanes as FinalPanes
 from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions

@@ -51,8 +51,8 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
+from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,

@@ -6,7 +6,7 @@ Both explain, draw and count the run in the same way (:class:`Traced`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, final
 
