@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import WindowedStream as WindowedStream
     from lowwater.pipeline import from_arrow as from_arrow
+    from lowwater.pipeline import from_frame as from_frame
     from lowwater.pipeline import from_iterable as from_iterable
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
@@ -169,8 +170,8 @@ _PLACES = {
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
         "Element FinalPanes KeyedStream Pipeline Processed Result Run Stream WindowedStream "
-        "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
-        "read_parquet run"
+        "from_arrow from_frame from_iterable from_pandas from_source from_spark read_csv "
+        "read_jsonl read_log read_parquet run"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

@@ -12,6 +12,7 @@ from lowwater.pipeline.outputs import Writing as Writing
 from lowwater.pipeline.outputs import run as run
 from lowwater.pipeline.outputs import start as start
 from lowwater.pipeline.readers import from_arrow as from_arrow
+from lowwater.pipeline.readers import from_frame as from_frame
 from lowwater.pipeline.readers import from_iterable as from_iterable
 from lowwater.pipeline.readers import from_pandas as from_pandas
 from lowwater.pipeline.readers import from_source as from_source

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import load_extra
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -180,13 +180,11 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             **options: See :class:`lowwater.spark.SparkOptions`.
 
         Raises:
-            UnsupportedByRunner: Spark is not installed, or does not support the pipeline.
+            InvalidArgument: Spark is not installed.
+            UnsupportedByRunner: Spark does not support the pipeline.
         """
-        try:
-            from lowwater.spark.options import options_of
-            from lowwater.spark.query import panes_on_spark
-        except ImportError as error:
-            raise UnsupportedByRunner(
-                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-            ) from error
+        load_extra("pyspark.sql", extra="spark", purpose="to_spark")
+        from lowwater.spark.options import options_of
+        from lowwater.spark.query import panes_on_spark
+
         return panes_on_spark(spark, self._graph(), options_of(options))
