@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from lowwater.explain import check as check
     from lowwater.explain import diff as diff
     from lowwater.pipeline import Element as Element
+    from lowwater.pipeline import FinalPanes as FinalPanes
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import WindowedStream as WindowedStream
     from lowwater.pipeline import from_arrow as from_arrow
+    from lowwater.pipeline import from_frame as from_frame
     from lowwater.pipeline import from_iterable as from_iterable
     from lowwater.pipeline import from_pandas as from_pandas
     from lowwater.pipeline import from_source as from_source
@@ -166,9 +168,9 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element KeyedStream Pipeline Processed Result Run RunHandle Stream WindowedStream "
-        "from_arrow from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
-        "read_parquet run start"
+        "Element FinalPanes KeyedStream Pipeline Processed Result Run RunHandle Stream "
+        "WindowedStream from_arrow from_frame from_iterable from_pandas from_source from_spark "
+        "read_csv read_jsonl read_log read_parquet run start"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

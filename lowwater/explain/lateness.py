@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.graph.trace import StageTrace, Trace
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
@@ -90,6 +90,7 @@ class LatenessProfile:
 
     def to_frame(self) -> pd.DataFrame:
         """Convert the rows to a pandas DataFrame; durations become timedeltas."""
+        load_extra("pandas", extra="pandas", purpose="to_frame")
         import pandas as pd
 
         names = LatenessRow.__dataclass_fields__

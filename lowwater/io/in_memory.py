@@ -160,9 +160,7 @@ class ArrowSource:
         if not table:
             self._once.begin("RecordBatchReader")
         parts = self.data.to_batches(max_chunksize=rows) if table else self.data
-        for batch in parts:
-            for start in range(0, batch.num_rows, rows):
-                yield checked_records(batch.slice(start, rows))
+        yield from sliced_records(parts, rows)
 
 
 @final
@@ -197,8 +195,19 @@ class ColumnsSource:
             yield whole.slice(start, start + read_rows(size))
 
 
-def arrow_source(data: Any) -> ArrowSource:
+def sliced_records(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[Records]:
+    """Yield Arrow batches as checked records, at most ``rows`` at a time."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield checked_records(batch.slice(start, rows))
+
+
+def arrow_source(data: Any, where: str = "from_arrow") -> ArrowSource:
     """Return a source over Arrow data, or any object that exports itself as Arrow data.
+
+    Args:
+        data: The data.
+        where: The reader, as errors name it.
 
     Raises:
         InvalidArgument: The value is neither.
@@ -208,21 +217,33 @@ def arrow_source(data: Any) -> ArrowSource:
     elif not isinstance(data, (pa.Table, pa.RecordBatchReader)) and hasattr(
         data, "__arrow_c_stream__"
     ):
-        data = pa.table(data)
+        try:
+            data = pa.table(data)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"a {type(data).__name__} has no columns with names: {error}",
+                where=where,
+                hint="Give the DataFrame that it is a column of, or series.to_frame()",
+            ) from error
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
-        require_open_names(data.schema.names, "from_arrow")
-        schema = readable(data.schema, "from_arrow")
+        require_open_names(data.schema.names, where)
+        schema = readable(data.schema, where)
         return ArrowSource(data if schema == data.schema else data.cast(schema))
     raise InvalidArgument(
         f"data= is a {type(data).__name__}, not Arrow data",
-        hint="Give a pyarrow Table, RecordBatch or RecordBatchReader",
+        where=where,
+        hint="Give a pyarrow Table, RecordBatch or RecordBatchReader; from_frame takes DataFrames",
     )
 
 
-def pandas_source(frame: Any) -> ColumnsSource:
+def pandas_source(frame: Any, where: str = "from_pandas") -> ColumnsSource:
     """Return a source over a pandas DataFrame; missing values become nulls.
 
     Named levels of the index are columns too.
+
+    Args:
+        frame: The DataFrame.
+        where: The reader, as errors name it.
 
     Raises:
         InvalidArgument: The value is not a DataFrame, or two columns have the same name.
@@ -230,14 +251,22 @@ def pandas_source(frame: Any) -> ColumnsSource:
     if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
         raise InvalidArgument(
             f"frame= is a {type(frame).__name__}, not a pandas DataFrame",
-            hint="Use from_arrow or from_iterable for other data",
+            where=where,
+            hint="Use from_frame for other DataFrames, from_iterable for a list of records",
         )
-    if any(name is not None for name in frame.index.names):
+    levels = [name for name in frame.index.names if name is not None]
+    names = [str(name) for name in (*levels, *frame.columns)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArgument(
+            f"two columns of the DataFrame have one name: {', '.join(map(repr, twice))}",
+            where=where,
+            hint="Rename one with frame.rename(columns=...); named levels of the index are columns",
+        )
+    if levels:
         frame = frame.reset_index()
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise InvalidArgument("two columns of the DataFrame have one name", hint="Rename one")
-    require_open_names(names, "from_pandas")
+        names = [str(name) for name in frame.columns]
+    require_open_names(names, where)
     deep = _deep_rows(frame)
     letters = tuple(
         ErrorRecord(

@@ -50,8 +50,8 @@ from lowwater.pipeline.checks import (
     checked_function,
     inherited_lateness,
 )
+from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
-from lowwater.pipeline.result import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -76,7 +76,7 @@ Key: TypeAlias = str | Callable[[Any], Any]
 
 _WHOLE = HIDDEN + "record"
 _ENDS = (
-    *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas"),
+    *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas", "to_polars"),
     *("write_parquet", "write_jsonl", "write_to"),
 )
 _WINDOW_DEFAULTS: dict[str, object] = {

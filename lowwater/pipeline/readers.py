@@ -11,8 +11,9 @@ import pyarrow as pa
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import HIDDEN
-from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.io.csv import CsvSource
+from lowwater.io.frames import frame_source
 from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.log.layout import Layout
@@ -125,6 +126,31 @@ def from_arrow(
         time: The column of event times.
     """
     return stream_of(arrow_source(data), time, options)
+
+
+@with_options(SourceOptions)
+def from_frame(
+    frame: Any,
+    *,
+    time: str,
+    **options: Unpack[SourceOptions],
+) -> Stream:
+    """Read a DataFrame of pandas, polars, pyarrow, DuckDB or any other library narwhals knows.
+
+    pandas DataFrames are read as by :func:`from_pandas`. Each run collects a lazy frame again:
+    those of polars (1.34 and later) and DuckDB in batches, so that they need not fit into memory,
+    and others as a whole. Spark DataFrames have their own reader, :func:`from_spark`.
+
+    Args:
+        frame: The data, eager or lazy; or an object that exports Arrow data
+            (``__arrow_c_stream__``), such as a :class:`lowwater.Result`.
+        time: The column of event times.
+
+    Raises:
+        InvalidArgument: The value is not a DataFrame.
+        DataError: A lazy frame could not be collected.
+    """
+    return stream_of(frame_source(frame), time, options)
 
 
 @with_options(SourceOptions)
@@ -291,12 +317,9 @@ def from_spark(
         timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
             are refused.
     """
-    try:
-        from lowwater.spark.reading import spark_source
-    except ImportError as error:
-        raise UnsupportedByRunner(
-            f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-        ) from error
+    load_extra("pyspark.sql", extra="spark", purpose="from_spark")
+    from lowwater.spark.reading import spark_source
+
     if watermark is not None and not hasattr(watermark, "start"):
         watermark = BoundedDisorder(watermark)
     options: SourceOptions = {"watermark": cast(Any, watermark), "timezone": timezone}

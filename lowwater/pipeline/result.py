@@ -6,123 +6,44 @@ Both explain, draw and count the run in the same way (:class:`Traced`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Stage
+from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process import Emitted
-from lowwater.engine.process.output import emitted_table
-from lowwater.engine.records.pane_table import encoding_of, panes_to_arrow, to_values
+from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
-from lowwater.engine.records.steps import PaneBatch, key_values
+from lowwater.engine.window.standing import Replaced
 from lowwater.errors import InvalidArgument, nearest
+from lowwater.pipeline.final import FinalPanes
+from lowwater.pipeline.forms import (
+    BatchT,
+    Element,
+    ElementForm,
+    Form,
+    ItemT,
+    PaneForm,
+    as_pandas,
+    as_polars,
+)
 from lowwater.pipeline.run import Outcomes
 from lowwater.pipeline.vocabulary import no_step
-from lowwater.time import DurationLike, Instant
+from lowwater.time import DurationLike
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
     from lowwater.viz import Diagram, GraphDiagram
     from lowwater.viz.compose import Between
-
-ItemT = TypeVar("ItemT")
-ItemT_co = TypeVar("ItemT_co", covariant=True)
-BatchT = TypeVar("BatchT")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Element:
-    """A record that a process emitted.
-
-    Args:
-        key: The key it was emitted for: a plain value, or a tuple of several.
-        value: The emitted value.
-        timestamp: Its event time.
-        output: The tag of the output it was emitted to.
-    """
-
-    key: Any
-    value: Any
-    timestamp: Instant
-    output: str
-
-
-class Form(Protocol[ItemT_co, BatchT]):
-    """Reads an output as batches of columns, as items, or as Arrow."""
-
-    def batch_of(self, outcome: Outcome) -> BatchT | None:
-        """Return the batch of this output; ``None`` if it has none."""
-
-    def items(self, batch: BatchT) -> Iterable[ItemT_co]:
-        """Return a batch's items as Python values."""
-
-    def to_arrow(self, batch: BatchT) -> Iterable[pa.RecordBatch]:
-        """Return a batch as Arrow."""
-
-    def table(self, batches: Sequence[BatchT]) -> pa.Table:
-        """Return one or more batches as one table."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PaneForm:
-    """Reads the panes of a windowed stage; ``keys`` are the names of the key columns."""
-
-    keys: tuple[str, ...]
-
-    def batch_of(self, outcome: Outcome) -> PaneBatch | None:
-        return outcome.panes
-
-    def items(self, batch: PaneBatch) -> Iterable[Pane]:
-        return batch
-
-    def to_arrow(self, batch: PaneBatch) -> Iterable[pa.RecordBatch]:
-        return (panes_to_arrow(batch, self.keys),)
-
-    def table(self, batches: Sequence[PaneBatch]) -> pa.Table:
-        found = [panes_to_arrow(batch, self.keys) for batch in batches]
-        if all(batch.schema == found[0].schema for batch in found):
-            return pa.Table.from_batches(found)
-        try:
-            tables = [pa.Table.from_batches([batch]) for batch in found]
-            return pa.concat_tables(tables, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # types with nothing in common
-            whole = PaneBatch.concat(list(batches))
-            return pa.Table.from_batches([panes_to_arrow(whole, self.keys)])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ElementForm:
-    """Reads what a process emitted to one output."""
-
-    keys: tuple[str, ...]
-    output: str = MAIN
-
-    def batch_of(self, outcome: Outcome) -> Emitted | None:
-        return outcome.emitted.get(self.output)
-
-    def items(self, batch: Emitted) -> Iterable[Element]:
-        keys = key_values(batch.keys)
-        for key, value, time in zip(keys, batch.to_list(), batch.times.tolist(), strict=True):
-            yield Element(key, value, Instant(time), self.output)
-
-    def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
-        return iter(emitted_table([batch], self.keys).to_batches())
-
-    def table(self, batches: Sequence[Emitted]) -> pa.Table:
-        return emitted_table(batches, self.keys)
 
 
 class Traced(ABC):
@@ -287,15 +208,21 @@ class Result(Traced):
         self._outcomes = outcomes
         self._nothing = nothing
         self._batches: dict[str, list[Any]] = {}  # by output, in its form
+        self._replaced: list[Replaced] = []
+        self._emitted_panes = 0
         self._late: list[LateElements] = []
         self._errors: list[ErrorRecord] = []
         self._panes: list[Pane] | None = None
         self._late_records: list[LateRecord] | None = None
         self._trace: Trace | None = None
+        self._final: FinalPanes | None = None
 
     def _add(self, outcome: Outcome) -> None:
         if outcome.panes is not None:
+            before = self._emitted_panes
+            self._replaced.extend(Replaced(one, before) for one in outcome.replaced)
             self._batches.setdefault(MAIN, []).append(outcome.panes)
+            self._emitted_panes += len(outcome.panes)
         for output, emitted in outcome.emitted.items():
             self._batches.setdefault(output, []).append(emitted)
         if outcome.late is not None:
@@ -374,37 +301,77 @@ class Result(Traced):
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics)
 
-    def to_arrow(self, output: str = MAIN) -> pa.Table:
+    def final(self) -> FinalPanes:
+        """Return what stands now: for each key and window the net of all panes.
+
+        *Accumulating* and *retracting* (S-A2, S-A3): the last pane of the window, unless it was
+        retracted. *Discarding* (S-A1): the results of all its panes, combined. Windows that have
+        merged into others do not stand; what their panes contained is in the merged window.
+
+        Raises:
+            InvalidArgument: The output is a process's; or the stage is discarding, may emit several
+                panes per window, and computes an aggregate whose results cannot be combined, such
+                as ``mean``.
+        """
+        work = self._stage.work
+        if not isinstance(work, Windowed):
+            hint = (
+                "Each element that a process emits stands by itself: .elements(), or to_pandas() "
+                "without final=True. Only a stage with .window(...).aggregate(...) emits panes"
+            )
+            raise no_step("the result of a process", "final", {"final": hint})
+        if self._final is None:
+            self._final = FinalPanes.of(
+                self._batches.get(MAIN, []), self._replaced, work, self._stage.key_names,
+                self._nothing,
+            )  # fmt: skip
+        return self._final
+
+    def to_arrow(self, output: str = MAIN, *, final: bool = False) -> pa.Table:
         """Return the panes, or the elements of an output, as an Arrow table with a row for each.
 
-        Panes have the columns of ``panes_to_arrow``; elements have the keys, their fields and
-        ``timestamp``. A column whose values have no common Arrow type holds msgpack; its metadata
-        says so.
+        Panes have the columns of ``panes_to_arrow``, with text in ``timing`` and ``kind``;
+        ``weight``, which is 1 for an insert and -1 for a retraction, so that sums over a column
+        times ``weight`` are right; and null in ``emitted_at`` and ``watermark`` where these are not
+        known yet, or beyond all times. Elements have the keys, their fields and ``timestamp``. A
+        column whose values have no common Arrow type holds msgpack; its metadata says so.
 
         Args:
             output: The tag of an output of a process.
+            final: Whether to return only what stands now: see :meth:`final`.
         """
         batches, keys = self._of(output), self._stage.key_names
-        if not batches:
-            return self._nothing
+        if final:
+            return self.final().to_arrow()
         if not self._stage.work.emits_panes:
-            return ElementForm(keys, output).table(batches)
-        return PaneForm(keys).table(batches)
+            return ElementForm(keys, output).table(batches) if batches else self._nothing
+        return PaneForm(keys).table(batches) if batches else readable_table(self._nothing)
 
-    def to_pandas(self, output: str = MAIN) -> pd.DataFrame:
+    def to_pandas(self, output: str = MAIN, *, final: bool = False) -> pd.DataFrame:
         """Return the same as a pandas DataFrame.
 
         A column whose values have no common Arrow type holds the Python values.
 
         Args:
             output: The tag of an output of a process.
+            final: Whether to return only what stands now: see :meth:`final`.
         """
-        table = self.to_arrow(output)
-        frame: pd.DataFrame = table.to_pandas()
-        for field, column in zip(table.schema, table.columns, strict=True):
-            if encoding_of(field) is not None:
-                frame[field.name] = to_values(field, column)
-        return frame
+        return as_pandas(self.to_arrow(output, final=final))
+
+    def to_polars(self, output: str = MAIN, *, final: bool = False) -> pl.DataFrame:
+        """Return the same as a polars DataFrame; needs ``pip install "lowwater[polars]"``.
+
+        A column whose values have no common Arrow type holds the Python values.
+
+        Args:
+            output: The tag of an output of a process.
+            final: Whether to return only what stands now: see :meth:`final`.
+        """
+        return as_polars(self.to_arrow(output, final=final))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Export :meth:`to_arrow`, so that ``pa.table(result)`` and polars and DuckDB read it."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         metrics = self.metrics

@@ -9,15 +9,13 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
+from lowwater.pipeline.forms import BatchT, Form, ItemT
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
-    BatchT,
-    Form,
-    ItemT,
     Result,
     Run,
     arrow_batches_of,
@@ -28,6 +26,7 @@ from lowwater.pipeline.run import Outcomes, RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from lowwater.viz import GraphDiagram
 
@@ -84,18 +83,41 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything in memory, including all outputs of a process."""
         outcomes, output = self._outcomes(options), self._to()
+        outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
         return result
 
-    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
-        """Run to the end and return the panes, or this output, as an Arrow table."""
-        return self.collect(**options).to_arrow(self._to()._tag)
+    def to_arrow(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run to the end and return the panes, or this output, as an Arrow table.
 
-    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
-        """Run to the end and return the same as a pandas DataFrame."""
-        return self.collect(**options).to_pandas(self._to()._tag)
+        Args:
+            final: Whether to return only what stands at the end: see
+                :meth:`lowwater.Result.final`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_arrow(self._to()._tag, final=final)
+
+    def to_pandas(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pd.DataFrame:
+        """Run to the end and return the same as a pandas DataFrame.
+
+        Args:
+            final: See :meth:`to_arrow`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_pandas(self._to()._tag, final=final)
+
+    def to_polars(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pl.DataFrame:
+        """Run to the end and return the same as a polars DataFrame.
+
+        Needs ``pip install "lowwater[polars]"``.
+
+        Args:
+            final: See :meth:`to_arrow`.
+            **options: See :class:`RunOptions`.
+        """
+        return self.collect(**options).to_polars(self._to()._tag, final=final)
 
     def _outcomes(self, options: RunOptions) -> Outcomes:
         return Outcomes((self._to()._stage,), options)
@@ -163,13 +185,11 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             **options: See :class:`lowwater.spark.SparkOptions`.
 
         Raises:
-            UnsupportedByRunner: Spark is not installed, or does not support the pipeline.
+            InvalidArgument: Spark is not installed.
+            UnsupportedByRunner: Spark does not support the pipeline.
         """
-        try:
-            from lowwater.spark.options import options_of
-            from lowwater.spark.query import panes_on_spark
-        except ImportError as error:
-            raise UnsupportedByRunner(
-                f"pyspark cannot be imported: {error}", hint="pip install 'lowwater[spark]'"
-            ) from error
+        load_extra("pyspark.sql", extra="spark", purpose="to_spark")
+        from lowwater.spark.options import options_of
+        from lowwater.spark.query import panes_on_spark
+
         return panes_on_spark(spark, self._graph(), options_of(options))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, assert_never
 
-from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.testing._arrivals import (
     Add,
     Arrivals,
@@ -248,11 +248,4 @@ def _plain(value: Any) -> Any:
 
 
 def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise UnsupportedByRunner(
-            "reading and writing YAML needs PyYAML",
-            hint='Install it: pip install "lowwater[testing]"',
-        ) from None
-    return yaml
+    return load_extra("yaml", extra="testing", purpose="reading and writing YAML")

@@ -27,7 +27,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
 from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import InvalidArgument, UnsafeTrigger, UnsupportedByRunner, describe
+from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
 from lowwater.testing.scenario import Scenario
@@ -62,10 +62,8 @@ from lowwater.windows._base import positive_duration
 try:
     import hypothesis.strategies as st
 except ImportError:
-    raise UnsupportedByRunner(
-        "lowwater.testing.strategies needs Hypothesis",
-        hint='Install it: pip install "lowwater[testing]"',
-    ) from None
+    load_extra("hypothesis", extra="testing", purpose="lowwater.testing.strategies")
+    raise  # it is there, and lacks something
 
 _SPAN = 40
 _P = ParamSpec("_P")

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
-from lowwater.errors import InvalidArgument, UnsupportedByRunner
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.viz.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.viz.shapes import Label, Path, Picture, Rect
 
@@ -25,7 +25,7 @@ def save_picture(
 
     Raises:
         InvalidArgument: The file's name ends otherwise, or it cannot be written.
-        UnsupportedByRunner: matplotlib is not there.
+        InvalidArgument: matplotlib is not installed.
     """
     kind = target.suffix.lower()
     pixels = (".png", ".gif") if picture.frames else (".png",)
@@ -61,7 +61,7 @@ def to_png(picture: Picture, *, theme: Theme = "auto") -> bytes:
     """Return a picture as PNG, twice as many pixels each way; ``auto`` is light.
 
     Raises:
-        UnsupportedByRunner: matplotlib is not there.
+        InvalidArgument: matplotlib is not installed.
     """
     figure = _figure(picture)
     _draw(figure, picture, theme, len(picture.frames) - 1)
@@ -75,7 +75,7 @@ def to_gif(picture: Picture, *, theme: Theme = "auto") -> bytes:
     """Return a picture as GIF that moves through the run, in 60 frames at most.
 
     Raises:
-        UnsupportedByRunner: matplotlib is not there.
+        InvalidArgument: matplotlib is not installed.
     """
     figure = _figure(picture)
     from PIL import Image  # matplotlib needs Pillow itself
@@ -99,15 +99,11 @@ def to_gif(picture: Picture, *, theme: Theme = "auto") -> bytes:
 
 
 def _figure(picture: Picture) -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedByRunner(
-            f"matplotlib cannot be imported: {error}",
-            where="save",
-            hint="pip install 'lowwater[viz]', or save as .svg or .html",
-        ) from error
+    purpose = "saving as .png or .gif, unlike .svg and .html,"
+    load_extra("matplotlib.backends.backend_agg", extra="viz", purpose=purpose)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     size = (picture.width / _DOTS_PER_INCH, picture.height / _DOTS_PER_INCH)
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)

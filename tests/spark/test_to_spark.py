@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,19 @@ NOT_COMPARED = ("emitted_at",)
 
 
 def plain(rows: Iterable[dict[str, Any]], *, but: tuple[str, ...] = NOT_COMPARED) -> list[str]:
-    """Return rows as sorted text, without what depends on the machine's clock."""
+    """Return rows as sorted text, without what depends on the machine's clock.
+
+    Tables of results have a column ``weight``, and null for a watermark beyond all times.
+    """
     return sorted(
-        repr([(k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()
-              if k not in but])
-        for row in rows
-    )  # fmt: skip
+        repr([(k, _plain(v)) for k, v in row.items() if k not in (*but, "weight")]) for row in rows
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 9)
+    return None if isinstance(value, datetime) and value.year in (1, 9999) else value
 
 
 def embedded(pipeline: Any, **options: Any) -> Rows:

@@ -44,6 +44,9 @@ class BuiltIn:
             the inputs must be kept.
         differs: Whether the result over the changed elements can be added to the previous result
             to give the new one (S-C5).
+        rejoins: Returns the aggregate that combines this one's results over disjoint elements, in
+            the column of that name; ``None`` if results do not tell.
+        lists: Whether a result is a list of values, which ``rejoins`` takes one by one.
     """
 
     name: str
@@ -53,6 +56,8 @@ class BuiltIn:
     options: tuple[tuple[str, object], ...] = ()
     make_signed: Make | None = field(default=None, compare=False)
     differs: bool = field(default=False, compare=False)
+    rejoins: Callable[[str], BuiltIn] | None = field(default=None, compare=False)
+    lists: bool = field(default=False, compare=False)
 
     def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
@@ -71,7 +76,9 @@ def count(column: str | None = None) -> BuiltIn:
     (count(), count('delay'))
     """
     needs: Needs = "nothing" if column is None else "presence"
-    return BuiltIn("count", column, needs, _count, make_signed=_count, differs=True)
+    return BuiltIn(
+        "count", column, needs, _count, make_signed=_count, differs=True, rejoins=sum
+    )  # fmt: skip
 
 
 def sum(column: str = VALUE) -> BuiltIn:
@@ -79,7 +86,9 @@ def sum(column: str = VALUE) -> BuiltIn:
 
     An int64 sum that overflows raises a ``DataError`` instead of wrapping (S-B1).
     """
-    return BuiltIn("sum", _named(column), "numbers", Sum, make_signed=_signed_sum, differs=True)
+    return BuiltIn(
+        "sum", _named(column), "numbers", Sum, make_signed=_signed_sum, differs=True, rejoins=sum
+    )
 
 
 def mean(column: str = VALUE) -> BuiltIn:
@@ -93,15 +102,17 @@ def mean(column: str = VALUE) -> BuiltIn:
 def min(column: str = VALUE) -> BuiltIn:
     """Keep the smallest value of any ordered type; null for no values."""
     return BuiltIn(
-        "min", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False)
-    )
+        "min", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=False),
+        rejoins=min,
+    )  # fmt: skip
 
 
 def max(column: str = VALUE) -> BuiltIn:
     """Keep the largest value of any ordered type; null for no values."""
     return BuiltIn(
-        "max", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True)
-    )
+        "max", _named(column), "ordered", lambda type, dtype: Extreme(type, dtype, largest=True),
+        rejoins=max,
+    )  # fmt: skip
 
 
 def var(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
@@ -145,12 +156,12 @@ def all(column: str = VALUE) -> BuiltIn:
 
 def collect(column: str = VALUE) -> BuiltIn:
     """Collect all values in a list, in order of arrival; state grows with every value."""
-    return _kept("collect", column, "list")
+    return _kept("collect", column, "list", rejoins=collect)
 
 
 def collect_set(column: str = VALUE) -> BuiltIn:
     """Collect the distinct values in a list, in order of first arrival."""
-    return _kept("collect_set", column, "set")
+    return _kept("collect_set", column, "set", rejoins=collect_set)
 
 
 def count_distinct(column: str = VALUE) -> BuiltIn:
@@ -195,6 +206,7 @@ def _test(name: str, column: str, *, every: bool) -> BuiltIn:
     return BuiltIn(
         name, _named(column), "booleans", lambda _type, _dtype: Test(every=every),
         make_signed=lambda _type, _dtype: SignedTest(every=every),
+        rejoins=all if every else any,
     )  # fmt: skip
 
 
@@ -210,10 +222,13 @@ def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
     )  # fmt: skip
 
 
-def _kept(name: str, column: str, shape: Shape) -> BuiltIn:
+def _kept(
+    name: str, column: str, shape: Shape, rejoins: Callable[[str], BuiltIn] | None = None
+) -> BuiltIn:
     return BuiltIn(
-        name, _named(column), "anything", lambda type, dtype: Collect(type, dtype, shape=shape)
-    )
+        name, _named(column), "anything", lambda type, dtype: Collect(type, dtype, shape=shape),
+        rejoins=rejoins, lists=rejoins is not None,
+    )  # fmt: skip
 
 
 def _named(column: str) -> str:

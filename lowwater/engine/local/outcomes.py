@@ -12,7 +12,14 @@ from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.engine.records.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch, key_values
+from lowwater.engine.records.steps import (
+    REASONS,
+    UNWINDOWED,
+    LateBatch,
+    MergedWindows,
+    PaneBatch,
+    key_values,
+)
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Window
 
@@ -76,7 +83,7 @@ class Outcome:
 
     ``boundary`` says that a bundle is done: a run can be stopped and resumed here. ``stage`` is the
     number of the stage that panes and late elements are of. ``emitted`` is what a process gave, by
-    output.
+    output. ``replaced`` says which windows with earlier panes merged into those of ``panes``.
     """
 
     panes: PaneBatch | None = None
@@ -85,3 +92,4 @@ class Outcome:
     boundary: bool = False
     stage: int = 0
     emitted: Mapping[str, Emitted] = field(default_factory=dict)
+    replaced: tuple[MergedWindows, ...] = ()

@@ -155,6 +155,12 @@ class LocalRun:
         """How many elements this run has processed; ``metrics.events`` counts those read."""
         return sum(reader.taken for reader in self.readers)
 
+    def report_replaced(self) -> None:
+        """Have outcomes say which windows with panes merged away; not for a durable run."""
+        for run in self._stages:
+            if isinstance(run, WindowRun):
+                run.report_replaced()
+
     def save(self, batch: Batch) -> dict[str, Any]:
         """Add the operators' changes to a batch; return the run's position, as plain values.
 

@@ -73,6 +73,11 @@ class WindowRun:
         self._recorder = recorder
         self.operator.report_merges()
 
+    def report_replaced(self) -> None:
+        """Have outcomes say which windows merged away, if the panes leave the pipeline."""
+        if self._is_end:
+            self.operator.report_replaced()
+
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
         self.operator.save(batch)
@@ -120,7 +125,7 @@ class WindowRun:
                 metrics.count_late(output.late)
             panes = self._route(output.panes)
             if panes is not None or late is not None:
-                yield Outcome(panes, late, stage=self.number)
+                yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Advance the watermark, in portions if many spilled windows are due.
@@ -155,7 +160,7 @@ class WindowRun:
     def _emit(self, output: StepOutput) -> Iterator[Outcome]:
         panes = self._route(output.panes)
         if panes is not None:
-            yield Outcome(panes=panes, stage=self.number)
+            yield Outcome(panes=panes, stage=self.number, replaced=output.replaced)
 
     def _route(self, panes: PaneBatch | None) -> PaneBatch | None:
         """Count panes and queue them for downstream; return those that leave the pipeline."""

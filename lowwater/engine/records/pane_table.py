@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import HIDDEN, Records
@@ -23,6 +24,8 @@ from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME,
 from lowwater.engine.records.steps import INSERT, KINDS, TIMINGS, PaneBatch
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
+
+Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
 
 MICROS_UTC = pa.timestamp("us", "UTC")
 PANE_FIELDS = (
@@ -36,7 +39,9 @@ PANE_FIELDS = (
     pa.field("emitted_at", MICROS_UTC),
     pa.field("watermark", MICROS_UTC),
 )
-RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
+WEIGHT = "weight"
+"""1 for an insert, -1 for a retraction; only in tables of results, because sinks keep ``kind``."""
+RESERVED = frozenset({"window_start", "window_end", WEIGHT, *(field.name for field in PANE_FIELDS)})
 
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
@@ -75,6 +80,30 @@ def panes_to_arrow(panes: PaneBatch, keys: Sequence[str]) -> pa.RecordBatch:
     columns["emitted_at"] = instants_to_arrow(panes.emitted_at)
     columns["watermark"] = instants_to_arrow(panes.watermark)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def readable_table(panes: Tabular) -> Tabular:
+    """Convert a table of :func:`panes_to_arrow` to what results hand out, to be read by people.
+
+    ``timing`` and ``kind`` become plain text, ``weight`` is added after ``kind``, and times of
+    emission beyond the years 1 to 9999, as watermarks that are not known, become nulls. Sinks and
+    Spark keep the compact form.
+
+    Args:
+        panes: A ``pa.Table`` or ``pa.RecordBatch``.
+    """
+    for name in ("timing", "kind"):
+        at = panes.schema.get_field_index(name)
+        panes = panes.set_column(at, name, panes.column(name).cast(pa.string()))
+    first, last = pa.scalar(FIRST_DATETIME, MICROS_UTC), pa.scalar(LAST_DATETIME, MICROS_UTC)
+    for name in ("emitted_at", "watermark"):
+        at, column = panes.schema.get_field_index(name), panes.column(name)
+        known = pc.and_(pc.greater(column, first), pc.less(column, last))
+        panes = panes.set_column(at, name, pc.if_else(known, column, None))
+    at = panes.schema.get_field_index("kind") + 1
+    is_insert = pc.equal(panes.column("kind"), KINDS[INSERT])
+    one, minus_one = pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8())
+    return panes.add_column(at, WEIGHT, pc.if_else(is_insert, one, minus_one))
 
 
 def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) -> pa.Table:

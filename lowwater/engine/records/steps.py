@@ -235,7 +235,7 @@ class LateBatch:
 @final
 @dataclass(frozen=True, slots=True)
 class MergedWindows:
-    """The window merges of a bundle, for traces only.
+    """Windows that merged: those of a bundle for a trace, or those whose panes no longer stand.
 
     Args:
         group: Number of the resulting window for each merged window, int64, shape (n,).
@@ -259,12 +259,14 @@ class MergedWindows:
 class StepOutput:
     """The output of one step: emitted panes and dropped elements; ``None`` means none.
 
-    ``merges`` lists the window merges if the operator was asked to report them.
+    ``merges`` lists the window merges if the operator was asked to report them, and ``replaced``
+    the windows with panes that have merged into windows of which this step emits the first pane.
     """
 
     panes: PaneBatch | None
     late: LateBatch | None
     merges: MergedWindows | None = None
+    replaced: tuple[MergedWindows, ...] = ()
 
 
 def key_values(keys: Sequence[Column]) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.steps import EARLY, INSERT, RETRACT, PaneBatch
+from lowwater.engine.records.steps import EARLY, INSERT, RETRACT, MergedWindows, PaneBatch
 from lowwater.engine.window.window_state import WindowState
 from lowwater.time import Int64Array
 
@@ -95,7 +95,9 @@ def emit(state: WindowState, firing: Firing) -> tuple[PaneBatch, Int64Array]:
     )
     window = np.arange(count, dtype=np.int64)
     shown = batch
-    if state.shown is not None:
+    if state.replaced is not None:
+        _note_replaced(state, rows, batch)
+    elif state.shown is not None:
         shown, window = _with_retractions(state, rows, batch)
     _remember(state, firing, batch, on_time_index)
     return shown, window
@@ -144,6 +146,25 @@ def _with_retractions(
     return both, np.concatenate((window[order], np.arange(count)))[place]
 
 
+def _note_replaced(state: WindowState, rows: Int64Array, batch: PaneBatch) -> None:
+    """Note the windows whose last panes these firings replace: what would be retracted (S-A3)."""
+    if state.shown is None or state.replaced is None:
+        return
+    panes, window = state.shown.take(rows)
+    labels = state.shown.labels(panes)
+    state.shown.release(panes)
+    start, end = labels["start"], labels["end"]
+    merged = (start != batch.start[window]) | (end != batch.end[window])
+    if merged.any():
+        into = window[merged]
+        state.replaced.append(
+            MergedWindows(
+                np.arange(len(into), dtype=np.int64), start[merged], end[merged],
+                tuple(key.take(into) for key in batch.keys), batch.start[into], batch.end[into],
+            )
+        )  # fmt: skip
+
+
 def _remember(
     state: WindowState, firing: Firing, batch: PaneBatch, on_time_index: Int64Array
 ) -> None:
@@ -172,4 +193,4 @@ def _remember(
             "on_time_index": batch.on_time_index,
             "timestamp": batch.timestamp,
         }
-        state.shown.put(rows, labels, batch.values)
+        state.shown.put(rows, labels, batch.values if state.replaced is None else {})

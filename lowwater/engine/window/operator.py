@@ -8,6 +8,7 @@ does no I/O, reads no clock, starts no thread and draws no random number (S-T4).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never, final
 
 import numpy as np
@@ -164,6 +165,10 @@ class WindowOperator:
         """Have steps report which windows merged into which, for traces."""
         self._reports_merges = True
 
+    def report_replaced(self) -> None:
+        """Have steps report which windows with panes merged into others, unless they retract."""
+        self._state.note_replaced()
+
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
         # What expires until then has been released, even in the middle of an advance.
@@ -308,6 +313,13 @@ class WindowOperator:
             or (isinstance(step, WatermarkAdvance) and step.to >= self.watermark)
         ):
             raise InternalError(f"{type(step).__name__} came in the midst of an advance")
+        output = self._handle(step)
+        if self._state.replaced:
+            output = replace(output, replaced=tuple(self._state.replaced))
+            self._state.replaced.clear()
+        return output
+
+    def _handle(self, step: StepInput) -> StepOutput:
         match step:
             case Bundle():
                 return self._take_bundle(step)

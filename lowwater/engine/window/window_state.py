@@ -10,6 +10,7 @@ import numpy as np
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.steps import MergedWindows
 from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.placement import Placement
 from lowwater.engine.window.retractions import ShownPanes
@@ -77,6 +78,7 @@ class WindowState:
         )
         self.aggregation = Aggregation(aggregates, self.table)
         self.shown = ShownPanes(self.table) if windowing.mode == "retracting" else None
+        self.replaced: list[MergedWindows] | None = None
         self.codec = RowCodec(
             self.table,
             left_out=_NOT_STORED,
@@ -104,6 +106,15 @@ class WindowState:
         """Record changed rows, and report keys that are about to be forgotten."""
         self._journal = windows
         self._on_forgetting = on_forgetting
+
+    def note_replaced(self) -> None:
+        """Note which windows with panes merged into others; a stage that retracts says so itself.
+
+        Call it before the first step, and not with a store: this is not stored.
+        """
+        if self.merging is not None and self.shown is None:
+            self.shown = ShownPanes(self.table)
+            self.replaced = []
 
     def touch(self, rows: Int64Array) -> None:
         """Record that rows change in this step."""

@@ -10,7 +10,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.local.delivery import Delivery, Place, Writer
-from lowwater.errors import DataError, InvalidArgument, constructor, describe
+from lowwater.errors import DataError, InvalidArgument, constructor, describe, load_extra
 from lowwater.io.sinks.dialect import (
     ColumnNames,
     Dialect,
@@ -227,11 +227,4 @@ class PostgresTable:
 
 
 def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise InvalidArgument(
-            "PostgresTable needs psycopg",
-            hint='Install it: pip install "lowwater[postgres]"',
-        ) from error
-    return psycopg
+    return load_extra("psycopg", extra="postgres", purpose="PostgresTable")

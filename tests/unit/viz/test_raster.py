@@ -48,6 +48,6 @@ def test_without_matplotlib_the_extra_is_named(
 ) -> None:
     for module in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(lw.UnsupportedByRunner, match=r"pip install 'lowwater\[viz\]'"):
+    with pytest.raises(lw.InvalidArgument, match=r'pip install "lowwater\[viz\]"'):
         DIAGRAM.save(tmp_path / f"run.{kind}")
     assert not list(tmp_path.iterdir())

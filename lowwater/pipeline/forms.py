@@ -1,0 +1,153 @@
+"""The forms in which an output is read: batches of columns, items, Arrow tables and DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+
+import pyarrow as pa
+
+from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.process import Emitted
+from lowwater.engine.process.output import emitted_table
+from lowwater.engine.records.pane_table import (
+    encoding_of,
+    panes_to_arrow,
+    readable_table,
+    to_values,
+)
+from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.steps import PaneBatch, key_values
+from lowwater.errors import load_extra
+from lowwater.time import Instant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+ItemT = TypeVar("ItemT")
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+BatchT = TypeVar("BatchT")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A record that a process emitted.
+
+    Args:
+        key: The key it was emitted for: a plain value, or a tuple of several.
+        value: The emitted value.
+        timestamp: Its event time.
+        output: The tag of the output it was emitted to.
+    """
+
+    key: Any
+    value: Any
+    timestamp: Instant
+    output: str
+
+
+class Form(Protocol[ItemT_co, BatchT]):
+    """Reads an output as batches of columns, as items, or as Arrow."""
+
+    def batch_of(self, outcome: Outcome) -> BatchT | None:
+        """Return the batch of this output; ``None`` if it has none."""
+
+    def items(self, batch: BatchT) -> Iterable[ItemT_co]:
+        """Return a batch's items as Python values."""
+
+    def to_arrow(self, batch: BatchT) -> Iterable[pa.RecordBatch]:
+        """Return a batch as Arrow."""
+
+    def table(self, batches: Sequence[BatchT]) -> pa.Table:
+        """Return one or more batches as one table."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PaneForm:
+    """Reads the panes of a windowed stage; ``keys`` are the names of the key columns."""
+
+    keys: tuple[str, ...]
+
+    def batch_of(self, outcome: Outcome) -> PaneBatch | None:
+        return outcome.panes
+
+    def items(self, batch: PaneBatch) -> Iterable[Pane]:
+        return batch
+
+    def to_arrow(self, batch: PaneBatch) -> Iterable[pa.RecordBatch]:
+        return (readable_table(panes_to_arrow(batch, self.keys)),)
+
+    def table(self, batches: Sequence[PaneBatch]) -> pa.Table:
+        found = [panes_to_arrow(batch, self.keys) for batch in batches]
+        if all(batch.schema == found[0].schema for batch in found):
+            return readable_table(pa.Table.from_batches(found))
+        try:
+            tables = [pa.Table.from_batches([batch]) for batch in found]
+            return readable_table(pa.concat_tables(tables, promote_options="permissive"))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # types with nothing in common
+            whole = panes_to_arrow(PaneBatch.concat(list(batches)), self.keys)
+            return readable_table(pa.Table.from_batches([whole]))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ElementForm:
+    """Reads what a process emitted to one output."""
+
+    keys: tuple[str, ...]
+    output: str = MAIN
+
+    def batch_of(self, outcome: Outcome) -> Emitted | None:
+        return outcome.emitted.get(self.output)
+
+    def items(self, batch: Emitted) -> Iterable[Element]:
+        keys = key_values(batch.keys)
+        for key, value, time in zip(keys, batch.to_list(), batch.times.tolist(), strict=True):
+            yield Element(key, value, Instant(time), self.output)
+
+    def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
+        return iter(emitted_table([batch], self.keys).to_batches())
+
+    def table(self, batches: Sequence[Emitted]) -> pa.Table:
+        return emitted_table(batches, self.keys)
+
+
+def as_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return a table of an output as a pandas DataFrame; msgpack becomes Python values.
+
+    Raises:
+        InvalidArgument: pandas is not installed.
+    """
+    load_extra("pandas", extra="pandas", purpose="to_pandas")
+    frame: pd.DataFrame = table.to_pandas()
+    for name, values in _decoded(table).items():
+        frame[name] = values
+    return frame
+
+
+def as_polars(table: pa.Table) -> pl.DataFrame:
+    """Return a table of an output as a polars DataFrame; msgpack becomes Python values.
+
+    Raises:
+        InvalidArgument: polars is not installed.
+    """
+    polars: Any = load_extra("polars", extra="polars", purpose="to_polars")
+    frame: pl.DataFrame = polars.DataFrame(table)
+    decoded = _decoded(table).items()
+    return frame.with_columns(
+        polars.Series(name, values, dtype=polars.Object) for name, values in decoded
+    )
+
+
+def _decoded(table: pa.Table) -> dict[str, list[Any]]:
+    """Return the values of the columns that Arrow can only hold encoded."""
+    return {
+        field.name: to_values(field, column)
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if encoding_of(field) is not None
+    }

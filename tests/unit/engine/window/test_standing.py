@@ -1,0 +1,146 @@
+"""What stands of panes, case by case; ``tests/property/test_what_stands.py`` has it for any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lowwater as lw
+from lowwater.pipeline import Pipeline
+from lowwater.testing import Scenario, replay
+
+MODES = ("accumulating", "retracting", "discarding")
+
+
+def pipeline(mode: Any, windows: Any, *, lateness: str = "0s", **aggregates: Any) -> Any:
+    def build(stream: lw.Stream) -> Pipeline:
+        return (
+            stream.key_by("key")
+            .window(
+                windows,
+                trigger=lw.Repeatedly(lw.AfterCount(1)),
+                accumulation=mode,
+                allowed_lateness=lateness,
+            )
+            .aggregate(**(aggregates or {"total": lw.sum("value"), "each": lw.collect("value")}))
+        )
+
+    return build
+
+
+def stands(build: Any, scenario: Scenario) -> list[tuple[str, int, int, Any]]:
+    return [
+        (pane.key, pane.window.start // 10**6, pane.window.end // 10**6, pane.values["total"])
+        for pane in replay(build, scenario).final()
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sessions_that_merge_twice(mode: Any) -> None:
+    #      0    5   10   15   20   25   30   35
+    # 1    [---------)
+    # 2              [---------)                   only touches, and so stays apart
+    # 3                             [---------)
+    # 4         [---------)                        joins the first two
+    # 5                       [---------)          joins all
+    scenario = Scenario()
+    for value, at in [(1, 0), (2, 10), (4, 25), (8, 5), (16, 19)]:
+        scenario = scenario.add((value, lw.Instant(at * 10**6), "A"))
+    build = pipeline(mode, lw.Sessions("10s"))
+    assert stands(build, scenario) == [("A", 0, 35, 31)]
+    assert sorted(replay(build, scenario).final().panes[0].values["each"]) == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_that_expired_stands_beside_one_that_overlaps_it(mode: Any) -> None:
+    """The intervals of windows alone do not tell which of them merged."""
+    build = pipeline(mode, lw.Sessions(gap_column="gap"))
+    scenario = (
+        Scenario()
+        .add((1, lw.Instant(10 * 10**6), "A", {"gap": "5s"}))
+        .watermark(lw.Instant(15 * 10**6))
+        .add((2, lw.Instant(8 * 10**6), "A", {"gap": "20s"}))
+    )
+    assert stands(build, scenario) == [("A", 10, 15, 1), ("A", 8, 28, 2)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_at_all(mode: Any) -> None:
+    result = replay(pipeline(mode, lw.FixedWindows("10s")), Scenario())
+    assert result.final().panes == []
+    assert result.to_arrow(final=True).num_rows == 0
+    assert result.to_arrow(final=True).schema == result.to_arrow().schema
+
+
+def test_discarding_panes_of_many_types() -> None:
+    build = pipeline(
+        "discarding",
+        lw.FixedWindows("10s"),
+        least=lw.min("value"),
+        names=lw.collect_set("name"),
+        mixed=lw.collect("mixed"),
+        n=lw.count("name"),
+        x=lw.sum("x"),
+    )
+    scenario = (
+        Scenario()
+        .add(({"value": None, "name": None, "mixed": 1, "x": 0.5}, lw.Instant(0), "A"))
+        .add(({"value": 3, "name": "b", "mixed": "one", "x": 1}, lw.Instant(1), "A"))
+        .add(({"value": 2, "name": "a", "mixed": None, "x": None}, lw.Instant(2), "A"))
+        .add(({"value": 5, "name": "b", "mixed": (2,), "x": 2.5}, lw.Instant(3), "A"))
+    )
+    (pane,) = replay(build, scenario).final()
+    assert pane.values == {
+        "least": 2,
+        "names": ["b", "a"],
+        "mixed": [1, "one", (2,)],
+        "n": 3,
+        "x": 4.0,
+    }
+    assert (pane.index, pane.kind) == (3, "insert")
+
+
+def test_sums_of_panes_do_not_wrap() -> None:
+    scenario = Scenario().add((2**62, lw.Instant(0), "A")).add((2**62, lw.Instant(1), "A"))
+    build = pipeline("discarding", lw.FixedWindows("10s"), total=lw.sum("value"))
+    with pytest.raises(lw.DataError, match="does not fit 64 bits"):
+        replay(build, scenario).final()
+
+
+@pytest.mark.parametrize("spec", [lw.mean("value"), lw.first("value"), lw.count_distinct("value")])
+def test_results_that_cannot_be_combined(spec: Any) -> None:
+    build = pipeline("discarding", lw.FixedWindows("10s"), n=lw.count(), odd=spec)
+    scenario = Scenario().add((1, lw.Instant(0), "A"))
+    with pytest.raises(lw.InvalidArgument, match=r'odd=.*accumulation="accumulating"'):
+        replay(build, scenario).to_pandas(final=True)
+    build = pipeline("accumulating", lw.FixedWindows("10s"), n=lw.count(), odd=spec)
+    assert len(replay(build, scenario).final()) == 1
+
+
+def test_one_pane_per_window_needs_no_combining() -> None:
+    rows = [{"at": 0, "k": "a", "v": 1}, {"at": 1, "k": "a", "v": 2}]
+    built = lw.from_iterable(rows, time="at").key_by("k").window(lw.FixedWindows("1m"))
+    (pane,) = built.aggregate(mean=lw.mean("v")).collect().final()
+    assert pane.value == 1.5
+
+
+def test_a_window_that_was_emptied_stands_with_nothing_in_it() -> None:
+    """S-C3: that it is now empty is what the stream says."""
+
+    def build(stream: lw.Stream) -> Pipeline:
+        first = pipeline("retracting", lw.Sessions("10s"))(stream)
+        return (
+            first.key_by("key")
+            .window(
+                lw.FixedWindows("20s"),
+                trigger=lw.Repeatedly(lw.AfterCount(1)),
+                accumulation="accumulating",
+                allowed_lateness="1h",
+            )
+            .aggregate(total=lw.sum("total"))
+        )
+
+    scenario = Scenario().add((1, lw.Instant(0), "A")).add((2, lw.Instant(9 * 10**6), "A"))
+    scenario = scenario.add((4, lw.Instant(18 * 10**6), "A"))
+    assert stands(build, scenario) == [("A", 0, 20, 0), ("A", 20, 40, 7)]
