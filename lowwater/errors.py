@@ -28,6 +28,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
+from lowwater.display.text import shown
+
 __all__ = [
     "DataError",
     "DataWarning",
@@ -169,10 +171,12 @@ def user_code(what: str) -> Iterator[None]:
 def describe(name: str, value: object) -> str:
     """Return ``name=value (type)``, the form in which error messages quote an argument.
 
+    Long lists and texts are cut, functions are named.
+
     >>> describe("size", "2x")
     "size='2x' (str)"
     """
-    return f"{name}={value!r} ({type(value).__name__})"
+    return f"{name}={shown(value, exact=True)} ({type(value).__name__})"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

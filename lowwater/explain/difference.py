@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
+from lowwater.display.text import plain
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument, describe
@@ -107,7 +108,7 @@ class Difference:
         head = ", ".join(f"{count[what]:,} {text}" for what, text in texts.items() if count[what])
         lines = [
             [
-                row.what, _line(row.key), span(row.window.start, row.window.end), _text(row.a),
+                row.what, plain(row.key), span(row.window.start, row.window.end), _text(row.a),
                 _text(row.b),
             ]
             for row in self.rows[:_MOST]
@@ -214,9 +215,4 @@ def _equal(one: Any, other: Any) -> bool:
 def _text(values: Mapping[str, Any] | None) -> str | None:
     if values is None:
         return None
-    return ", ".join(f"{name}={_line(value)}" for name, value in values.items())
-
-
-def _line(value: Any) -> str:
-    """Format a value on one line."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))
+    return ", ".join(f"{name}={plain(value)}" for name, value in values.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import Trace, TracedElement
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
@@ -51,7 +52,8 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
                 lost.append(
-                    f"{record!r} reached {_names(own)}; nothing derived from it reached `{stage}`"
+                    f"{shown(record)} reached {_names(own)}; nothing derived from it reached "
+                    f"`{stage}`"
                 )
     stories += [
         (each.name, one)
@@ -110,7 +112,7 @@ def _lost(
         if journeys.knows_origins_of(source)
         else "it cannot be traced further: a map_batches function may have reordered rows"
     )
-    return f"{record!r} was read from source `{source}` (record {at}); {went}"
+    return f"{shown(record)} was read from source `{source}` (record {at}); {went}"
 
 
 def _names(elements: list[tuple[str, TracedElement]]) -> str:
@@ -118,7 +120,7 @@ def _names(elements: list[tuple[str, TracedElement]]) -> str:
 
 
 def _dead(error: ErrorRecord) -> str:
-    return f"{error.record!r} became a dead letter ({error.reason}): {error.detail}"
+    return f"{shown(error.record)} became a dead letter ({error.reason}): {error.detail}"
 
 
 def _explained(

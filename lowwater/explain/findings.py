@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
@@ -179,10 +180,10 @@ def _of_windowing(
     if loses:
         yield Finding(
             "warning",
-            f"{trigger!r} may finish before its window expires, and later elements are then "
+            f"{shown(trigger)} may finish before its window expires, and later elements are then "
             f"dropped (accepted by allow_data_loss={windowing.allow_data_loss!r})",
             where,
-            f"Use Repeatedly({trigger!r}) unless this is intended",
+            f"Use Repeatedly({shown(trigger)}) unless this is intended",
         )
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)
@@ -204,15 +205,15 @@ def _of_windowing(
     if said.fires is Moment.NEVER:
         yield Finding(
             "warning",
-            f"{trigger!r} never fires: windows emit only when they expire",
+            f"{shown(trigger)} never fires: windows emit only when they expire",
             where,
             "Use AfterWatermark() unless this is intended",
         )
     elif not loses and not looks_at_watermark(trigger):
         yield Finding(
             "note",
-            f"{trigger!r} ignores the watermark: no pane marks a window as complete, and remaining "
-            "elements are emitted only when the window expires",
+            f"{shown(trigger)} ignores the watermark: no pane marks a window as complete, and "
+            "remaining elements are emitted only when the window expires",
             where,
             "Use AfterWatermark(early=..., late=...) to get on-time panes",
         )
@@ -220,7 +221,7 @@ def _of_windowing(
     if late is not None and not lateness:
         yield Finding(
             "warning",
-            f"late={late!r} never fires, because allowed_lateness is 0s",
+            f"late={shown(late)} never fires, because allowed_lateness is 0s",
             where,
             'Set allowed_lateness=, as in allowed_lateness="1h", or remove late=',
         )
@@ -252,8 +253,8 @@ def _of_global(
         return
     yield Finding(
         "error" if endless else "note",
-        f"the global window ends at the end of time, so {windowing.trigger!r} fires only when the "
-        "input ends" + (", which may never happen" if endless else ""),
+        f"the global window ends at the end of time, so {shown(windowing.trigger)} fires only when "
+        "the input ends" + (", which may never happen" if endless else ""),
         where,
         "Use a trigger that does not wait for the watermark, as in Repeatedly(AfterCount(100))",
     )

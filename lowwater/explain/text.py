@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
@@ -15,6 +16,7 @@ from lowwater.windows import Window
 _DAY = len("2000-01-01 ")
 _NEARLY = END_OF_TIME - 2 * 86_400_000_000
 """The global window ends a day before the end of time."""
+_MILLISECOND = 1_000
 _STEPS = (
     1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
 )  # fmt: skip
@@ -77,6 +79,11 @@ class Times:
         text = moment(at)
         return text[_DAY:] if text.startswith(f"{self.day} ") else text
 
+    def clock(self, at: int) -> str:
+        """Format the clock of an event, to the millisecond: the order of events says the rest."""
+        text = self.at(at if at == START_OF_TIME or at >= _NEARLY else at - at % _MILLISECOND)
+        return text[:-3] if text.endswith("000") and "." in text else text
+
     def window(self, window: Window) -> str:
         """Format a window."""
         if window.start == START_OF_TIME and window.end >= _NEARLY:
@@ -97,13 +104,17 @@ def rounded_up(micros: int) -> str:
     return format_duration(micros)
 
 
-def shown(values: Any) -> str:
-    """Format the values of an element or a pane."""
-    if isinstance(values, dict):
-        if len(values) == 1:
-            return shown(next(iter(values.values())))
-        return ", ".join(f"{name}={value!r}" for name, value in values.items())
-    return repr(values)
+def values_text(values: Any) -> str:
+    """Format the values of an element or a pane; one alone without its name.
+
+    >>> values_text({"points": 5}), values_text({"points": 5, "share": 0.1 + 0.2})
+    ('5', 'points=5, share=0.3')
+    """
+    if not isinstance(values, dict):
+        return shown(values)
+    if len(values) == 1:
+        return values_text(next(iter(values.values())))
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items())
 
 
 def element_text(values: Any) -> str:
@@ -112,7 +123,7 @@ def element_text(values: Any) -> str:
     >>> element_text({"points": 5}), element_text({})
     ('element 5', 'element')
     """
-    return f"element {shown(values)}" if values != {} else "element"
+    return f"element {values_text(values)}" if values != {} else "element"
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from lowwater.display.palette import Theme
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
-from lowwater.viz.palette import Theme
 from lowwater.viz.picture import lay_out
 from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import final
 
+from lowwater.display.palette import Theme
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.explain.graph_text import summary_texts
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
 from lowwater.viz.layers import Layers
-from lowwater.viz.palette import Theme
 from lowwater.viz.raster import save_picture
 from lowwater.viz.shapes import (
     BOLD,
@@ -70,7 +71,7 @@ class GraphDiagram:
         """
         number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
         nodes = [
-            _node(graph.name_of(read), (repr(read.source),), metrics, is_source=True)
+            _node(graph.name_of(read), (shown(read.source),), metrics, is_source=True)
             for read in graph.reads
         ]
         edges: list[tuple[int, int, str]] = []

@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
+from lowwater.display.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
-from lowwater.viz.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.viz.shapes import Label, Path, Picture, Rect
 
 

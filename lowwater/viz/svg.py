@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import assert_never
 
-from lowwater.viz.palette import Theme, css
+from lowwater.display.palette import Theme, css
 from lowwater.viz.shapes import Label, Path, Picture, Rect, Shape
 
 SCOPE = "lw-picture"

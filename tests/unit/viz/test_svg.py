@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import lowwater as lw
+from lowwater.display.palette import DARK, LIGHT, STYLES
 from lowwater.testing import Scenario
 from lowwater.viz import Diagram
-from lowwater.viz.palette import DARK, LIGHT, STYLES
 from lowwater.viz.shapes import Label, Rect, text_width
 from lowwater.viz.shapes import Path as Line
 from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of
