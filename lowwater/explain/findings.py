@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
+from lowwater.display import html
 from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.explain.text import counted
 from lowwater.time import format_duration
 from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
 from lowwater.watermark import PerPartition
@@ -19,6 +21,7 @@ from lowwater.windows import GlobalWindow, Sessions
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
+_KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
 _RANK: tuple[Severity, ...] = ("error", "warning", "note")
 
 
@@ -66,6 +69,16 @@ class Findings:
 
     def __getitem__(self, at: int) -> Finding:
         return self.findings[at]
+
+    def _repr_html_(self) -> str:
+        if not self.findings:
+            return html.display("No problems found")
+        rows = (
+            [html.badge(each.severity, _KINDS[each.severity]), each.where, each.what, each.hint]
+            for each in self.findings
+        )
+        table = html.table(["severity", "where", "what", "how to fix it"], rows)
+        return html.display(counted(len(self.findings), "finding"), table)
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.findings)) or "no problems found"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.display import html
 from lowwater.display.text import shown
 from lowwater.engine.graph.trace import TracedElement
 from lowwater.engine.records.panes import Pane
@@ -14,6 +16,7 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.windows import Window
 
 _DAY = len("2000-01-01 ")
+_PANE = re.compile(r"\b((?:EARLY|ON_TIME|LATE) #\d+)")
 _NEARLY = END_OF_TIME - 2 * 86_400_000_000
 """The global window ends a day before the end of time."""
 _MILLISECOND = 1_000
@@ -42,6 +45,10 @@ class Explanation:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        name = self.lines[0] if self.lines else "nothing to explain"
+        return html.display(name, *map(_line_markup, self.lines[1:]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lines)
@@ -89,6 +96,22 @@ class Times:
         if window.start == START_OF_TIME and window.end >= _NEARLY:
             return "always"
         return f"[{self.at(window.start)}, {self.at(window.end)})"
+
+
+def _line_markup(line: str) -> html.Markup:
+    """Return a line of an explanation as markup: its time apart, timings as badges."""
+    text = line.lstrip(" ")
+    depth = max(0, (len(line) - len(text)) // 2 - 1)
+    if not text:  # between two windows
+        return html.rule()
+    when, gap, what = text.partition("  ")
+    if not gap:
+        when, what = "", text
+    parts = [  # the split has a pane at each odd place
+        html.badge(part, html.TIMINGS[part.partition(" ")[0]]) if at % 2 else part
+        for at, part in enumerate(_PANE.split(what))
+    ]
+    return html.event(when, html.sentence(parts), indent=depth)
 
 
 def rounded_up(micros: int) -> str:

@@ -220,7 +220,8 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
         delay = int(estimator.delay)  # type: ignore[arg-type]  # made so when it was built
         return WatermarkHolder(
             f"source `{name}` holds it: {shown(estimator)} keeps it "
-            f"{format_duration(delay)} behind the latest element, {times.at(source.watermark + delay)}",
+            f"{format_duration(delay)} behind the latest element, "
+            f"{times.at(source.watermark + delay)}",
             "wait for later elements, or use a shorter delay",
         )
     if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:
