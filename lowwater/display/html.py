@@ -7,6 +7,7 @@ diagrams; none of them carries meaning alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
@@ -22,6 +23,7 @@ TIMINGS: dict[str, Kind] = {"EARLY": "early", "ON_TIME": "ontime", "LATE": "late
 SCOPE = "lw-display"
 HEATS = 6
 """The number of shades of heat cells."""
+_CODE = re.compile(r"`([^`]+)`")
 _HOTTEST = 0.6
 _TINT = 0.18
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
@@ -55,21 +57,18 @@ def escaped(text: str) -> str:
     return "".join(_ESCAPES.get(sign) or (sign if _allowed(sign) else "\ufffd") for sign in text)
 
 
-def display(name: str, *content: Markup, theme: Theme = "auto") -> str:
+def display(name: str | Markup, *content: Markup, theme: Theme = "auto") -> str:
     """Return a display: an element to embed in a page, with a heading and its style.
 
     Args:
-        name: The heading.
+        name: The heading, as text or markup.
         content: What comes below it.
         theme: The colours.
     """
     scope = f"{SCOPE}-{theme}"
     head = _element("div", name, style="lw-name")
     style = colours_css(scope, theme, *map(_colours, (LIGHT, DARK))) + _CSS
-    return (
-        f'<div class="{SCOPE} {scope}" role="group" aria-label="{escaped(name)}">'
-        f"<style>{style}</style>{head}{''.join(content)}</div>"
-    )
+    return f'<div class="{SCOPE} {scope}"><style>{style}</style>{head}{"".join(content)}</div>'
 
 
 def badge(text: str, kind: Kind) -> Markup:
@@ -89,9 +88,32 @@ def sentence(parts: Iterable[str]) -> Markup:
     )
 
 
+def marked(text: str) -> Markup:
+    """Return a text with what stands between backticks as code.
+
+    >>> str(marked("in `a<b`"))
+    'in <code class="lw-code">a&lt;b</code>'
+    """
+    parts = _CODE.split(printable(text))  # which has the code at each odd place
+    return sentence(
+        _element("code", Markup(escaped(part)), style="lw-code") if at % 2 else part
+        for at, part in enumerate(parts)
+    )
+
+
 def line(*parts: Any) -> Markup:
     """Return values on a line of their own."""
     return _element("div", joined(*parts), style="lw-line")
+
+
+def heading(text: str | Markup) -> Markup:
+    """Return the heading of a part."""
+    return _element("div", text, style="lw-head")
+
+
+def stacked(*parts: Any) -> Markup:
+    """Return values one below the other."""
+    return Markup("".join(_element("div", part, style="lw-part") for part in parts))
 
 
 def rule() -> Markup:
@@ -99,7 +121,7 @@ def rule() -> Markup:
     return Markup('<div class="lw-rule"></div>')
 
 
-def note(text: str) -> Markup:
+def note(text: str | Markup) -> Markup:
     """Return a line of small print."""
     return _element("div", text, style="lw-note")
 
@@ -218,58 +240,78 @@ def _colours(colours: dict[str, str]) -> dict[str, str]:
     return {**colours, **tints, **heats, "stripe": tinted(colours["ink"], paper, 0.03)}
 
 
-def _rule(selector: str, rules: str) -> str:
-    # The class twice: notebooks style tables too, by longer selectors than one class.
-    scope = f".{SCOPE}.{SCOPE}"
-    return "".join((",".join(f"{scope} {one}" for one in selector.split(",")), "{", rules, "}"))
-
-
-_CSS = "".join(
-    (
-        f".{SCOPE}.{SCOPE}{{box-sizing:border-box;max-width:100%;margin:2px 0 8px;padding:12px 14px;"
-        "font-size:13px;line-height:1.45;color:var(--lw-ink);background:var(--lw-paper);"
-        "border:1px solid var(--lw-faint);border-radius:8px;overflow-wrap:anywhere}",
-        _rule(".lw-name", "font-weight:600;font-size:14px;margin:0 0 8px"),
-        _rule(
-            ".lw-line",
-            "display:flex;flex-wrap:wrap;gap:4px 6px;align-items:baseline;margin:6px 0",
-        ),
-        _rule(".lw-rule", "border-top:1px solid var(--lw-faint);margin:10px 0"),
-        _rule(".lw-note", "margin:6px 0 0;color:var(--lw-quiet);font-size:12px"),
-        _rule(".lw-badge", "display:inline-block;padding:0 7px;border-radius:9px;font-size:11.5px;"
-              "line-height:18px;white-space:nowrap;color:var(--lw-ink);border:1px solid"),
-        *(_rule(f".lw-badge.lw-{kind}",
-                f"background:var(--lw-{kind}-tint);border-color:var(--lw-{kind})")
-          for kind in KINDS),
-        _rule(".lw-badge.lw-early,.lw-badge.lw-retract", "border-style:dashed"),
-        _rule(".lw-tiles", "display:flex;flex-wrap:wrap;gap:8px;margin:6px 0"),
-        _rule(".lw-tile", "box-sizing:border-box;min-width:104px;padding:6px 12px 7px 10px;"
-              "border:1px solid var(--lw-faint);border-left:4px solid;border-radius:5px"),
-        *(_rule(f".lw-tile.lw-edge-{kind}", f"border-left-color:var(--lw-{kind})")
-          for kind in KINDS),
-        _rule(".lw-value", "font-size:18px;line-height:1.25;font-variant-numeric:tabular-nums"),
-        _rule(".lw-label", "font-size:12px;color:var(--lw-quiet)"),
-        _rule(".lw-scroll", "overflow-x:auto;max-width:100%;margin:6px 0"),
-        _rule(".lw-scroll svg", "display:block;max-width:none!important"),
-        _rule(".lw-table", "border-collapse:collapse;border:0;margin:0;width:max-content;font-size:12.5px;"
-              "table-layout:auto;color:var(--lw-ink)"),
-        _rule(".lw-table tr,.lw-table th,.lw-table td", "background:none;color:var(--lw-ink)"),
-        _rule(".lw-table th,.lw-table td", "padding:3px 12px 3px 0;border:0;text-align:left;"
-              "vertical-align:baseline;border-bottom:1px solid var(--lw-faint);max-width:none;"
-              "font-variant-numeric:tabular-nums"),
-        _rule(".lw-table th", "font-weight:600;color:var(--lw-quiet);white-space:nowrap;"
-              "vertical-align:bottom"),
-        _rule(".lw-table td div", "max-width:30em;overflow-wrap:break-word"),
-        _rule(".lw-table th.lw-right,.lw-table td.lw-right", "text-align:right"),
-        *(_rule(f".lw-table td.lw-heat{at}",
-                f"background:var(--lw-heat{at});padding:5px 12px;border:2px solid var(--lw-paper)")
-          for at in range(HEATS)),
-        _rule(".lw-table td.lw-marked", "outline:2px solid var(--lw-ink);outline-offset:-3px"),
-        _rule(".lw-details", "margin:6px 0 0"),
-        _rule(".lw-summary", "cursor:pointer;display:list-item"),
-        _rule(".lw-event", "display:flex;flex-wrap:wrap;column-gap:10px;margin:2px 0"),
-        *(_rule(f".lw-in{at}", f"margin-left:{at * 16}px") for at in range(1, 4)),
-        _rule(".lw-when", "flex:none;color:var(--lw-quiet);font-variant-numeric:tabular-nums"),
-        _rule(".lw-what", "flex:1 1 18em;min-width:0"),
+_DASHED = ("early", "retract")  # what is not final, also in pictures
+_KIND_RULES = {
+    **{
+        f".lw-badge.lw-{kind}": (
+            f"background:var(--lw-{kind}-tint);border-color:var(--lw-{kind})"
+            + (";border-style:dashed" if kind in _DASHED else "")
+        )
+        for kind in KINDS
+    },
+    **{f".lw-tile.lw-edge-{kind}": f"border-left-color:var(--lw-{kind})" for kind in KINDS},
+}
+_HEAT_RULES = {
+    f".lw-table td.lw-heat{at}": (
+        f"background:var(--lw-heat{at});padding:5px 12px;border:2px solid var(--lw-paper)"
     )
-)  # fmt: skip
+    for at in range(HEATS)
+}
+_RULES: dict[str, str] = {
+    "": (
+        "box-sizing:border-box;max-width:100%;margin:2px 0 8px;padding:12px 14px;font-size:13px;"
+        "line-height:1.45;color:var(--lw-ink);background:var(--lw-paper);"
+        "border:1px solid var(--lw-faint);border-radius:8px;overflow-wrap:anywhere"
+    ),
+    ".lw-name": "font-weight:600;font-size:14px;margin:0 0 8px",
+    ".lw-head": "font-weight:600;margin:10px 0 4px",
+    ".lw-code": (
+        "font-family:ui-monospace,SFMono-Regular,'DejaVu Sans Mono',monospace;font-size:.93em;"
+        "padding:0;background:none;color:inherit"
+    ),
+    ".lw-line": "display:flex;flex-wrap:wrap;gap:4px 6px;align-items:baseline;margin:6px 0",
+    ".lw-rule": "border-top:1px solid var(--lw-faint);margin:10px 0",
+    ".lw-note": "margin:4px 0 0;color:var(--lw-quiet);font-size:12px",
+    ".lw-badge": (
+        "display:inline-block;padding:0 7px;border-radius:9px;font-size:11.5px;line-height:18px;"
+        "white-space:nowrap;color:var(--lw-ink);border:1px solid"
+    ),
+    ".lw-tiles": "display:flex;flex-wrap:wrap;gap:8px;margin:6px 0",
+    ".lw-tile": (
+        "box-sizing:border-box;min-width:104px;padding:6px 12px 7px 10px;border-radius:5px;"
+        "border:1px solid var(--lw-faint);border-left:4px solid"
+    ),
+    **_KIND_RULES,
+    ".lw-value": "font-size:18px;line-height:1.25;font-variant-numeric:tabular-nums",
+    ".lw-label": "font-size:12px;color:var(--lw-quiet)",
+    ".lw-scroll": "overflow-x:auto;max-width:100%;margin:6px 0",
+    ".lw-scroll svg": "display:block;max-width:none!important",
+    ".lw-table": (
+        "border-collapse:collapse;border:0;margin:0;width:max-content;font-size:12.5px;"
+        "table-layout:auto;color:var(--lw-ink)"
+    ),
+    ".lw-table tr": "background:none",
+    ".lw-table td": (
+        "padding:3px 12px 3px 0;border:0;border-bottom:1px solid var(--lw-faint);max-width:none;"
+        "background:none;color:var(--lw-ink);text-align:left;vertical-align:baseline;"
+        "font-variant-numeric:tabular-nums"
+    ),
+    ".lw-table th": (
+        "padding:3px 12px 3px 0;border:0;border-bottom:1px solid var(--lw-faint);"
+        "background:none;color:var(--lw-quiet);text-align:left;vertical-align:bottom;"
+        "font-weight:600;white-space:nowrap"
+    ),
+    ".lw-table td div": "max-width:30em;overflow-wrap:break-word",
+    ".lw-table .lw-right": "text-align:right",
+    **_HEAT_RULES,
+    ".lw-table th.lw-over": "padding-left:14px",
+    ".lw-table td.lw-marked": "outline:2px solid var(--lw-ink);outline-offset:-3px",
+    ".lw-details": "margin:6px 0 0",
+    ".lw-summary": "cursor:pointer;display:list-item",
+    ".lw-event": ("display:flex;flex-wrap:wrap;column-gap:10px;align-items:baseline;margin:2px 0"),
+    **{f".lw-in{at}": f"margin-left:{at * 16}px" for at in range(1, 4)},
+    ".lw-when": "flex:none;color:var(--lw-quiet);font-variant-numeric:tabular-nums",
+    ".lw-what": "flex:1 1 18em;min-width:0",
+}
+# The class twice: notebooks style tables too, by longer selectors than one class.
+_CSS = "".join(f".{SCOPE}.{SCOPE} {at}{{{rules}}}" for at, rules in _RULES.items())

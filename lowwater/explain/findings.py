@@ -73,12 +73,16 @@ class Findings:
     def _repr_html_(self) -> str:
         if not self.findings:
             return html.display("No problems found")
-        rows = (
-            [html.badge(each.severity, _KINDS[each.severity]), each.where, each.what, each.hint]
+        parts = [
+            part
             for each in self.findings
-        )
-        table = html.table(["severity", "where", "what", "how to fix it"], rows)
-        return html.display(counted(len(self.findings), "finding"), table)
+            for part in (
+                html.line(html.badge(each.severity, _KINDS[each.severity]), each.where),
+                html.event("", html.sentence([f"{each.what}."]), indent=1),
+                html.event("", html.sentence([f"{each.hint}."]), indent=1),
+            )
+        ]
+        return html.display(counted(len(self.findings), "finding"), *parts)
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.findings)) or "no problems found"

@@ -113,16 +113,18 @@ class LatenessProfile:
         now = () if self.present is None else (self.present,)
         known = {(row.delay, row.lateness): row for row in (*now, *self.around, *self.rows)}
         delays, latenesses = (sorted({place[at] for place in known}) for at in (0, 1))
-        head = ["delay", "median wait", *(f"lateness {format_duration(at)}" for at in latenesses)]
+        over = (html.Cell(f"lateness {format_duration(at)}", "lw-over") for at in latenesses)
+        head = ["delay", *over, "median wait"]
         waits = {row.delay: _span(row.median_wait) for row in known.values()}
         lines = (
             [
-                format_duration(delay), waits[delay],
+                format_duration(delay),
                 *(_heat(known.get((delay, lateness)), self) for lateness in latenesses),
+                waits[delay],
             ]
             for delay in delays
         )  # fmt: skip
-        of = f"Of {self.elements:,} elements; the darker, the more are dropped."
+        of = f"Of {self.elements:,} elements; the stronger the colour, the more are dropped."
         return html.display(
             name, html.table(head, lines), html.note(of), *map(html.note, self._said())
         )
@@ -130,11 +132,15 @@ class LatenessProfile:
     def _said(self) -> tuple[str, str]:
         said = self.suggestion
         what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
+        by = "the clock" if self.wait_by == "clock" else "event time"
+        disorder = format_duration(self.disorder)
+        choice = (
+            f"watermark=BoundedDisorder({format_duration(said.delay)!r}), "
+            f"allowed_lateness={format_duration(said.lateness)!r}"
+        )
         return (
-            f"waits are measured by {'the clock' if self.wait_by == 'clock' else 'event time'}; "
-            f"elements are up to {format_duration(self.disorder)} out of order",
-            f"suggestion: watermark=BoundedDisorder({format_duration(said.delay)!r}), "
-            f"allowed_lateness={format_duration(said.lateness)!r}: {what}",
+            f"waits are measured by {by}; elements are up to {disorder} out of order",
+            f"suggestion: {choice}: {what}",
         )
 
     def __repr__(self) -> str:
@@ -156,7 +162,7 @@ def _heat(row: LatenessRow | None, profile: LatenessProfile) -> html.Cell:
     if row is None:
         return html.Cell("")
     said, present = profile.suggestion, row == profile.present
-    parts: list[Any] = [html.sentence([f"{row.dropped:,} dropped, {row.late:,} late"])]
+    parts: list[Any] = [f"{row.dropped:,} dropped", f"{row.late:,} late"]
     if present:
         parts.append(html.badge("now", "quiet"))
     if row == said:
@@ -167,7 +173,7 @@ def _heat(row: LatenessRow | None, profile: LatenessProfile) -> html.Cell:
     )
     most = max((each.dropped for each in (*profile.rows, *profile.around)), default=0)
     return html.heat(
-        html.joined(*parts), row.dropped / most if most else 0.0, marked=present, title=title
+        html.stacked(*parts), row.dropped / most if most else 0.0, marked=present, title=title
     )
 
 

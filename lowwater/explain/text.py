@@ -48,7 +48,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         name = self.lines[0] if self.lines else "nothing to explain"
-        return html.display(name, *map(_line_markup, self.lines[1:]))
+        return html.display(html.marked(name), *map(_line_markup, self.lines[1:]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lines)
@@ -107,8 +107,10 @@ def _line_markup(line: str) -> html.Markup:
     when, gap, what = text.partition("  ")
     if not gap:
         when, what = "", text
+    if text == line:
+        return html.heading(html.marked(line))
     parts = [  # the split has a pane at each odd place
-        html.badge(part, html.TIMINGS[part.partition(" ")[0]]) if at % 2 else part
+        html.badge(part, html.TIMINGS[part.partition(" ")[0]]) if at % 2 else html.marked(part)
         for at, part in enumerate(_PANE.split(what))
     ]
     return html.event(when, html.sentence(parts), indent=depth)

@@ -66,7 +66,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
     def _repr_html_(self) -> str:
         from lowwater.viz.output_html import graph_html
 
-        return graph_html(type(self).__name__, self.graph().to_svg())
+        return graph_html(type(self).__name__, self.graph())
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
         """Run, and return an iterator over the panes, or over the elements of this output.

@@ -13,6 +13,7 @@ from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.explain.text import Times, counted
 from lowwater.io.terminal import moment, span
 from lowwater.time import Instant, format_duration
+from lowwater.viz.graph_diagram import GraphDiagram
 from lowwater.viz.words import endless
 from lowwater.windows import Window
 
@@ -100,17 +101,17 @@ def panes_html(
     values = list(dict.fromkeys(column for pane in shown for column in pane.values))
     rows = (
         [
-            *_key(pane.key, keys), _window(pane.window, times),
-            *(pane.values.get(column) for column in values), _badges(pane),
+            *_key(pane.key, keys), _window(pane.window, times), _badges(pane),
+            *(pane.values.get(column) for column in values),
         ]
         for pane in shown
     )  # fmt: skip
-    window = "window" if times is None else f"window on {times.day}"
-    table = html.table([*keys, window, *values, "pane"], rows)
+    table = html.table([*keys, "window", "pane", *values], rows)
+    day = html.Markup() if times is None else html.note(f"windows start on {times.day}, in UTC")
     return html.display(
         f"{name}: {counted(total, 'pane')}",
         _counts(badges + rejected.badges()),
-        *([table] if shown else [html.note("no panes")]),
+        *([day, table] if shown else [html.note("no panes")]),
         html.more(total - len(shown), "pane"),
         *rejected.tables(),
     )
@@ -134,24 +135,31 @@ def elements_html(
     parts: list[html.Markup] = []
     for tag, (elements, total) in outputs.items():
         shown = list(islice(elements, MOST))
-        rows = ([*_key(key, keys), value, moment(at)] for key, value, at in shown)
+        names, values = _fields([value for _, value, _ in shown])
+        rows = (
+            [*_key(key, keys), *row, moment(at)]
+            for (key, _, at), row in zip(shown, values, strict=True)
+        )
         parts.append(html.line(html.badge(f"output {tag}", "ontime"), counted(total, "element")))
         if shown:
-            parts.append(html.table([*keys, "value", "event time"], rows))
+            parts.append(html.table([*keys, *names, "event time"], rows))
         parts.append(html.more(total - len(shown), "element"))
     total = sum(number for _, number in outputs.values())
     counts = _counts(rejected.badges())
     return html.display(f"{name}: {counted(total, 'element')}", counts, *parts, *rejected.tables())
 
 
-def graph_html(name: str, svg: str) -> str:
-    """Return the display of a graph.
+def graph_html(name: str, graph: GraphDiagram) -> str:
+    """Return the display of a pipeline: its graph, under a heading."""
+    return html.display(name, html.scrolling(html.Markup(graph.to_svg())))
 
-    Args:
-        name: The heading.
-        svg: The picture, as this library draws it.
-    """
-    return html.display(name, html.scrolling(html.Markup(svg)))
+
+def _fields(values: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
+    """Return the fields of records as columns; plain values are one column."""
+    if not all(isinstance(value, Mapping) for value in values):
+        return ["value"], [[value] for value in values]
+    names = list(dict.fromkeys(name for value in values for name in value))
+    return names, [[value.get(name) for name in names] for value in values]
 
 
 def _key(key: Any, names: Sequence[str]) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ from lowwater.engine.records.steps import INSERT, REASONS, TIMINGS, LateBatch, P
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_instant
 from lowwater.watermark import StageWatermark
 
-
 _NO_COUNT = "none"
 
 
