@@ -140,8 +140,9 @@ def event(when: str, what: Any, *, indent: int = 0) -> Markup:
         indent: How many steps it is indented by.
     """
     time = _element("span", when, style="lw-when") if when else ""
+    within = f" lw-in{min(indent, 3)}" if indent else ""
     inner = Markup(time + _element("span", what, style="lw-what"))
-    return _element("div", inner, style=f"lw-event lw-in{min(indent, 3)}")
+    return _element("div", inner, style=f"lw-event{within}")
 
 
 def tiles(shown: Iterable[tuple[str, Any, Kind]]) -> Markup:

@@ -172,7 +172,8 @@ def _repr(value: Any) -> str:
 
 
 def _without_addresses(text: str) -> str:
-    """Replace the default reprs of functions and objects in a text by their names."""
+    """Return a repr on one line, with functions and objects by their names."""
+    text = " ".join(text.split()) if "\n" in text else text
     if " at 0x" not in text:
         return text
     text = _FUNCTION.sub(lambda found: _own_name(found[1]), text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from lowwater.display.text import shown
@@ -13,6 +13,8 @@ from lowwater.explain.journeys import MOST, Journeys
 from lowwater.explain.text import Explanation, counted
 
 Predicate: TypeAlias = Callable[[Any], Any]
+
+_NOT_FOUND = "no source read such an element, and no stage received one"
 
 
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
@@ -68,7 +70,25 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
         if matches.says(error.record) and not known.of(error.record)
     ]
     matches.check()
+    if not (stories or lost):
+        lost = [_NOT_FOUND, *_unknown_fields(trace, element)]
     return _explained(journeys, stories, lost)
+
+
+def _unknown_fields(trace: Trace, element: Any) -> Iterator[str]:
+    """Yield what is wrong with an element that no record equals: its fields, or its kind."""
+    records = [record for read in trace.read.values() for record in read]
+    fields = {name: None for record in records if isinstance(record, Mapping) for name in record}
+    if not fields or callable(element):
+        return
+    known = ", ".join(map(shown, fields))
+    if not isinstance(element, Mapping):
+        yield f"  records are mappings with the fields {known}: pass one of them with its value"
+        return
+    unknown = [name for name in element if name not in fields]
+    if unknown:
+        names = ", ".join(map(shown, unknown))
+        yield f"  no record has {names}; the fields are {known}"
 
 
 class _Matches:
@@ -146,7 +166,7 @@ def _explained(
     if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
-        lines = ["no source read such an element, and no stage received one"]
+        lines = [_NOT_FOUND]
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lowwater.display import html
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.trace import StageTrace, Trace
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
@@ -382,7 +382,9 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
     found = sorted({duration(value, name=name) for value in given})
     if found[0] < 0:
         raise InvalidArgument(
-            f"{name} has a negative duration", where="lateness_profile", hint='Use "0s" or more'
+            f"{describe(name, given)} has a negative duration",
+            where="lateness_profile",
+            hint='Use "0s" or more',
         )
     return found
 
