@@ -32,6 +32,8 @@ from inspect import signature
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
+from lowwater.display.text import shown
+
 __all__ = [
     "DataError",
     "DataWarning",
@@ -178,10 +180,12 @@ def user_code(what: str) -> Iterator[None]:
 def describe(name: str, value: object) -> str:
     """Return ``name=value (type)``, the form in which error messages quote an argument.
 
+    Long lists and texts are cut, functions are named.
+
     >>> describe("size", "2x")
     "size='2x' (str)"
     """
-    return f"{name}={value!r} ({type(value).__name__})"
+    return f"{name}={shown(value, exact=True)} ({type(value).__name__})"
 
 
 def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:

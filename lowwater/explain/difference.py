@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final, runtime_checkable
 
+from lowwater.display import html
+from lowwater.display.text import plain
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.engine.records.panes import Pane
 from lowwater.errors import InvalidArgument, describe, load_extra
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 What: TypeAlias = Literal["only in a", "only in b", "differs"]
 
 _MOST = 50
+_KINDS: dict[What, html.Kind] = {"only in a": "ontime", "only in b": "mark", "differs": "late"}
 
 
 @runtime_checkable
@@ -98,7 +101,7 @@ class Difference:
                 ]
         return pd.DataFrame(columns)
 
-    def __repr__(self) -> str:
+    def _head(self) -> str:
         if not self.rows:
             return f"no differences: {counted(self.same, 'window')} with the same final panes"
         count = Counter(row.what for row in self.rows)
@@ -106,9 +109,27 @@ class Difference:
             "only in a": "only in a", "only in b": "only in b", "differs": "different",
         }  # fmt: skip
         head = ", ".join(f"{count[what]:,} {text}" for what, text in texts.items() if count[what])
+        return f"{head}; {self.same:,} equal"
+
+    def _repr_html_(self) -> str:
+        if not self.rows:
+            return html.display(self._head())
+        rows = (
+            [
+                html.badge(row.what, _KINDS[row.what]), row.key,
+                span(row.window.start, row.window.end), _text(row.a), _text(row.b),
+            ]
+            for row in self.rows[:_MOST]
+        )  # fmt: skip
+        shown = html.table(["what", "key", "window", "a", "b"], rows)
+        return html.display(self._head(), shown, html.more(len(self.rows) - _MOST, "window"))
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return self._head()
         lines = [
             [
-                row.what, _line(row.key), span(row.window.start, row.window.end), _text(row.a),
+                row.what, plain(row.key), span(row.window.start, row.window.end), _text(row.a),
                 _text(row.b),
             ]
             for row in self.rows[:_MOST]
@@ -116,7 +137,7 @@ class Difference:
         more = len(self.rows) - _MOST
         tail = f"\n… and {more:,} more" if more > 0 else ""
         shown = table(["what", "key", "window", "a", "b"], lines)
-        return f"{head}; {self.same:,} equal\n{shown}{tail}"
+        return f"{self._head()}\n{shown}{tail}"
 
 
 def diff(a: Run, b: Run) -> Difference:
@@ -215,9 +236,4 @@ def _equal(one: Any, other: Any) -> bool:
 def _text(values: Mapping[str, Any] | None) -> str | None:
     if values is None:
         return None
-    return ", ".join(f"{name}={_line(value)}" for name, value in values.items())
-
-
-def _line(value: Any) -> str:
-    """Format a value on one line."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))
+    return ", ".join(f"{name}={plain(value)}" for name, value in values.items())

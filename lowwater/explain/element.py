@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import Trace, TracedElement
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.errors import InvalidArgument
@@ -12,6 +13,8 @@ from lowwater.explain.journeys import MOST, Journeys
 from lowwater.explain.text import Explanation, counted
 
 Predicate: TypeAlias = Callable[[Any], Any]
+
+_NOT_FOUND = "no source read such an element, and no stage received one"
 
 
 def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
@@ -52,7 +55,8 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
                 lost.append(_lost(dead_letters.of(record), name, at, record, journeys))
             elif not told:
                 lost.append(
-                    f"{record!r} reached {_names(own)}; nothing derived from it reached `{stage}`"
+                    f"{shown(record)} reached {_names(own)}; nothing derived from it reached "
+                    f"`{stage}`"
                 )
     stories += [
         (each.name, one)
@@ -67,7 +71,25 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
         if matches.says(error.record) and not known.of(error.record)
     ]
     matches.check()
+    if not (stories or lost):
+        lost = [_NOT_FOUND, *_unknown_fields(trace, element)]
     return _explained(journeys, stories, lost)
+
+
+def _unknown_fields(trace: Trace, element: Any) -> Iterator[str]:
+    """Yield what is wrong with an element that no record equals: its fields, or its kind."""
+    records = [record for read in trace.read.values() for record in read]
+    fields = {name: None for record in records if isinstance(record, Mapping) for name in record}
+    if not fields or callable(element):
+        return
+    known = ", ".join(map(shown, fields))
+    if not isinstance(element, Mapping):
+        yield f"  records are mappings with the fields {known}: pass one of them with its value"
+        return
+    unknown = [name for name in element if name not in fields]
+    if unknown:
+        names = ", ".join(map(shown, unknown))
+        yield f"  no record has {names}; the fields are {known}"
 
 
 class _Matches:
@@ -111,7 +133,7 @@ def _lost(
         if journeys.knows_origins_of(source)
         else "it cannot be traced further: a map_batches function may have reordered rows"
     )
-    return f"{record!r} was read from source `{source}` (record {at}); {went}"
+    return f"{shown(record)} was read from source `{source}` (record {at}); {went}"
 
 
 def _names(elements: list[tuple[str, TracedElement]]) -> str:
@@ -119,7 +141,7 @@ def _names(elements: list[tuple[str, TracedElement]]) -> str:
 
 
 def _dead(error: ErrorRecord) -> str:
-    return f"{error.record!r} became a dead letter ({error.reason}): {error.detail}"
+    return f"{shown(error.record)} became a dead letter ({error.reason}): {error.detail}"
 
 
 def _explained(
@@ -145,7 +167,7 @@ def _explained(
     if (more := untold + max(0, len(lost) - MOST)) > 0:
         lines.append(f"… and {counted(more, 'element')} more")
     if not lines:
-        lines = ["no source read such an element, and no stage received one"]
+        lines = [_NOT_FOUND]
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 

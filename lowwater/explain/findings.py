@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
+from lowwater.display import html
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.explain.text import counted
 from lowwater.time import format_duration
 from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
 from lowwater.watermark import PerPartition
@@ -18,6 +21,7 @@ from lowwater.windows import GlobalWindow, Sessions
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
+_KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
 _RANK: tuple[Severity, ...] = ("error", "warning", "note")
 
 
@@ -65,6 +69,20 @@ class Findings:
 
     def __getitem__(self, at: int) -> Finding:
         return self.findings[at]
+
+    def _repr_html_(self) -> str:
+        if not self.findings:
+            return html.display("No problems found")
+        parts = [
+            part
+            for each in self.findings
+            for part in (
+                html.line(html.badge(each.severity, _KINDS[each.severity]), each.where),
+                html.event("", html.sentence([f"{each.what}."]), indent=1),
+                html.event("", html.sentence([f"{each.hint}."]), indent=1),
+            )
+        ]
+        return html.display(counted(len(self.findings), "finding"), *parts)
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.findings)) or "no problems found"
@@ -179,10 +197,10 @@ def _of_windowing(
     if loses:
         yield Finding(
             "warning",
-            f"{trigger!r} may finish before its window expires, and later elements are then "
+            f"{shown(trigger)} may finish before its window expires, and later elements are then "
             f"dropped (accepted by allow_data_loss={windowing.allow_data_loss!r})",
             where,
-            f"Use Repeatedly({trigger!r}) unless this is intended",
+            f"Use Repeatedly({shown(trigger)}) unless this is intended",
         )
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)
@@ -204,15 +222,15 @@ def _of_windowing(
     if said.fires is Moment.NEVER:
         yield Finding(
             "warning",
-            f"{trigger!r} never fires: windows emit only when they expire",
+            f"{shown(trigger)} never fires: windows emit only when they expire",
             where,
             "Use AfterWatermark() unless this is intended",
         )
     elif not loses and not looks_at_watermark(trigger):
         yield Finding(
             "note",
-            f"{trigger!r} ignores the watermark: no pane marks a window as complete, and remaining "
-            "elements are emitted only when the window expires",
+            f"{shown(trigger)} ignores the watermark: no pane marks a window as complete, and "
+            "remaining elements are emitted only when the window expires",
             where,
             "Use AfterWatermark(early=..., late=...) to get on-time panes",
         )
@@ -220,7 +238,7 @@ def _of_windowing(
     if late is not None and not lateness:
         yield Finding(
             "warning",
-            f"late={late!r} never fires, because allowed_lateness is 0s",
+            f"late={shown(late)} never fires, because allowed_lateness is 0s",
             where,
             'Set allowed_lateness=, as in allowed_lateness="1h", or remove late=',
         )
@@ -252,8 +270,8 @@ def _of_global(
         return
     yield Finding(
         "error" if endless else "note",
-        f"the global window ends at the end of time, so {windowing.trigger!r} fires only when the "
-        "input ends" + (", which may never happen" if endless else ""),
+        f"the global window ends at the end of time, so {shown(windowing.trigger)} fires only when "
+        "the input ends" + (", which may never happen" if endless else ""),
         where,
         "Use a trigger that does not wait for the watermark, as in Repeatedly(AfterCount(100))",
     )

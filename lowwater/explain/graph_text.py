@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import MAIN, Flow, Graph, Read, Stage
 from lowwater.engine.graph.outline import deduplication_text, step_texts, work_texts
@@ -17,7 +18,7 @@ def explain_graph(graph: Graph) -> str:
     Data is exchanged where records are grouped, because one task must have all records of a key.
     """
     parts = [
-        [f"{graph.name_of(read)}: {read.source!r}", *_read_lines(read)] for read in graph.reads
+        [f"{graph.name_of(read)}: {shown(read.source)}", *_read_lines(read)] for read in graph.reads
     ]
     parts += [_stage_lines(graph, stage) for stage in graph.stages]
     return "\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, *lines in parts)
@@ -29,8 +30,8 @@ def mermaid_graph(graph: Graph) -> str:
     number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
     lines += [f'  n{number[id(r)]}(["{_escaped(graph.name_of(r))}"])' for r in graph.reads]
     for stage in graph.stages:
-        shown = [graph.name_of(stage), *summary_texts(stage)]
-        lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, shown))}"]')
+        texts = [graph.name_of(stage), *summary_texts(stage)]
+        lines.append(f'  n{number[id(stage)]}["{"<br/>".join(map(_escaped, texts))}"]')
     for stage in graph.stages:
         for flow in stage.inputs:
             label = "<br/>".join(map(_escaped, _edge_texts(stage, flow)))
@@ -44,7 +45,7 @@ def _read_lines(read: Read) -> Iterator[str]:
     if read.watermark is None:
         yield "watermark: none until the input ends"
     else:
-        yield f"watermark: {read.watermark!r}"
+        yield f"watermark: {shown(read.watermark)}"
     if read.clock is not None:
         yield f"clock: {_clock_text(read.clock)}"
     if read.max_ahead_us is not None:
@@ -54,8 +55,7 @@ def _read_lines(read: Read) -> Iterator[str]:
 
 
 def _clock_text(clock: ClockLike) -> str:
-    says_itself = type(clock).__repr__ is not object.__repr__
-    return repr(clock) if says_itself else type(clock).__name__
+    return shown(clock)
 
 
 def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
@@ -68,9 +68,9 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
     windowing = stage.windowing
     if windowing is not None:
-        lines.append(f"windows: {windowing.windows!r}")
+        lines.append(f"windows: {shown(windowing.windows)}")
         if stage.work.emits_panes:
-            lines.append(f"trigger: {windowing.trigger!r}, {windowing.mode}")
+            lines.append(f"trigger: {shown(windowing.trigger)}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
     emits = "emits: " if stage.work.emits_panes else ""
     lines.extend(f"{emits}{text}" for text in work_texts(stage))
@@ -101,10 +101,10 @@ def summary_texts(stage: Stage) -> Iterator[str]:
         yield deduplication_text(stage.deduplication)
     windowing = stage.windowing
     if windowing is not None:
-        yield repr(windowing.windows)
+        yield shown(windowing.windows)
         if stage.work.emits_panes:
             if windowing.trigger != Default():
-                yield repr(windowing.trigger)
+                yield shown(windowing.trigger)
             yield windowing.mode
         if windowing.lateness_us:
             yield f"allowed lateness: {format_duration(windowing.lateness_us)}"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
+from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, values_text
 from lowwater.time import format_duration, saturating_add
 
 
@@ -187,10 +188,10 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
     what = "retraction of " if element.retract else ""
     yield (
         f"{what}{element_text(element.values)} at {times.at(element.time)} on {times.day}, "
-        f"key {element.key!r}"
+        f"key {shown(element.key)}"
     )
     yield (
-        f"  {times.at(element.clock)}  it reached stage `{stage.name}`, where the watermark was "
+        f"  {times.clock(element.clock)}  it reached stage `{stage.name}`, where the watermark was "
         f"{times.at(element.watermark)}"
     )
     if element.outcome == "duplicate":
@@ -204,8 +205,8 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         yield f"  it was assigned to window {times.window(window)}{then}"
     for pane in panes:
         yield (
-            f"  {times.at(pane.emitted_at)}  {pane.timing} #{pane.index} of "
-            f"{times.window(pane.window)} contains it: {shown(dict(pane.values))}"
+            f"  {times.clock(pane.emitted_at)}  {pane.timing} #{pane.index} of "
+            f"{times.window(pane.window)} contains it: {values_text(dict(pane.values))}"
         )
     if element.windows and not panes and stage.aggregates:
         yield "  no pane contains it yet: see explain(key, window)"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.display import html
+from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.trace import StageTrace, Trace
-from lowwater.errors import InvalidArgument, load_extra
+from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.explain.text import rounded_up
 from lowwater.io.terminal import table
 from lowwater.time import (
@@ -23,6 +25,7 @@ from lowwater.time import (
     format_duration,
     saturating_add_array,
 )
+from lowwater.watermark import Ascending, BoundedDisorder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +34,7 @@ WaitBy: TypeAlias = Literal["clock", "event time"]
 
 _QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 _FEW = 0.01
+_NOTHING = "the stage received no elements, so there is nothing to evaluate"
 
 
 @final
@@ -68,12 +72,16 @@ class LatenessProfile:
         disorder: The most that an element was behind the latest one before it, microseconds.
         wait_by: How waits are measured: by the clock; or by event time, if the data was read much
             faster than it was produced.
+        present: The choice that the run was made with; ``None`` if its watermark has no delay.
+        around: The choices that share one of the two with the present one, and are no candidates.
     """
 
     rows: tuple[LatenessRow, ...]
     elements: int
     disorder: int
     wait_by: WaitBy
+    present: LatenessRow | None = None
+    around: tuple[LatenessRow, ...] = ()
 
     @property
     def suggestion(self) -> LatenessRow:
@@ -99,9 +107,46 @@ class LatenessProfile:
             frame[name] = pd.to_timedelta(frame[name], unit="us")
         return frame
 
+    def _repr_html_(self) -> str:
+        name = "Watermark delay and allowed lateness"
+        if not self.elements:
+            return html.display(name, html.note(_NOTHING))
+        now = () if self.present is None else (self.present,)
+        known = {(row.delay, row.lateness): row for row in (*now, *self.around, *self.rows)}
+        delays, latenesses = (sorted({place[at] for place in known}) for at in (0, 1))
+        over = (html.Cell(f"lateness {format_duration(at)}", "lw-over") for at in latenesses)
+        head = ["delay", *over, "median wait"]
+        waits = {row.delay: _span(row.median_wait) for row in known.values()}
+        lines = (
+            [
+                format_duration(delay),
+                *(_heat(known.get((delay, lateness)), self) for lateness in latenesses),
+                waits[delay],
+            ]
+            for delay in delays
+        )  # fmt: skip
+        of = f"Of {self.elements:,} elements; the stronger the colour, the more are dropped."
+        return html.display(
+            name, html.table(head, lines), html.note(of), *map(html.note, self._said())
+        )
+
+    def _said(self) -> tuple[str, str]:
+        said = self.suggestion
+        what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
+        by = "the clock" if self.wait_by == "clock" else "event time"
+        disorder = format_duration(self.disorder)
+        choice = (
+            f"watermark=BoundedDisorder({format_duration(said.delay)!r}), "
+            f"allowed_lateness={format_duration(said.lateness)!r}"
+        )
+        return (
+            f"waits are measured by {by}; elements are up to {disorder} out of order",
+            f"suggestion: {choice}: {what}",
+        )
+
     def __repr__(self) -> str:
         if not self.elements:
-            return "the stage received no elements, so there is nothing to evaluate"
+            return _NOTHING
         head = ["delay", "lateness", "late", "dropped", "median wait", "p99 wait"]
         lines = [
             [
@@ -110,15 +155,27 @@ class LatenessProfile:
             ]
             for row in self.rows
         ]  # fmt: skip
-        said = self.suggestion
-        what = f"{said.late:,} late, {said.dropped:,} dropped of {self.elements:,} elements"
-        return (
-            f"{table(head, lines)}\n"
-            f"waits are measured by {'the clock' if self.wait_by == 'clock' else 'event time'}; "
-            f"elements are up to {format_duration(self.disorder)} out of order\n"
-            f"suggestion: watermark=BoundedDisorder({format_duration(said.delay)!r}), "
-            f"allowed_lateness={format_duration(said.lateness)!r}: {what}"
-        )
+        return "\n".join((table(head, lines), *self._said()))
+
+
+def _heat(row: LatenessRow | None, profile: LatenessProfile) -> html.Cell:
+    """Return the cell of a choice: the hotter, the more elements would be dropped."""
+    if row is None:
+        return html.Cell("")
+    said, present = profile.suggestion, row == profile.present
+    parts: list[Any] = [f"{row.dropped:,} dropped", f"{row.late:,} late"]
+    if present:
+        parts.append(html.badge("now", "quiet"))
+    if row == said:
+        parts.append(html.badge("suggested", "mark"))
+    title = (
+        f"watermark delay {format_duration(row.delay)}, allowed lateness "
+        f"{format_duration(row.lateness)}"
+    )
+    most = max((each.dropped for each in (*profile.rows, *profile.around)), default=0)
+    return html.heat(
+        html.stacked(*parts), row.dropped / most if most else 0.0, marked=present, title=title
+    )
 
 
 def lateness_profile(
@@ -151,8 +208,9 @@ def lateness_profile(
     tried = _candidates("delays", delays) or columns.delays()
     allowed = _candidates("lateness", lateness) or columns.latenesses(min(tried))
     wait_by = columns.wait_by()
+    now = _present(trace, of)
     rows = []
-    for delay in tried:
+    for delay in sorted({*tried, *now[:1]}):
         waits = columns.waits(delay, wait_by)
         median, p99 = (
             (None, None)
@@ -162,11 +220,37 @@ def lateness_profile(
                 int(np.quantile(waits, 0.99, method="higher")),
             )
         )
-        for each in allowed:
+        for each in sorted({*allowed, *now[1:]}):
             late, dropped = columns.judged(delay, each)
             rows.append(LatenessRow(delay, each, late, dropped, median, p99))
-    disorder = int(columns.behind.max(initial=0))
-    return LatenessProfile(tuple(rows), len(columns.times), disorder, wait_by)
+    candidates = [row for row in rows if row.delay in tried and row.lateness in allowed]
+    around = [row for row in rows if row not in candidates]
+    return LatenessProfile(
+        tuple(candidates),
+        len(columns.times),
+        int(columns.behind.max(initial=0)),
+        wait_by,
+        next((row for row in rows if (row.delay, row.lateness) == now), None),
+        tuple(around),
+    )
+
+
+def _present(trace: Trace, stage: StageTrace) -> tuple[int, int] | tuple[()]:
+    """Return the delay and lateness that the stage ran with, if its sources agree on a delay."""
+    delays = {_delay(trace.reads[name]) for name in stage.inputs if name in trace.reads}
+    (delay,) = delays if len(delays) == 1 else (None,)
+    if delay is None or stage.windowing is None:
+        return ()
+    return delay, stage.windowing.lateness_us
+
+
+def _delay(read: Read) -> int | None:
+    match read.watermark:
+        case Ascending():
+            return 0
+        case BoundedDisorder(delay):
+            return duration(delay)
+    return None
 
 
 @final
@@ -299,7 +383,9 @@ def _candidates(name: str, given: Sequence[DurationLike] | None) -> list[int]:
     found = sorted({duration(value, name=name) for value in given})
     if found[0] < 0:
         raise InvalidArgument(
-            f"{name} has a negative duration", where="lateness_profile", hint='Use "0s" or more'
+            f"{describe(name, given)} has a negative duration",
+            where="lateness_profile",
+            hint='Use "0s" or more',
         )
     return found
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.display import html
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import TracedElement
 from lowwater.engine.records.panes import Pane
 from lowwater.io.terminal import moment
@@ -13,8 +16,10 @@ from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration
 from lowwater.windows import Window
 
 _DAY = len("2000-01-01 ")
+_PANE = re.compile(r"\b((?:EARLY|ON_TIME|LATE) #\d+)")
 _NEARLY = END_OF_TIME - 2 * 86_400_000_000
 """The global window ends a day before the end of time."""
+_MILLISECOND = 1_000
 _STEPS = (
     1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000,
 )  # fmt: skip
@@ -40,6 +45,10 @@ class Explanation:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        name = self.lines[0] if self.lines else "nothing to explain"
+        return html.display(html.marked(name), *map(_line_markup, self.lines[1:]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lines)
@@ -77,11 +86,34 @@ class Times:
         text = moment(at)
         return text[_DAY:] if text.startswith(f"{self.day} ") else text
 
+    def clock(self, at: int) -> str:
+        """Format the clock of an event, to the millisecond: the order of events says the rest."""
+        text = self.at(at if at == START_OF_TIME or at >= _NEARLY else at - at % _MILLISECOND)
+        return text[:-3] if text.endswith("000") and "." in text else text
+
     def window(self, window: Window) -> str:
         """Format a window."""
         if window.start == START_OF_TIME and window.end >= _NEARLY:
             return "always"
         return f"[{self.at(window.start)}, {self.at(window.end)})"
+
+
+def _line_markup(line: str) -> html.Markup:
+    """Return a line of an explanation as markup: its time apart, timings as badges."""
+    text = line.lstrip(" ")
+    depth = max(0, (len(line) - len(text)) // 2 - 1)
+    if not text:  # between two windows
+        return html.rule()
+    when, gap, what = text.partition("  ")
+    if not gap:
+        when, what = "", text
+    if text == line:
+        return html.heading(html.marked(line))
+    parts = [  # the split has a pane at each odd place
+        html.badge(part, html.TIMINGS[part.partition(" ")[0]]) if at % 2 else html.marked(part)
+        for at, part in enumerate(_PANE.split(what))
+    ]
+    return html.event(when, html.sentence(parts), indent=depth)
 
 
 def rounded_up(micros: int) -> str:
@@ -97,13 +129,17 @@ def rounded_up(micros: int) -> str:
     return format_duration(micros)
 
 
-def shown(values: Any) -> str:
-    """Format the values of an element or a pane."""
-    if isinstance(values, dict):
-        if len(values) == 1:
-            return shown(next(iter(values.values())))
-        return ", ".join(f"{name}={value!r}" for name, value in values.items())
-    return repr(values)
+def values_text(values: Any) -> str:
+    """Format the values of an element or a pane; one alone without its name.
+
+    >>> values_text({"points": 5}), values_text({"points": 5, "share": 0.1 + 0.2})
+    ('5', 'points=5, share=0.3')
+    """
+    if not isinstance(values, dict):
+        return shown(values)
+    if len(values) == 1:
+        return values_text(next(iter(values.values())))
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items())
 
 
 def element_text(values: Any) -> str:
@@ -112,7 +148,7 @@ def element_text(values: Any) -> str:
     >>> element_text({"points": 5}), element_text({})
     ('element 5', 'element')
     """
-    return f"element {shown(values)}" if values != {} else "element"
+    return f"element {values_text(values)}" if values != {} else "element"
 
 
 def counted(number: int, noun: str) -> str:

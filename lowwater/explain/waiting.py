@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMove, TracedSource
 from lowwater.explain.text import Times, counted
 from lowwater.time import END_OF_TIME, START_OF_TIME, format_duration, saturating_add
@@ -71,7 +72,7 @@ class Waiting:
             case Always():
                 return "the next bundle with an element for the window"
             case CustomTrigger():
-                return f"its custom logic, {trigger.logic!r}"
+                return f"its custom logic, {shown(trigger.logic)}"
             case _:
                 assert_never(trigger)
 
@@ -218,8 +219,9 @@ def _behind(name: str, source: TracedSource, estimator: object, times: Times) ->
     if isinstance(estimator, BoundedDisorder) and source.watermark > START_OF_TIME:
         delay = int(estimator.delay)  # type: ignore[arg-type]  # made so when it was built
         return WatermarkHolder(
-            f"source `{name}` holds it: {estimator!r} keeps it {format_duration(delay)} behind the "
-            f"latest element, {times.at(source.watermark + delay)}",
+            f"source `{name}` holds it: {shown(estimator)} keeps it "
+            f"{format_duration(delay)} behind the latest element, "
+            f"{times.at(source.watermark + delay)}",
             "wait for later elements, or use a shorter delay",
         )
     if isinstance(estimator, Ascending) and source.watermark > START_OF_TIME:

@@ -7,12 +7,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.trace import StageTrace, Trace, TracedElement, TracedMerge
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.lineage import Lineage
-from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, shown
+from lowwater.explain.text import Explanation, Times, counted, element_text, rounded_up, values_text
 from lowwater.explain.waiting import Waiting, holder, last_move
 from lowwater.time import (
     END_OF_TIME,
@@ -128,10 +129,12 @@ class _Life:
         windowing, times = self._windowing, self._times
         day = "" if self._window.start == START_OF_TIME else f" on {times.day}"
         window = f"{times.window(self._window)}{day}"
-        yield f"key {self._key!r}, window {window}, stage `{self._stage.name}`"
+        if windowing.windows.merge_scope != "none":  # the length of others is the same for all
+            window += f", {format_duration(self._window.end - self._window.start)} long"
+        yield f"key {shown(self._key)}, window {window}, stage `{self._stage.name}`"
         lateness = format_duration(windowing.lateness_us)
-        yield f"  {windowing.windows!r}, allowed lateness {lateness}"
-        yield f"  {windowing.trigger!r}, {windowing.mode}"
+        yield f"  {shown(windowing.windows)}, allowed lateness {lateness}"
+        yield f"  {shown(windowing.trigger)}, {windowing.mode}"
 
     def _happened(self) -> Iterator[str]:
         """Yield elements, merges and panes in the order of events."""
@@ -150,7 +153,7 @@ class _Life:
             order, pane = left_out[0]
             lines.append((order, pane.emitted_at, f"… and {len(left_out):,} more panes"))
         for _, clock, line in sorted(lines, key=lambda each: each[0]):
-            yield f"  {self._times.at(clock)}  {line}"
+            yield f"  {self._times.clock(clock)}  {line}"
 
     def _merged(self, merge: TracedMerge) -> str:
         return "merged from " + " and ".join(self._times.window(part) for part in merge.of)
@@ -175,7 +178,7 @@ class _Life:
         return f"{said}; allowed_lateness={rounded_up(short)!r} would have admitted it"
 
     def _pane(self, order: int, pane: Pane) -> str:
-        name, values = f"{pane.timing} #{pane.index}", shown(dict(pane.values))
+        name, values = f"{pane.timing} #{pane.index}", values_text(dict(pane.values))
         if pane.kind == "retract":
             return f"retracted {name}: {values}"
         return f"fired {name}: {values}, because {self._why(order, pane)}"
@@ -185,7 +188,7 @@ class _Life:
         times, trigger = self._times, self._windowing.trigger
         if pane.watermark <= self._before(order):
             if not self._is_of_bundle(order) and pane.emitted_at > self._clock_before(order):
-                return f"the clock reached {times.at(pane.emitted_at)}"
+                return f"the clock reached {times.clock(pane.emitted_at)}"
             early = pane.timing == "EARLY"
             return "these elements made its trigger ready" if early else "late elements arrived"
         at = f"the watermark reached {times.at(pane.watermark)}"
@@ -244,7 +247,7 @@ class _Life:
             texts = ", ".join(self._times.window(each) for each in sorted(near[:_FEW]))
             yield f"  the key has {counted(len(windows), 'window')}; nearest: {texts}"
             return
-        keys = list(dict.fromkeys(shown(each.key) for each in self._stage.elements))
+        keys = list(dict.fromkeys(values_text(each.key) for each in self._stage.elements))
         texts = ", ".join(keys[:_FEW]) or "none"
         more = f" and {len(keys) - _FEW:,} more" if len(keys) > _FEW else ""
         yield f"  no element has this key; the keys are {texts}{more}"
@@ -266,8 +269,8 @@ class _Life:
         elif not looks_at_watermark(self._windowing.trigger):
             trigger = self._windowing.trigger
             yield (
-                f"  {trigger!r} finished with that pane, so later elements are dropped; "
-                f"use Repeatedly({trigger!r}) to keep firing"
+                f"  {shown(trigger)} finished with that pane, so later elements are dropped; "
+                f"use Repeatedly({shown(trigger)}) to keep firing"
             )
 
     def _waiting(self) -> Waiting:
@@ -289,8 +292,8 @@ class _Life:
             return
         what = "never fires" if not early.times else "ignores the watermark"
         yield (
-            f"  {windowing.trigger!r} {what}: elements that it has not emitted are emitted when "
-            f"the window expires, at {self._times.at(self._expiry)}; use "
+            f"  {shown(windowing.trigger)} {what}: elements that it has not emitted are emitted "
+            f"when the window expires, at {self._times.at(self._expiry)}; use "
             "AfterWatermark(early=..., late=...) to emit them when the window is complete"
         )
 

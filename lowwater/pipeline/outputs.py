@@ -48,6 +48,12 @@ class Writing:
             if isinstance(sink, Checks):
                 sink.check(self._empty)
 
+    def _repr_html_(self) -> str:
+        from lowwater.viz import GraphDiagram
+        from lowwater.viz.output_html import graph_html
+
+        return graph_html("Pipeline with an output", GraphDiagram.of(Graph.of([self._stage])))
+
     def run(
         self,
         *,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lowwater.display.palette import Theme
     from lowwater.explain import Explanation, LatenessProfile
     from lowwater.explain.window import WindowLike
     from lowwater.viz import Diagram, GraphDiagram
@@ -105,6 +106,7 @@ class Traced(ABC):
         stage: str | None = None,
         column: str | None = None,
         between: Between | None = None,
+        theme: Theme = "auto",
     ) -> Diagram:
         """Draw event time against processing time; needs ``trace=True``.
 
@@ -113,10 +115,13 @@ class Traced(ABC):
             stage: The name of the stage; the last one by default.
             column: The aggregate to draw; the first by default.
             between: The first event time to draw, and the end (exclusive); all by default.
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
         """
         from lowwater.viz import Diagram
 
-        return Diagram.of(self.trace, key=key, stage=stage, column=column, between=between)
+        return Diagram.of(
+            self.trace, key=key, stage=stage, column=column, between=between, theme=theme
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return the trace as a tidy pandas DataFrame; needs ``trace=True``.
@@ -163,11 +168,11 @@ class Run(Traced, Iterator[ItemT]):
         """The trace of the run so far; needs ``trace=True``."""
         return self._outcomes.trace()
 
-    def graph(self) -> GraphDiagram:
+    def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
         """Draw sources and stages with their current watermarks."""
         from lowwater.viz import GraphDiagram
 
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+        return GraphDiagram.of(self._outcomes.graph, self.metrics, theme=theme)
 
     def __repr__(self) -> str:
         return f"<Run, {self.metrics.events} events so far>"
@@ -295,11 +300,11 @@ class Result(Traced):
             self._trace = self._outcomes.trace()
         return self._trace
 
-    def graph(self) -> GraphDiagram:
+    def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
         """Draw sources and stages with their watermarks at the end."""
         from lowwater.viz import GraphDiagram
 
-        return GraphDiagram.of(self._outcomes.graph, self.metrics)
+        return GraphDiagram.of(self._outcomes.graph, self.metrics, theme=theme)
 
     def final(self) -> FinalPanes:
         """Return what stands now: for each key and window the net of all panes.
@@ -372,6 +377,32 @@ class Result(Traced):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Export :meth:`to_arrow`, so that ``pa.table(result)`` and polars and DuckDB read it."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        from lowwater.viz.output_html import Rejected, elements_html, panes_html
+
+        metrics, keys = self.metrics, self._stage.key_names
+        late = (record for part in self._late for record in part.to_records())
+        rejected = Rejected(metrics.late, metrics.errors, late, self._errors)
+        name = f"Result of {metrics.events:,} events"
+        if self._stage.work.emits_panes:
+            panes = (pane for batch in self._batches.get(MAIN, ()) for pane in batch)
+            of = metrics.stages[self._name()]
+            counts = {**of.panes, "retract": of.retractions}
+            return panes_html(name, panes, counts, rejected, keys=keys)
+        outputs = {
+            tag: (self._emissions(tag), sum(map(len, self._of(tag))))
+            for tag in self._stage.work.outputs
+        }
+        return elements_html(name, outputs, rejected, keys=keys)
+
+    def _emissions(self, output: str) -> Iterator[tuple[Any, Any, Instant]]:
+        form = ElementForm(self._stage.key_names, output)
+        for part in self._of(output):
+            yield from ((each.key, each.value, each.timestamp) for each in form.items(part))
+
+    def _name(self) -> str:
+        return self._outcomes.graph.name_of(self._stage)
 
     def __repr__(self) -> str:
         metrics = self.metrics

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lowwater.display.palette import Theme
     from lowwater.viz import GraphDiagram
 
 
@@ -55,11 +56,16 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
         return mermaid_graph(self._graph())
 
-    def graph(self) -> GraphDiagram:
+    def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
         """Draw the graph of stages; the graph of a run or a result also has watermarks."""
         from lowwater.viz import GraphDiagram
 
-        return GraphDiagram.of(self._graph())
+        return GraphDiagram.of(self._graph(), theme=theme)
+
+    def _repr_html_(self) -> str:
+        from lowwater.viz.output_html import graph_html
+
+        return graph_html(type(self).__name__, self.graph())
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
         """Run, and return an iterator over the panes, or over the elements of this output.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
@@ -165,6 +166,13 @@ class ScenarioRun(Traced):
     open_windows: int
     state_rows: int
     recorded: Trace | None = field(default=None, compare=False, repr=False)
+
+    def _repr_html_(self) -> str:
+        from lowwater.viz.output_html import Rejected, panes_html
+
+        kinds = (pane.timing if pane.kind == "insert" else "retract" for pane in self.panes)
+        rejected = Rejected.of(self.late, self.errors)
+        return panes_html("Run of a scenario", self.panes, Counter(kinds), rejected)
 
     @property
     def trace(self) -> Trace:

@@ -6,19 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from lowwater.display.palette import Theme
 from lowwater.engine.graph.trace import StageTrace, Trace
-from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
-from lowwater.viz.palette import Theme
 from lowwater.viz.picture import lay_out
 from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene
 from lowwater.viz.shapes import Picture
-from lowwater.viz.svg import to_html, to_svg
+from lowwater.viz.svg import check_theme, to_html, to_svg
 from lowwater.viz.timeline import to_text
-
-_THEMES = ("auto", "light", "dark")
 
 
 @final
@@ -38,12 +35,7 @@ class Diagram:
     theme: Theme = "auto"
 
     def __post_init__(self) -> None:
-        if self.theme not in _THEMES:
-            raise InvalidArgument(
-                f"{describe('theme', self.theme)} is none of {', '.join(map(repr, _THEMES))}",
-                where="diagram",
-                hint=nearest(str(self.theme), _THEMES),
-            )
+        check_theme(self.theme)
 
     @classmethod
     def of_stage(
@@ -53,6 +45,7 @@ class Diagram:
         key: Any = None,
         column: str | None = None,
         between: Between | None = None,
+        theme: Theme = "auto",
     ) -> Diagram:
         """Return the diagram of one stage.
 
@@ -61,12 +54,14 @@ class Diagram:
             key: The key to draw, or a list of keys; by default the six with the most events.
             column: The aggregate to draw; the first by default.
             between: The first event time to draw, and the end (exclusive); all by default.
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
 
         Raises:
-            InvalidArgument: There is no such key or aggregate.
+            InvalidArgument: There is no such key, aggregate or theme.
         """
         keys = None if key is None else key if isinstance(key, list) else [key]
-        return cls(compose(trace, keys=keys, column=column, between=between))
+        check_theme(theme)  # before the work, which may take long
+        return cls(compose(trace, keys=keys, column=column, between=between), theme)
 
     @classmethod
     def of(
@@ -77,9 +72,11 @@ class Diagram:
         stage: str | None = None,
         column: str | None = None,
         between: Between | None = None,
+        theme: Theme = "auto",
     ) -> Diagram:
         """Return the diagram of a stage of a run; of the last stage by default."""
-        return cls.of_stage(trace.stage(stage), key=key, column=column, between=between)
+        of = trace.stage(stage)
+        return cls.of_stage(of, key=key, column=column, between=between, theme=theme)
 
     def with_theme(self, theme: Theme) -> Diagram:
         """Return the same diagram in a light or dark theme, whatever the system of the reader."""

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import final
 
+from lowwater.display.palette import Theme
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph
-from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.metrics import Metrics, watermark_text
 from lowwater.explain.graph_text import summary_texts
 from lowwater.io.paths import PathLike, as_paths
-from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
+from lowwater.time import END_OF_TIME
 from lowwater.viz.layers import Layers
-from lowwater.viz.palette import Theme
 from lowwater.viz.raster import save_picture
 from lowwater.viz.shapes import (
     BOLD,
@@ -27,7 +28,7 @@ from lowwater.viz.shapes import (
     text_width,
 )
 from lowwater.viz.shapes import Path as Line
-from lowwater.viz.svg import to_svg
+from lowwater.viz.svg import check_theme, to_svg
 
 _WIDTH, _MARGIN, _GAP, _BETWEEN = 800, 16.0, 18.0, 46.0
 _LINE_HEIGHT, _TEXT, _BEND = 15.0, 11.0, 16.0
@@ -60,17 +61,23 @@ class GraphDiagram:
     edges: tuple[tuple[int, int, str], ...]
     theme: Theme = "auto"
 
+    def __post_init__(self) -> None:
+        check_theme(self.theme)
+
     @classmethod
-    def of(cls, graph: Graph, metrics: Metrics | None = None) -> GraphDiagram:
+    def of(
+        cls, graph: Graph, metrics: Metrics | None = None, *, theme: Theme = "auto"
+    ) -> GraphDiagram:
         """Return the picture of a graph.
 
         Args:
             graph: Sources and stages.
             metrics: The metrics of a run, with the watermarks; ``None`` before a run.
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
         """
         number = {id(part): at for at, part in enumerate((*graph.reads, *graph.stages))}
         nodes = [
-            _node(graph.name_of(read), (repr(read.source),), metrics, is_source=True)
+            _node(graph.name_of(read), (shown(read.source),), metrics, is_source=True)
             for read in graph.reads
         ]
         edges: list[tuple[int, int, str]] = []
@@ -79,7 +86,7 @@ class GraphDiagram:
             nodes.append(_node(graph.name_of(stage), lines, metrics, is_source=False))
             by = f"by {', '.join(stage.key_names)}"
             edges += [(number[id(flow.origin)], number[id(stage)], by) for flow in stage.inputs]
-        return cls(tuple(nodes), tuple(dict.fromkeys(edges)))
+        return cls(tuple(nodes), tuple(dict.fromkeys(edges)), theme)
 
     def with_theme(self, theme: Theme) -> GraphDiagram:
         """Return the same picture in a light or dark theme."""
@@ -119,12 +126,6 @@ class GraphDiagram:
         return self.to_svg()
 
 
-def watermark_text(watermark: int) -> str:
-    """Format a watermark for a node."""
-    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end"}
-    return ends.get(watermark) or format_instant(watermark)
-
-
 def _node(
     name: str, lines: tuple[str, ...], metrics: Metrics | None, *, is_source: bool
 ) -> GraphNode:
@@ -149,27 +150,42 @@ def _lay_out(diagram: GraphDiagram) -> Picture:
     layers = Layers.of(len(nodes), [(origin, target) for origin, target, _ in diagram.edges])
     places: dict[int, Area] = {}
     top = _MARGIN
+    width = _picture_width(layers, diagram)
     for row in layers.rows:
         high = max(_height(nodes[at]) for at in row if at < layers.nodes)
-        places.update(_row(row, nodes, top, high))
+        places.update(_row(row, nodes, top, high, width))
         top += high + _BETWEEN
-    shapes: list[Shape] = [Rect(Area(0, 0, _WIDTH, top - _BETWEEN + _MARGIN), "paper")]
+    shapes: list[Shape] = [Rect(Area(0, 0, width, top - _BETWEEN + _MARGIN), "paper")]
     for (_, _, by), way in zip(diagram.edges, layers.ways, strict=True):
         shapes += _arrow([places[at] for at in way], by)
     for at, node in enumerate(nodes):
         shapes += _box(node, places[at])
     name = f"graph of {', '.join(node.name for node in nodes)}"
-    return Picture(_WIDTH, round(max(_MARGIN, top - _BETWEEN) + _MARGIN), tuple(shapes), name)
+    return Picture(width, round(max(_MARGIN, top - _BETWEEN) + _MARGIN), tuple(shapes), name)
+
+
+def _picture_width(layers: Layers, diagram: GraphDiagram) -> int:
+    """Return the width that the widest layer needs, with room for texts beside the arrows."""
+    nodes = diagram.nodes
+    widest = max(
+        (sum(_wished(row, nodes)) + _GAP * (len(row) - 1) for row in layers.rows), default=0.0
+    )
+    beside = max((text_width(by, 10) for _, _, by in diagram.edges), default=0.0)
+    return min(_WIDTH, round(max(widest, 2 * min(beside, 200.0) + 2 * _BEND) + 2 * _MARGIN))
+
+
+def _wished(row: tuple[int, ...], nodes: tuple[GraphNode, ...]) -> list[float]:
+    return [_width(nodes[at]) if at < len(nodes) else _BEND for at in row]
 
 
 def _row(
-    row: tuple[int, ...], nodes: tuple[GraphNode, ...], top: float, high: float
+    row: tuple[int, ...], nodes: tuple[GraphNode, ...], top: float, high: float, width: int
 ) -> Iterator[tuple[int, Area]]:
     """Yield the places of a layer, in the middle of the paper; wide ones give way."""
-    room = _WIDTH - 2 * _MARGIN - _GAP * (len(row) - 1)
-    wished = [_width(nodes[at]) if at < len(nodes) else _BEND for at in row]
+    room = width - 2 * _MARGIN - _GAP * (len(row) - 1)
+    wished = _wished(row, nodes)
     share = min(1.0, room / sum(wished))
-    left = (_WIDTH - sum(wished) * share - _GAP * (len(row) - 1)) / 2
+    left = (width - sum(wished) * share - _GAP * (len(row) - 1)) / 2
     for at, wide in zip(row, wished, strict=True):
         bottom = top + (_height(nodes[at]) if at < len(nodes) else high)
         yield at, Area(left, top, left + wide * share, bottom)

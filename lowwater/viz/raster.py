@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
+from lowwater.display.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.errors import InvalidArgument, load_extra
-from lowwater.viz.palette import DARK, LIGHT, STYLES, Style, Theme
 from lowwater.viz.shapes import Label, Path, Picture, Rect
 
 
@@ -39,10 +39,13 @@ def save_picture(
     try:
         target.write_bytes(content)
     except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError)
         raise InvalidArgument(
             f"{str(target)!r} cannot be written: {error.strerror or error}",
             where="save",
-            hint="Name another file",
+            hint=f"Make the folder {str(target.parent)!r} first"
+            if is_missing
+            else "Name another file",
         ) from None
 
 

@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import assert_never
 
-from lowwater.viz.palette import Theme, css
+from lowwater.display.html import escaped
+from lowwater.display.palette import THEMES, Theme, css
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.viz.shapes import Label, Path, Picture, Rect, Shape
 
 SCOPE = "lw-picture"
@@ -31,22 +33,23 @@ def to_svg(picture: Picture, *, theme: Theme = "auto") -> str:
     )
 
 
+def check_theme(theme: object) -> None:
+    """Raise if there is no such theme.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
+    if theme not in THEMES:
+        raise InvalidArgument(
+            f"{describe('theme', theme)} is none of {', '.join(map(repr, THEMES))}",
+            where="diagram",
+            hint=nearest(str(theme), THEMES),
+        )
+
+
 def digest(text: str) -> str:
     """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
-
-
-def escaped(text: str) -> str:
-    """Escape text for XML; characters that XML cannot represent become U+FFFD."""
-    return "".join(_ESCAPES.get(sign) or (sign if _allowed(sign) else "\ufffd") for sign in text)
-
-
-def _allowed(sign: str) -> bool:
-    code = ord(sign)
-    return sign in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code > 0xFFFF
 
 
 def _element(shape: Shape, number: dict[int, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lowwater.display.text import number
 from lowwater.engine.graph.trace import TracedElement, TracedMerge, TracedMove
 from lowwater.engine.records.panes import Pane
 from lowwater.time import DAY_US, END_OF_TIME, START_OF_TIME, format_instant
@@ -32,7 +33,7 @@ def value_text(value: Any, longest: int = LONGEST_VALUE) -> str:
     elif isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, float):
-        text = f"{value:.6g}"
+        text = number(value).removesuffix(".0")
     elif isinstance(value, Mapping):
         inner = ", ".join(f"{name}: {value_text(item)}" for name, item in value.items())
         text = f"{{{inner}}}"

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from lowwater.display.text import shown
 from lowwater.errors import DataError, InvalidArgument, describe, user_code
 from lowwater.time import END_OF_TIME, START_OF_TIME, InstantLike, instant
 from lowwater.watermark.estimators import EstimatorState
@@ -51,7 +52,7 @@ class Punctuated:
         return _Punctuations(self.by)
 
     def __repr__(self) -> str:
-        return f"Punctuated({self.by!r})"
+        return f"Punctuated({shown(self.by, exact=True)})"
 
 
 @final
@@ -73,7 +74,7 @@ class _Punctuations:
         if found == END_OF_TIME:
             raise DataError(
                 "a record's watermark is the end of time",
-                where=f"watermark=Punctuated({self._by!r})",
+                where=f"watermark=Punctuated({shown(self._by)})",
                 hint="Use null instead: a run ends when its source does",
             )
         self._at = max(self._at, found)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from lowwater.display.text import shown
 from lowwater.errors import InvalidArgument, describe, user_code
 from lowwater.time import Instant, Int64Array
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, Window
@@ -21,7 +22,7 @@ MergeActive: TypeAlias = Callable[
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CustomWindows:
     """Windows that your own functions assign and, optionally, merge (S-W6).
 
@@ -64,6 +65,14 @@ class CustomWindows:
                 f"{self.name} takes either assign_element or assign_column",
                 hint="Write CustomWindows(lambda t: [(t - t % 10, t - t % 10 + 10)])",
             )
+
+    def __repr__(self) -> str:
+        given = [
+            f"{each.name}={shown(getattr(self, each.name), exact=True)}"
+            for each in fields(self)
+            if getattr(self, each.name) != each.default
+        ]
+        return f"CustomWindows({', '.join(given)})"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import lowwater.time
 PACKAGE = Path(lowwater.time.__file__).parent
 # From the ground up. A file may import its own room and those before it.
 ROOMS = [
+    "display",
     "errors",
     "time",
     "windows",
@@ -34,7 +35,7 @@ ROOMS = [
     "cli",
     "__main__",
 ]
-VALUES = {"errors", "time", "windows", "triggers"}
+VALUES = {"display", "errors", "time", "windows", "triggers"}
 HEAVY = {"pandas", "polars", "pyspark", "matplotlib", "pyarrow"}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
+from lowwater.display.text import shown
 from lowwater.engine.aggregates._base import Aggregate, Needs
 from lowwater.engine.aggregates._combine import Combine, Combiner
 from lowwater.engine.aggregates._lists import Collect, Shape
@@ -65,7 +66,7 @@ class BuiltIn:
 
     def __repr__(self) -> str:
         parts = [] if self.column in (None, VALUE) else [repr(self.column)]
-        parts += [f"{name}={value!r}" for name, value in self.options]
+        parts += [f"{name}={shown(value, exact=True)}" for name, value in self.options]
         return f"{self.name}({', '.join(parts)})"
 
 

@@ -9,10 +9,13 @@ from typing import Any, final
 
 import numpy as np
 
+from lowwater.display import html
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.steps import INSERT, REASONS, TIMINGS, LateBatch, PaneBatch
-from lowwater.time import START_OF_TIME, Instant
+from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_instant
 from lowwater.watermark import StageWatermark
+
+_NO_COUNT = "none"
 
 
 @final
@@ -39,6 +42,16 @@ class StageMetrics:
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     output_watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     open_windows: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts and watermarks as plain values; see :meth:`Metrics.to_dict`."""
+        return {
+            **self.remember(),
+            "ended": self.watermark == END_OF_TIME,
+            "watermark": _iso(self.watermark),
+            "output_watermark": _iso(self.output_watermark),
+            "open_windows": self.open_windows,
+        }
 
     def remember(self) -> dict[str, Any]:
         """Return the counts as plain values."""
@@ -72,7 +85,7 @@ class StageMetrics:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Metrics:
     """Counts of a run, updated while it goes on.
 
@@ -109,6 +122,69 @@ class Metrics:
     reporter: Callable[[], list[StageWatermark]] | None = field(
         default=None, repr=False, compare=False
     )
+
+    def __repr__(self) -> str:
+        parts = [f"{self.events:,} events", f"panes: {_counts(self.panes)}"]
+        if self.retractions:
+            parts.append(f"{self.retractions:,} retractions")
+        parts += [f"late: {_counts(self.late)}", f"dead letters: {_counts(self.errors)}"]
+        if self.duplicates:
+            parts.append(f"{self.duplicates:,} duplicates")
+        parts += [f"{self.open_windows:,} open windows"]
+        return f"<Metrics: {', '.join(parts)}, watermark {watermark_text(self.watermark)}>"
+
+    def _repr_html_(self) -> str:
+        shown: list[tuple[str, Any, html.Kind]] = [("events", f"{self.events:,}", "mark")]
+        panes = {timing: self.panes[timing] for timing in TIMINGS if self.panes[timing]}
+        shown += [
+            (f"{name} panes", f"{number:,}", html.TIMINGS[name]) for name, number in panes.items()
+        ] or [("panes", "0", "ontime")]
+        if self.retractions:
+            shown.append(("retractions", f"{self.retractions:,}", "retract"))
+        shown += _reasons("late, dropped", self.late, "late")
+        shown += _reasons("dead letters", self.errors, "dropped")
+        if self.duplicates:
+            shown.append(("duplicates", f"{self.duplicates:,}", "retract"))
+        shown.append(("open windows", f"{self.open_windows:,}", "quiet"))
+        if self.elapsed > 0:
+            shown.append(("events per second", f"{self.events_per_second:,.0f}", "quiet"))
+        watermark = html.note(f"watermark: {watermark_text(self.watermark)}")
+        return html.display("Metrics of a run", html.tiles(shown), watermark, self._stage_table())
+
+    def _stage_table(self) -> html.Markup:
+        if not self.stages:
+            return html.Markup()
+        stages = self.stages.values()
+        columns: dict[str, list[Any]] = {
+            "stage": list(self.stages),
+            "panes": [_counts(of.panes) for of in stages],
+            "retractions": [of.retractions for of in stages],
+            "emitted": [_counts(of.emitted) for of in stages],
+            "late": [_counts(of.late) for of in stages],
+            "duplicates": [of.duplicates for of in stages],
+            "open windows": [of.open_windows for of in stages],
+            "watermark in": [watermark_text(of.watermark) for of in stages],
+            "watermark out": [watermark_text(of.output_watermark) for of in stages],
+        }
+        used = {name: values for name, values in columns.items() if set(values) - {0, _NO_COUNT}}
+        return html.table(list(used), zip(*used.values(), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts and watermarks as plain values, which JSON can hold.
+
+        Watermarks and the clock are ISO-8601 text in UTC. ``None`` where there is no such text:
+        before anything is known, and after the input has ended, when ``ended`` is true.
+        """
+        return {
+            **self.remember(),
+            "ended": self.watermark == END_OF_TIME,
+            "watermark": _iso(self.watermark),
+            "clock": _iso(self.clock),
+            "open_windows": self.open_windows,
+            "elapsed": self.elapsed,
+            "events_per_second": self.events_per_second,
+            "stages": {name: stage.to_dict() for name, stage in self.stages.items()},
+        }
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of each source and stage, and what holds each (S-H3).
@@ -162,6 +238,33 @@ class Metrics:
             self.late.update(stage.late)
             self.duplicates += stage.duplicates
             self.open_windows += stage.open_windows
+
+
+def watermark_text(watermark: int) -> str:
+    """Format a watermark in few words.
+
+    >>> watermark_text(0), watermark_text(END_OF_TIME)
+    ('1970-01-01T00:00:00Z', 'at the end')
+    """
+    ends = {START_OF_TIME: "not known yet", END_OF_TIME: "at the end"}
+    return ends.get(watermark) or format_instant(watermark)
+
+
+def _iso(at: int) -> str | None:
+    """Format an instant as ISO-8601; ``None`` for one outside the years 1 to 9999."""
+    text = format_instant(at)
+    return text if text.endswith("Z") else None
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or _NO_COUNT
+
+
+def _reasons(name: str, counts: Counter[str], kind: html.Kind) -> list[tuple[str, Any, html.Kind]]:
+    """Return the tile of what was dropped, with the reasons if there are any."""
+    why = f": {', '.join(reason for reason, number in counts.items() if number)}"
+    total = counts.total()
+    return [(name + (why if total else ""), f"{total:,}", kind if total else "quiet")]
 
 
 def _add(

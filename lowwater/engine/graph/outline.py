@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, assert_never
 
+from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
 from lowwater.engine.records.batch import HIDDEN
@@ -96,7 +97,7 @@ def spec_text(spec: AggregateSpec) -> str:
     """Format an aggregate as users wrote it, without the hidden column that ``group()`` reads."""
     column = getattr(spec, "column", None)
     hidden = isinstance(column, str) and column.startswith(HIDDEN)
-    return "group()" if hidden else repr(spec)
+    return "group()" if hidden else shown(spec)
 
 
 def _process(work: Computed) -> str:
@@ -106,7 +107,7 @@ def _process(work: Computed) -> str:
 def _origin_text(flow: Flow) -> str:
     origin = flow.origin
     if isinstance(origin, Read):
-        return repr(origin.source)
+        return shown(origin.source)
     return stage_outline(origin) + output_suffix(flow.output)
 
 
@@ -139,7 +140,7 @@ def _expressions(expressions: Expressions) -> str:
 
 
 def _window_options(windowing: Windowing) -> Iterator[str]:
-    yield repr(windowing.windows)
+    yield shown(windowing.windows)
     for option in fields(windowing):
         value = getattr(windowing, option.name)
         default = option.default_factory() if callable(option.default_factory) else option.default
@@ -147,10 +148,8 @@ def _window_options(windowing: Windowing) -> Iterator[str]:
             continue
         if option.name == "allowed_lateness":
             value = format_duration(windowing.lateness_us)
-        yield f"{option.name}={value!r}"
+        yield f"{option.name}={shown(value)}"
 
 
 def _short(value: Any) -> str:
-    name = getattr(value, "__name__", None)
-    text = name if callable(value) and isinstance(name, str) else repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return cut(shown(value), _LONGEST)

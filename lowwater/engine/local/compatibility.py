@@ -17,6 +17,7 @@ from lowwater.errors import StateError
 from lowwater.state.formats import decoding
 from lowwater.state.key_layout import stage_prefix
 from lowwater.time import format_duration
+from lowwater.windows import CustomWindows
 
 # How a source is waited for, and where a run without a state begins, may change between runs.
 _FREE = frozenset({"follow", "start", "wait"})
@@ -211,4 +212,8 @@ def _aggregate(spec: AggregateSpec) -> str:
 
 
 def _text(value: object) -> str:
+    """Return a repr, without the places of functions: they differ from run to run, or may move."""
+    if isinstance(value, CustomWindows):
+        given = (f"{each.name}={getattr(value, each.name)!r}" for each in fields(value))
+        return without_addresses(f"CustomWindows({', '.join(given)})")
     return without_addresses(repr(value))

@@ -181,7 +181,7 @@ def sessions(**how: Any) -> Any:
 def test_early_and_late_panes_of_sessions_come_by_their_elements() -> None:
     assert str(sessions().explain("A", "2000-01-01T12:00:20Z")) == text(
         """
-        key 'A', window [12:00:10, 12:00:40) on 2000-01-01, stage `scenario`
+        key 'A', window [12:00:10, 12:00:40) on 2000-01-01, 30s long, stage `scenario`
           Sessions('30s'), allowed lateness 1h
           AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
           12:30:00  element 1 at 12:00:10 arrived
@@ -191,7 +191,7 @@ def test_early_and_late_panes_of_sessions_come_by_their_elements() -> None:
           12:30:00  retracted ON_TIME #1: 1
           it merged into [12:00:10, 12:00:42): explain that window instead
 
-        key 'A', window [12:00:10, 12:00:42) on 2000-01-01, stage `scenario`
+        key 'A', window [12:00:10, 12:00:42) on 2000-01-01, 32s long, stage `scenario`
           Sessions('30s'), allowed lateness 1h
           AfterWatermark(early=AfterCount(1), late=AfterCount(1)), retracting
           12:30:00  element 1 at 12:00:10 arrived

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 import lowwater as lw
+from lowwater.display.palette import DARK, LIGHT, STYLES
 from lowwater.testing import Scenario
 from lowwater.viz import Diagram
-from lowwater.viz.palette import DARK, LIGHT, STYLES
 from lowwater.viz.shapes import Label, Rect, text_width
 from lowwater.viz.shapes import Path as Line
+from tests.unit.display.colours import contrast
 from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of
 
 DIAGRAMS = all_diagrams()
@@ -169,18 +170,6 @@ def test_text_stands_out_from_the_paper(theme: dict[str, str]) -> None:
         ("ontime", 3.0),
     ):  # fmt: skip
         assert contrast(theme[name], theme["paper"]) >= least, name
-
-
-def contrast(one: str, two: str) -> float:
-    """Return the contrast of two colours as WCAG 2 has it, from 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(two)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_every_variable_is_defined() -> None:

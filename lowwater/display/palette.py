@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 Theme: TypeAlias = Literal["auto", "light", "dark"]
+THEMES: tuple[Theme, ...] = ("auto", "light", "dark")
 
 # Okabe and Ito, "Color universal design", 2008; the dark theme's are the same hues, lighter.
 LIGHT: Mapping[str, str] = {
@@ -113,16 +114,43 @@ def css(scope: str, theme: Theme) -> str:
 
     Args:
         scope: A class name that the picture's root has, so that styles stay inside it.
-        theme: ``auto`` follows the reader's system, and the notebook where it says.
+        theme: See :func:`colours_css`.
     """
-    light, dark = _variables(LIGHT), _variables(DARK)
-    parts = [f".{scope}{{{dark if theme == 'dark' else light};font-family:{FONT}}}"]
+    rules = (f".{scope} .{name}{{{_rules(style)}}}" for name, style in STYLES.items())
+    return "".join((colours_css(scope, theme), *rules))
+
+
+def colours_css(
+    scope: str,
+    theme: Theme,
+    light: Mapping[str, str] = LIGHT,
+    dark: Mapping[str, str] = DARK,
+) -> str:
+    """Return the style sheet that defines the font, and a variable for each colour.
+
+    Args:
+        scope: A class name that the root has, so that styles stay inside it.
+        theme: ``auto`` follows the reader's system, and the notebook where it says.
+        light: The colours on light paper, by name.
+        dark: The colours on dark paper.
+    """
+    on_light, on_dark = _variables(light), _variables(dark)
+    parts = [f".{scope}{{{on_dark if theme == 'dark' else on_light};font-family:{FONT}}}"]
     if theme == "auto":
-        parts.append(f"@media (prefers-color-scheme:dark){{.{scope}{{{dark}}}}}")
-        parts.append(f"[data-jp-theme-light=true] .{scope},.light .{scope}{{{light}}}")
-        parts.append(f"[data-jp-theme-light=false] .{scope},.dark .{scope}{{{dark}}}")
-    parts += [f".{scope} .{name}{{{_rules(style)}}}" for name, style in STYLES.items()]
+        parts.append(f"@media (prefers-color-scheme:dark){{.{scope}{{{on_dark}}}}}")
+        parts.append(f"[data-jp-theme-light=true] .{scope},.light .{scope}{{{on_light}}}")
+        parts.append(f"[data-jp-theme-light=false] .{scope},.dark .{scope}{{{on_dark}}}")
     return "".join(parts)
+
+
+def tinted(colour: str, paper: str, share: float) -> str:
+    """Mix a colour into the paper.
+
+    >>> tinted("#ff0000", "#ffffff", 0.2)
+    '#ffcccc'
+    """
+    pairs = [(int(colour[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * own + (1 - share) * under):02x}" for own, under in pairs)
 
 
 def _variables(colours: Mapping[str, str]) -> str:

@@ -1,0 +1,1 @@
+"""Formats values for people: as text, in colours, and as HTML for notebooks. Needs only Python."""
