@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.admit_times import FRACTIONAL, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
@@ -208,7 +209,7 @@ def read_csv(
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
         time: The column of event times: ISO-8601 text or integers of microseconds, whichever most
-            of the first are; not floats.
+            of the first are; other numbers with ``unit=``.
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
         delimiter: The character that separates fields.
     """
@@ -220,7 +221,7 @@ def read_csv(
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     at = as_paths(paths)
     following = follow_of(at, options)
-    source = CsvSource(at, named, time, delimiter, following)
+    source = CsvSource(at, named, time, delimiter, following, options.get("unit") in FRACTIONAL)
     return stream_of(source, time, options, FileOptions)
 
 
@@ -239,10 +240,12 @@ def read_jsonl(
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The field of event times: ISO-8601 text or integers of microseconds; not floats.
+        time: The field of event times: ISO-8601 text or integers of microseconds; other numbers
+            with ``unit=``.
     """
     at = as_paths(paths)
-    source = JsonLinesSource(at, time, follow_of(at, options))
+    fractions = options.get("unit") in FRACTIONAL
+    source = JsonLinesSource(at, time, follow_of(at, options), fractions)
     return stream_of(source, time, options, FileOptions)
 
 
@@ -279,6 +282,7 @@ def from_spark(
     time: str,
     watermark: DurationLike | WatermarkEstimator | CarriedTime | None = None,
     timezone: str | None = None,
+    unit: TimeUnit | None = None,
 ) -> Stream:
     """Read a Spark DataFrame, streaming or static; run the pipeline with ``to_spark(spark)``.
 
@@ -290,6 +294,7 @@ def from_spark(
             ends.
         timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
             are refused.
+        unit: The unit of event times that are plain numbers, as for the other readers.
     """
     try:
         from lowwater.spark.reading import spark_source
@@ -299,7 +304,11 @@ def from_spark(
         ) from error
     if watermark is not None and not hasattr(watermark, "start"):
         watermark = BoundedDisorder(watermark)
-    options: SourceOptions = {"watermark": cast(Any, watermark), "timezone": timezone}
+    options: SourceOptions = {
+        "watermark": cast(Any, watermark),
+        "timezone": timezone,
+        "unit": unit,
+    }
     return stream_of(spark_source(df), time, options)
 
 

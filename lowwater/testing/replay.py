@@ -114,12 +114,20 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         scenario, watermark, clock, (_TIME, read.time), _grouped_by(graph, read)
     )
     new_read = replace(
-        read, source=source, watermark=watermark, clock=None, max_ahead_us=None, idle_after_us=None
+        read,
+        source=source,
+        watermark=watermark,
+        clock=None,
+        max_ahead_us=None,
+        idle_after_us=None,
+        unit=None,
     )
     made: dict[Stage, Stage] = {}
     for stage in graph.stages:
         flows = [
-            replace(flow, origin=new_read if isinstance(flow.origin, Read) else made[flow.origin])
+            replace(flow, origin=new_read, unit=None)  # times of scenarios are microseconds
+            if isinstance(flow.origin, Read)
+            else replace(flow, origin=made[flow.origin])
             for flow in stage.inputs
         ]
         made[stage] = replace(stage, inputs=tuple(flows))

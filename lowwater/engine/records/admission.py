@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.admit_times import event_times, gaps, note_far_ahead
+from lowwater.engine.records.admit_times import TimeUnit, event_times, gaps, note_far_ahead
 from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
@@ -57,6 +57,7 @@ class Admission:
         durations: Names of columns that hold a duration per element (the gaps of sessions).
         on_error: Whether an invalid record becomes a dead letter or stops the stream.
         timezone: Time zone of naive event times (an IANA name); without it they are refused.
+        unit: What event times that are plain numbers count; ``None``: microseconds.
         ids: Names of the columns of record ids, which must not be null either.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
             ahead are invalid and do not move the watermark. ``None``: any distance.
@@ -75,6 +76,7 @@ class Admission:
         ids: tuple[str, ...] = (),
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
+        unit: TimeUnit | None = None,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -87,6 +89,7 @@ class Admission:
         self._durations = durations
         self._raise = on_error == "raise"
         self._timezone = timezone
+        self._unit = unit
         self._max_ahead = max_ahead_us
         self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
         self._sound_keys = frozenset(sound_keys)
@@ -152,7 +155,9 @@ class Admission:
             records,
             self._time,
             problems,
-            lambda column, found: Column(event_times(column, self._time, self._timezone, found)),
+            lambda column, found: Column(
+                event_times(column, self._time, self._timezone, found, self._unit)
+            ),
         )
         return times.data
 
