@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, TypeAlias, TypedDict, final
@@ -32,7 +34,9 @@ class RunOptions(TypedDict, total=False):
         clock: Where processing time comes from; by default the clock of the sources, which must
             agree, or else the machine's.
         on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
-            the first one.
+            the first one. Without it they become dead letters too, but a source whose first 1,000
+            records (or all, if it has fewer) are dead letters for one reason is a ``DataError``,
+            and more than 1 % of them give a ``DataWarning``.
         progress: A function that is called with the metrics after each bundle; ``True`` for a
             status line, ``False`` for none. By default a status line if standard error is a
             terminal.
@@ -46,7 +50,7 @@ class RunOptions(TypedDict, total=False):
 
     bundle_size: int
     clock: ClockLike | None
-    on_error: OnError
+    on_error: OnError | None
     progress: Progress | None
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
@@ -56,13 +60,23 @@ class RunOptions(TypedDict, total=False):
 
 @final
 class Outcomes:
-    """Yields the outcomes of a run, and passes them to the user's callbacks first."""
+    """Yields the outcomes of a run, and passes them to the user's callbacks first.
+
+    Args:
+        stages: The stages whose output leaves the pipeline.
+        options: The options of the run.
+        keeps_dead_letters: Whether the caller stores or returns dead letters. If nobody does, their
+            number is written to standard error when the run ends.
+        durable: Whether the run can be stopped and resumed.
+        memory: Approximate memory limit for state, in bytes.
+    """
 
     def __init__(
         self,
         stages: Sequence[Stage],
         options: RunOptions,
         *,
+        keeps_dead_letters: bool,
         durable: bool = False,
         memory: int | None = None,
     ) -> None:
@@ -81,6 +95,9 @@ class Outcomes:
         self._observer = observer_for(options.get("progress"))
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
+        self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
+        if not keeps_dead_letters and self._on_dead_letter is None:
+            self._lost = Counter()
         self.bundle_size = size
         self.graph = Graph.of(stages)
         given = options.get("clock")
@@ -92,7 +109,7 @@ class Outcomes:
             stages,
             bundle_size=size,
             clock=self.clock,
-            on_error=options.get("on_error", "dead_letter"),
+            on_error=options.get("on_error"),
             observer=self._observer,
             durable=durable,
             memory=memory,
@@ -127,6 +144,8 @@ class Outcomes:
                     if self._on_dead_letter is not None:
                         for error in outcome.errors:
                             self._on_dead_letter(error)
+                    elif self._lost is not None and outcome.errors:
+                        self._lost.update(error.reason for error in outcome.errors)
                     if self._on_late is not None and outcome.late is not None:
                         for late in outcome.late.to_records():
                             self._on_late(late)
@@ -136,6 +155,18 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
+            if self._lost:
+                _say_lost(self._lost, self.metrics.events)
+
+
+def _say_lost(lost: Counter[str], events: int) -> None:
+    """Write on standard error how many records became dead letters that nobody took."""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in lost.most_common())
+    print(
+        f"lowwater: {lost.total():,} of {events:,} records became dead letters, and nothing took "
+        f"them ({reasons}). Take them with on_dead_letter=, or read the errors of collect()",
+        file=sys.stderr,
+    )
 
 
 def _callback(name: str, function: Any) -> Any:

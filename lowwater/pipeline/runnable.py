@@ -83,7 +83,11 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything in memory, including all outputs of a process."""
-        outcomes, output = self._outcomes(options), self._to()
+        return self._collect(options, keeps_dead_letters=True)
+
+    def _collect(self, options: RunOptions, *, keeps_dead_letters: bool) -> Result:
+        outcomes = self._outcomes(options, keeps_dead_letters=keeps_dead_letters)
+        output = self._to()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
@@ -91,14 +95,17 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
         """Run to the end and return the panes, or this output, as an Arrow table."""
-        return self.collect(**options).to_arrow(self._to()._tag)
+        result = self._collect(options, keeps_dead_letters=False)
+        return result.to_arrow(self._to()._tag)
 
     def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame."""
-        return self.collect(**options).to_pandas(self._to()._tag)
+        result = self._collect(options, keeps_dead_letters=False)
+        return result.to_pandas(self._to()._tag)
 
-    def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._to()._stage,), options)
+    def _outcomes(self, options: RunOptions, *, keeps_dead_letters: bool = False) -> Outcomes:
+        stages = (self._to()._stage,)
+        return Outcomes(stages, options, keeps_dead_letters=keeps_dead_letters)
 
     def write_parquet(
         self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None

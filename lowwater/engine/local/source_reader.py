@@ -19,9 +19,11 @@ from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
 from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.admit_times import are_numbers
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stateless import (
     Filter,
     FlatMap,
@@ -112,6 +114,8 @@ class SourceReader:
         self.bundles_done = 0
         self.taken = 0
         self.ended = False
+        # Whether event times are plain numbers, which have no unit of their own.
+        self.has_plain_times = False
         self.due_at = 0.0
         # The clock at the last element, or at the first poll before any.
         self.heard_at: int | None = None
@@ -171,6 +175,18 @@ class SourceReader:
         if close is not None:
             close()
 
+    def tallies(self) -> list[Tally]:
+        """Return what counts the source's dead letters, for each stage that reads it."""
+        return [admission.tally for admission in self._admissions()]
+
+    def count_unreadable(self, errors: Sequence[ErrorRecord]) -> None:
+        """Count dead letters of the source itself, such as lines that are no records.
+
+        They count where records are validated first, before the rest of their batch.
+        """
+        failures = ((at, each.reason, each.detail, each.record) for at, each in enumerate(errors))
+        self._admissions()[0].tally.count(len(errors), failures)
+
     def begin(self, *, fresh: bool) -> None:
         """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
 
@@ -186,6 +202,8 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
+        times = records.columns.get(self.read.time)
+        self.has_plain_times = times is not None and are_numbers(times)
         if self._own is None:
             yield from self._cuts_for_one_stage(self._entries[0], records)
             return
