@@ -76,7 +76,7 @@ class Outcomes:
         stages: Sequence[Stage],
         options: RunOptions,
         *,
-        keeps_dead_letters: bool,
+        keeps_dead_letters: bool = True,
         durable: bool = False,
         memory: int | None = None,
     ) -> None:

@@ -116,8 +116,8 @@ class SourceVerdict:
         fix = _fix(reason, example)
         if count >= records:
             raise DataError(
-                f"every record is a dead letter ({reason}), {which} of {which}, so the result would "
-                f"be empty; the first: {example}",
+                f"every record is a dead letter ({reason}), {which} of {which}, so the result "
+                f"would be empty; the first: {example}",
                 where=self._name,
                 hint=f'{fix}. Or run with on_error="dead_letter" to set them aside',
             )
