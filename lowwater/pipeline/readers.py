@@ -221,8 +221,13 @@ def read_csv(
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     at = as_paths(paths)
     following = follow_of(at, options)
-    source = CsvSource(at, named, time, delimiter, following, options.get("unit") in FRACTIONAL)
-    return stream_of(source, time, options, FileOptions)
+    fractions = options.get("unit") in FRACTIONAL
+    source = CsvSource(at, named, time, delimiter, following, fractions)
+    try:
+        return stream_of(source, time, options, FileOptions)
+    except InvalidArgument:
+        _check_delimiter(source.schema, delimiter)
+        raise
 
 
 @with_options(FileOptions)
@@ -310,6 +315,18 @@ def from_spark(
         "unit": unit,
     }
     return stream_of(spark_source(df), time, options)
+
+
+def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
+    """Raise if a header that is one column looks as if another character separates its fields."""
+    names = [] if schema is None else schema.names
+    for mark in ";\t|,":
+        if len(names) == 1 and mark in names[0] and mark != delimiter:
+            raise InvalidArgument(
+                f"the header is one column, {names[0]!r}",
+                where="read_csv",
+                hint=f'Name the delimiter, as in delimiter="{mark if mark != chr(9) else "\\t"}"',
+            ) from None
 
 
 def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:

@@ -11,14 +11,17 @@ from typing import Any, TypeAlias, TypedDict, final
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.graph.trace import Trace
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
+from lowwater.explain.findings import Findings, findings_of, is_endless
 from lowwater.time import DurationLike, duration
 
 OnLate: TypeAlias = Callable[[LateRecord], object]
@@ -69,6 +72,10 @@ class Outcomes:
             number is written to standard error when the run ends.
         durable: Whether the run can be stopped and resumed.
         memory: Approximate memory limit for state, in bytes.
+        sinks: The sinks of each stage.
+
+    Raises:
+        InvalidArgument: An option is invalid, or ``lw.check`` calls something an error.
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class Outcomes:
         keeps_dead_letters: bool = True,
         durable: bool = False,
         memory: int | None = None,
+        sinks: Sequence[tuple[Stage, Sequence[Sink]]] = (),
     ) -> None:
         known = RunOptions.__annotations__
         for name in options:
@@ -86,7 +94,7 @@ class Outcomes:
                 raise InvalidArgument(
                     f"there is no option {name!r}", hint="Known: " + ", ".join(known)
                 )
-        size = options.get("bundle_size", 50_000)
+        size = options.get("bundle_size", BUNDLE_SIZE)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidArgument(
                 f"{describe('bundle_size', size)} must be an int of at least 1",
@@ -100,6 +108,7 @@ class Outcomes:
             self._lost = Counter()
         self.bundle_size = size
         self.graph = Graph.of(stages)
+        heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
@@ -157,6 +166,36 @@ class Outcomes:
                 self._observer.close()
             if self._lost:
                 _say_lost(self._lost, self.metrics.events)
+
+
+def heed(findings: Findings) -> None:
+    """Raise the first error among findings, and give a Python warning for each warning.
+
+    Raises:
+        InvalidArgument: One of them is an error.
+    """
+    for finding in findings:
+        if finding.severity == "error":
+            raise InvalidArgument(finding.what, where=finding.where, hint=finding.hint)
+        if finding.severity == "warning":
+            warn(PipelineWarning, finding.what, where=finding.where, hint=finding.hint)
+
+
+def refuse_endless(graph: Graph, step: str) -> None:
+    """Raise if a step that waits for the end of the input would wait for ever.
+
+    Args:
+        graph: The graph to run.
+        step: What the user called, such as ``collect``.
+    """
+    for read in graph.reads:
+        if is_endless(read):
+            raise InvalidArgument(
+                f"{step} returns at the end of the input, and this source never ends",
+                where=graph.name_of(read),
+                hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
+                'with follow=True, max_idle="10s"',
+            )
 
 
 def _say_lost(lost: Counter[str], events: int) -> None:

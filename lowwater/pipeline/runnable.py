@@ -24,7 +24,7 @@ from lowwater.pipeline.result import (
     batches_of,
     items_of,
 )
-from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,12 +82,17 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything in memory, including all outputs of a process."""
-        return self._collect(options, keeps_dead_letters=True)
+        """Run to the end and keep everything in memory, including all outputs of a process.
 
-    def _collect(self, options: RunOptions, *, keeps_dead_letters: bool) -> Result:
-        outcomes = self._outcomes(options, keeps_dead_letters=keeps_dead_letters)
+        Raises:
+            InvalidArgument: A source never ends, or ``lw.check`` calls something an error.
+        """
+        return self._collect("collect", options)
+
+    def _collect(self, step: str, options: RunOptions) -> Result:
         output = self._to()
+        refuse_endless(self._graph(), step)
+        outcomes = self._outcomes(options, keeps_dead_letters=step == "collect")
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
@@ -95,12 +100,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
         """Run to the end and return the panes, or this output, as an Arrow table."""
-        result = self._collect(options, keeps_dead_letters=False)
+        result = self._collect("to_arrow", options)
         return result.to_arrow(self._to()._tag)
 
     def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame."""
-        result = self._collect(options, keeps_dead_letters=False)
+        result = self._collect("to_pandas", options)
         return result.to_pandas(self._to()._tag)
 
     def _outcomes(self, options: RunOptions, *, keeps_dead_letters: bool = False) -> Outcomes:

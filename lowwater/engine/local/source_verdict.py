@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 
 from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.problems import JUDGED, Tally
 from lowwater.errors import DataError, DataWarning, UnitWarning, warn
 from lowwater.time import DAY_US, Int64Array, format_instant
@@ -97,7 +98,8 @@ class SourceVerdict:
         at = int(first[int(np.argmax(first))])
         warn(
             UnitWarning,
-            f"the event time {self._reader.read.time!r} is {at}, which is {format_instant(at)}: "
+            f"the event time{_named(self._reader.read.time)} is {at}, "
+            f"which is {format_instant(at)}: "
             "plain numbers are microseconds",
             where=self._name,
             hint=f'Write unit="{unit}" if they are '
@@ -129,6 +131,10 @@ class SourceVerdict:
                 where=self._name,
                 hint=f"{fix}. Read them with on_dead_letter=",
             )
+
+
+def _named(column: str) -> str:
+    return "" if column.startswith(HIDDEN) else f" {column!r}"
 
 
 def _fix(reason: str, example: str) -> str:
