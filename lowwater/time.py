@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnitWarning, describe, warn
 
 __all__ = [
     "END_OF_TIME",
@@ -25,6 +25,7 @@ __all__ = [
     "Instant",
     "InstantLike",
     "Int64Array",
+    "as_micros",
     "duration",
     "format_duration",
     "format_instant",
@@ -42,6 +43,8 @@ END_OF_TIME = 2**63 - 1
 DAY_US = 86_400_000_000
 LAST_EVENT_TIME = END_OF_TIME - DAY_US - 1
 """The latest event time an element may carry: the end of the global window, less one (S-W4)."""
+
+_SUSPICIOUS_US = 1_000  # nobody writes 500 for half a millisecond, but many do for seconds
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -123,6 +126,9 @@ InstantLike: TypeAlias = int | str | datetime | np.datetime64
 def duration(value: DurationLike, *, name: str = "duration") -> int:
     """Convert a duration to microseconds (S-T1).
 
+    An ``int`` below a millisecond, except 0, gives a ``UnitWarning``: it was most likely meant as
+    seconds. Text or a ``timedelta`` of the same length does not.
+
     Args:
         value: An ``int`` of microseconds, text such as ``"250ms"``, ``"10s"``, ``"1h30m"``,
             ``"1d"``, a ``timedelta`` or a ``numpy.timedelta64``.
@@ -139,6 +145,13 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
         raise _bad_duration(name, value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         result = int(value)
+        if 0 < abs(result) < _SUSPICIOUS_US:
+            warn(
+                UnitWarning,
+                f"{describe(name, value)} is {format_duration(result).replace('us', ' µs')}: "
+                "plain numbers are microseconds",
+                hint=f'Write "{result}s" for seconds, or "{result}us" if this is meant',
+            )
     elif isinstance(value, timedelta):
         result = value // _MICROSECOND
     elif isinstance(value, np.timedelta64):
@@ -150,6 +163,11 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
     else:
         raise _bad_duration(name, value)
     return _fits(result, name, value)
+
+
+def as_micros(value: DurationLike) -> int:
+    """Return a duration that :func:`duration` has converted before. O(1), without a check."""
+    return cast(int, value)
 
 
 def instant(value: InstantLike, *, name: str = "instant") -> Instant:
@@ -311,7 +329,7 @@ def _fits(result: int, name: str, value: object) -> int:
 
 def _bad_duration(name: str, value: object) -> InvalidArgument:
     hint = 'Use text such as "10s", "1h30m" or "250ms", a timedelta, or an int of microseconds'
-    meant = _meant_duration(value) if isinstance(value, str) else None
+    meant = _meant_duration(str(value)) if isinstance(value, (str, float)) else None
     return InvalidArgument(
         f"{describe(name, value)} is not a duration",
         hint=hint if meant is None else f"{meant} {hint}",

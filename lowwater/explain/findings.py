@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
@@ -10,12 +10,23 @@ from typing import Any, Literal, TypeAlias, final
 from lowwater.display import html
 from lowwater.display.text import shown
 from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
 from lowwater.explain.text import counted
+from lowwater.io.follow import Follow
 from lowwater.time import format_duration
-from lowwater.triggers import AfterWatermark, Default, Moment, looks_at_watermark, outlook
+from lowwater.triggers import (
+    AfterCount,
+    AfterWatermark,
+    Default,
+    Moment,
+    Trigger,
+    looks_at_watermark,
+    outlook,
+)
+from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.watermark import PerPartition
 from lowwater.windows import GlobalWindow, Sessions
 
@@ -23,6 +34,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 _KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
 _RANK: tuple[Severity, ...] = ("error", "warning", "note")
+_LEAST_FIRST = _RANK[::-1]
 
 
 @final
@@ -31,8 +43,9 @@ class Finding:
     """One likely mistake.
 
     Args:
-        severity: ``error``: results are lost or never emitted; ``warning``: state may grow without
-            bound, or results are delayed for long; ``note``: a choice worth knowing about.
+        severity: ``error``: results are lost or never emitted, and ``run`` refuses the pipeline;
+            ``warning``: state may grow without bound, or results are delayed for long, and ``run``
+            gives a ``PipelineWarning``; ``note``: a choice worth knowing about.
         what: The problem.
         where: The source or stage.
         hint: How to fix it.
@@ -109,18 +122,33 @@ def check(pipeline: Any) -> Findings:
             where="check",
             hint="Give what .aggregate(...), .group() or .process(...) returned",
         )
-    graph = Graph.of([stage])
-    found = [finding for read in graph.reads for finding in _of_read(graph, read)]
-    found += [finding for each in graph.stages for finding in _of_stage(graph, each)]
-    found += _of_output(graph, stage, getattr(pipeline, "_sinks", ()))
+    return findings_of(Graph.of([stage]), [(stage, getattr(pipeline, "_sinks", ()))])
+
+
+def findings_of(graph: Graph, outputs: Iterable[tuple[Stage, Sequence[Sink]]]) -> Findings:
+    """Check a graph. O(stages + flows), and O(sources) for each stage.
+
+    Args:
+        graph: The graph.
+        outputs: The stages whose output leaves it, and the sinks of each.
+    """
+    upstream = _reads_upstream(graph)
+    found = [finding for read in graph.reads for finding in _of_read(graph, read, upstream)]
+    for stage in graph.stages:
+        found += _of_stage(stage, graph.name_of(stage), upstream[stage])
+    for stage, sinks in outputs:
+        found += _of_output(graph, stage, sinks)
     return Findings(tuple(sorted(found, key=lambda finding: _RANK.index(finding.severity))))
 
 
-def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
+def _of_read(
+    graph: Graph, read: Read, upstream: Mapping[Stage, frozenset[Read]]
+) -> Iterator[Finding]:
     where = graph.name_of(read)
     endless = is_endless(read)
     if read.watermark is None:
-        yield _without_watermark(read, where)
+        stages = [stage for stage, reads in upstream.items() if read in reads]
+        yield _without_watermark(read, stages, where)
     siblings = [
         flow.origin
         for stage in graph.stages
@@ -144,11 +172,12 @@ def _of_read(graph: Graph, read: Read) -> Iterator[Finding]:
         )
 
 
-def _without_watermark(read: Read, where: str) -> Finding:
+def _without_watermark(read: Read, stages: Sequence[Stage], where: str) -> Finding:
     what = "it has no watermark until its input ends"
     if is_endless(read):
         what += ", which may never happen: until then no window is complete"
-        return Finding("error", what, where, 'Give it one, as in watermark=BoundedDisorder("10s")')
+        severity: Severity = max(map(_harm, stages), key=_LEAST_FIRST.index, default="note")
+        return Finding(severity, what, where, 'Give it one, as in watermark=BoundedDisorder("10s")')
     if getattr(read.source, "endless", False) is None:
         what += "; it is an iterator, which may be endless, and then no window is ever complete"
         hint = (
@@ -160,9 +189,16 @@ def _without_watermark(read: Read, where: str) -> Finding:
     return Finding("note", what, where, hint)
 
 
-def _of_stage(graph: Graph, stage: Stage) -> Iterator[Finding]:
-    where = graph.name_of(stage)
-    reads = _reads_behind(stage)
+def _harm(stage: Stage) -> Severity:
+    """Return how bad it is for a stage if its windows are never complete."""
+    if isinstance(stage.work, Windowed):
+        windowing = stage.work.windowing
+        said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
+        return "note" if said.fires is Moment.ANYTIME else "error"
+    return "note" if stage.windowing is None else "warning"
+
+
+def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Finding]:
     endless = any(is_endless(read) for read in reads)
     blind = endless and any(read.watermark is None for read in reads)
     if stage.deduplication is not None and blind:
@@ -194,13 +230,22 @@ def _of_windowing(
     loses = said.finishes is Moment.ANYTIME or (
         said.finishes is Moment.AT_COMPLETION and lateness > 0
     )
-    if loses:
+    if loses:  # accepted in words, so there is nothing to warn about
         yield Finding(
-            "warning",
+            "note",
             f"{shown(trigger)} may finish before its window expires, and later elements are then "
             f"dropped (accepted by allow_data_loss={windowing.allow_data_loss!r})",
             where,
             f"Use Repeatedly({shown(trigger)}) unless this is intended",
+        )
+    if (count := _small_count(trigger)) is not None:
+        yield Finding(
+            "note",
+            f"AfterCount({count}) is judged at the end of each bundle, of up to {BUNDLE_SIZE:,} "
+            "elements by default: a window with more new elements than that fires once for all of "
+            "them",
+            where,
+            "Use run(bundle_size=1) to judge it after each element",
         )
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)
@@ -306,11 +351,29 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
 
 
 def is_endless(read: Read) -> bool:
-    """Whether a source may never end: because it follows new data, or declares it."""
+    """Whether a source never ends by itself: because it follows new data, or declares it.
+
+    One that follows new data until ``stop`` or ``max_idle`` does end.
+    """
     source: Any = read.source
     follow = getattr(source, "follow", None)
+    if isinstance(follow, Follow):
+        return follow.max_idle_us is None and follow.stop is None
     return bool(follow) or getattr(source, "endless", False) is True
 
 
-def _reads_behind(stage: Stage) -> list[Read]:
-    return list(Graph.of([stage]).reads)
+def _small_count(trigger: Trigger) -> int | None:
+    """Return the smallest count below the size of a bundle that a trigger waits for, if any."""
+    parts = [node.trigger for node in walk(compile_trigger(trigger, "t"))]
+    counts = [part.count for part in parts if isinstance(part, AfterCount)]
+    return min((count for count in counts if count < BUNDLE_SIZE), default=None)
+
+
+def _reads_upstream(graph: Graph) -> dict[Stage, frozenset[Read]]:
+    """Return the sources that each stage depends on; stages come after those they read."""
+    found: dict[Stage, frozenset[Read]] = {}
+    for stage in graph.stages:
+        origins = [flow.origin for flow in stage.inputs]
+        parts = [frozenset([at]) if isinstance(at, Read) else found[at] for at in origins]
+        found[stage] = frozenset().union(*parts)
+    return found

@@ -41,7 +41,8 @@ def mermaid_graph(graph: Graph) -> str:
 
 def _read_lines(read: Read) -> Iterator[str]:
     zone = "" if read.timezone is None else f"; times without a zone are in {read.timezone}"
-    yield f"event time: {read.time}{zone}"
+    unit = "" if read.unit is None else f"; plain numbers are in {read.unit}"
+    yield f"event time: {read.time}{zone}{unit}"
     if read.watermark is None:
         yield "watermark: none until the input ends"
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -47,6 +47,7 @@ class CsvSource:
         time: The column of event times.
         delimiter: The field separator.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
+        fractions: Whether event times may be floats.
     """
 
     paths: tuple[str, ...]
@@ -54,6 +55,7 @@ class CsvSource:
     time: str
     delimiter: str = ","
     follow: Follow | None = None
+    fractions: bool = field(default=False, repr=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -118,6 +120,8 @@ class CsvSource:
         if pa.types.is_null(kind):
             return kind if whole else pa.string()
         if field.name == self.time and not pa.types.is_integer(kind):
+            if self.fractions and pa.types.is_floating(kind):
+                return kind
             integers = pa.types.is_floating(kind) or self._has_integer_times(path)
             return pa.int64() if integers else pa.string()
         return pa.string() if pa.types.is_binary(kind) else kind
@@ -152,7 +156,8 @@ class _FilesReader:
         if not self.types:
             self.types.update((field.name, field.type) for field in self._source._infer(path))
         source = self._source
-        yield from _FileReader(path, self.types, source.time, source.delimiter).records()
+        narrow = None if source.fractions else source.time
+        yield from _FileReader(path, self.types, narrow, source.delimiter).records()
 
     def require_whole(self, path: Path) -> None:
         """Do nothing: a text file does not show whether it is complete."""
@@ -165,16 +170,16 @@ class _FileReader:
     Args:
         path: The file.
         types: Types by column, shared by all files; widened where necessary.
-        time: The column of event times, which is never widened.
+        narrow: The column of event times if it is never widened to floats.
         delimiter: The field separator.
     """
 
     def __init__(
-        self, path: Path, types: dict[str, pa.DataType], time: str, delimiter: str
+        self, path: Path, types: dict[str, pa.DataType], narrow: str | None, delimiter: str
     ) -> None:
         self._path = path
         self._types = types
-        self._time = time
+        self._narrow = narrow
         self._delimiter = delimiter
         self._unread: list[ErrorRecord] = []
         self._noted: set[int] = set()
@@ -242,7 +247,7 @@ class _FileReader:
     def _convert_column(self, name: str, raw: pa.Array) -> tuple[pa.Array, Int64Array]:
         kind = self._types.get(name, pa.string())
         made, bad = cast_rows(raw, kind)
-        if bad.size and pa.types.is_integer(kind) and name != self._time:
+        if bad.size and pa.types.is_integer(kind) and name != self._narrow:
             wider, worse = cast_rows(raw, pa.float64())
             if worse.size < bad.size:
                 self._types[name] = pa.float64()

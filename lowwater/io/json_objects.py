@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,20 +59,28 @@ def is_deep(line: bytes, most: int) -> bool:
     return False
 
 
-def is_time(kind: pa.DataType) -> bool:
-    """Return whether values of a JSON type may be event times: integers, text, or only nulls."""
+def is_time(kind: pa.DataType, fractions: bool) -> bool:
+    """Return whether values of a JSON type may be event times: numbers, text, or only nulls.
+
+    Args:
+        kind: The type.
+        fractions: Whether floats may be event times.
+    """
+    if pa.types.is_float64(kind):
+        return fractions
     return bool(pa.types.is_int64(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def columns_of_objects(
-    objects: Sequence[Mapping[str, Any]], types: Types, time: str
+    objects: Sequence[Mapping[str, Any]], types: Types, time: str, fractions: bool
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Convert objects to columns; a missing field is null.
 
     Args:
         objects: The objects of some lines.
         types: The types of the columns so far.
-        time: The field of event times, which are never floats.
+        time: The field of event times.
+        fractions: Whether event times may be floats.
 
     Returns:
         The columns, whose types may be wider than before; and for each object with a value of the
@@ -85,16 +93,21 @@ def columns_of_objects(
         values = [row.get(name) for row in objects]
         kind = types.get(name, pa.null())
         if name == time:
-            arrays[name] = _times(name, values, kind, wrong)
+            arrays[name] = _times(name, values, kind, wrong, fractions)
         else:
             arrays[name] = _column(name, values, kind, wrong)
     return arrays, wrong
 
 
-def _times(name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str]) -> pa.Array:
+def _times(
+    name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str], fractions: bool
+) -> pa.Array:
+    is_number = _is_number if fractions else _is_int64
     if pa.types.is_null(kind):
-        kind = _kind_of_times(values)
-    accepts = _is_int64 if pa.types.is_int64(kind) else _is_text
+        kind = _kind_of_times(values, is_number)
+    if pa.types.is_int64(kind) and fractions and any(type(value) is float for value in values):
+        kind = pa.float64()
+    accepts = _is_text if pa.types.is_string(kind) else is_number
     kept: list[Any] = []
     for index, value in enumerate(values):
         if value is None or accepts(value):
@@ -106,9 +119,9 @@ def _times(name: str, values: list[Any], kind: pa.DataType, wrong: dict[int, str
     return pa.array(kept, type=kind)
 
 
-def _kind_of_times(values: list[Any]) -> pa.DataType:
+def _kind_of_times(values: list[Any], is_number: Callable[[Any], bool]) -> pa.DataType:
     """Return the type that most event times have, so that one wrong value does not decide it."""
-    integers = sum(map(_is_int64, values))
+    integers = sum(map(is_number, values))
     texts = sum(map(_is_text, values))
     if not integers and not texts:
         return pa.null()
@@ -175,6 +188,10 @@ _SHAPES = {int: "number", float: "number", bool: "bool", str: "text", list: "lis
 
 def _is_int64(value: Any) -> bool:
     return type(value) is int and START_OF_TIME <= value <= END_OF_TIME
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_int64(value)
 
 
 def _is_text(value: Any) -> bool:

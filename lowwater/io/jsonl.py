@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -57,11 +57,13 @@ class JsonLinesSource:
         paths: Files, folders and globs.
         time: The field of event times: integers or text.
         follow: How to wait for files that appear later; ``None``: end with the existing files.
+        fractions: Whether event times may be floats.
     """
 
     paths: tuple[str, ...]
     time: str
     follow: Follow | None = None
+    fractions: bool = field(default=False, repr=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -70,7 +72,7 @@ class JsonLinesSource:
         Files are tried until one has event times, so that a file without any usable line does not
         hide the fields of the others.
         """
-        reader = _LinesReader(_FIRST_LINES, self.time)
+        reader = _LinesReader(_FIRST_LINES, self.time, self.fractions)
         for path in files_of(self.paths, _SUFFIXES, maybe_none=self.follow is not None):
             next(reader.read(path), None)
             if self.time in reader.types:
@@ -88,12 +90,16 @@ class JsonLinesSource:
     def batches_from(
         self, position: Position | None, size: int, keys: tuple[str, ...]
     ) -> Iterator[tuple[Records, Position]]:
-        reader = _LinesReader(read_rows(size), self.time) if position else self._reader(size)
+        reader = (
+            _LinesReader(read_rows(size), self.time, self.fractions)
+            if position
+            else self._reader(size)
+        )
         return replay(self.paths, _SUFFIXES, reader, position, self.follow)
 
     def _reader(self, size: int) -> _LinesReader:
         """Return a reader that knows the fields against which the pipeline was checked."""
-        reader = _LinesReader(read_rows(size), self.time)
+        reader = _LinesReader(read_rows(size), self.time, self.fractions)
         reader.types.update((field.name, field.type) for field in self.schema or ())
         return reader
 
@@ -105,12 +111,14 @@ class _LinesReader:
     Args:
         rows: How many lines a block has, but for the first.
         time: The field of event times.
+        fractions: Whether event times may be floats.
     """
 
-    def __init__(self, rows: int, time: str) -> None:
+    def __init__(self, rows: int, time: str, fractions: bool) -> None:
         self.types: dict[str, pa.DataType] = {}
         self._rows = rows
         self._time = time
+        self._fractions = fractions
 
     def read(self, path: Path) -> Iterator[Records]:
         """Yield a file's records."""
@@ -181,7 +189,7 @@ class _LinesReader:
         if any(field.name.startswith(HIDDEN) or is_too_deep(field.type) for field in schema):
             return False
         place = schema.get_field_index(self._time)
-        return place < 0 or is_time(schema.field(place).type)
+        return place < 0 or is_time(schema.field(place).type, self._fractions)
 
     def _line_by_line(self, lines: list[bytes], path: Path, row: int) -> Records:
         objects: list[dict[str, Any]] = []
@@ -198,7 +206,7 @@ class _LinesReader:
             else:
                 objects.append(found)
                 rows.append(at)
-        arrays, wrong = columns_of_objects(objects, self.types, self._time)
+        arrays, wrong = columns_of_objects(objects, self.types, self._time, self._fractions)
         self.types.update((name, array.type) for name, array in arrays.items())
         for index, detail in wrong.items():
             at = rows[index]

@@ -311,4 +311,13 @@ def _outcomes(
     memory: int | None = None,
 ) -> Outcomes:
     stages = tuple(dict.fromkeys(output._stage for output in outputs))
-    return Outcomes(stages, options, durable=durable, memory=memory)
+    # All dead letters go to the first output. A sink that names its places stores what it is given.
+    stored = any(True for sink in outputs[0]._sinks for _ in sink.places())
+    return Outcomes(
+        stages,
+        options,
+        keeps_dead_letters=stored,
+        durable=durable,
+        memory=memory,
+        sinks=[(output._stage, output._sinks) for output in outputs],
+    )

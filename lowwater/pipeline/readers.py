@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.admit_times import FRACTIONAL, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.errors import InvalidArgument, describe, load_extra
 from lowwater.io.csv import CsvSource
@@ -234,7 +235,7 @@ def read_csv(
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
         time: The column of event times: ISO-8601 text or integers of microseconds, whichever most
-            of the first are; not floats.
+            of the first are; other numbers with ``unit=``.
         types: Types by column, such as ``{"delay": "float64"}``; other types are inferred.
         delimiter: The character that separates fields.
     """
@@ -246,8 +247,13 @@ def read_csv(
     named = {name: _arrow_type(name, given) for name, given in (types or {}).items()}
     at = as_paths(paths)
     following = follow_of(at, options)
-    source = CsvSource(at, named, time, delimiter, following)
-    return stream_of(source, time, options, FileOptions)
+    fractions = options.get("unit") in FRACTIONAL
+    source = CsvSource(at, named, time, delimiter, following, fractions)
+    try:
+        return stream_of(source, time, options, FileOptions)
+    except InvalidArgument:
+        _check_delimiter(source.schema, delimiter)
+        raise
 
 
 @with_options(FileOptions)
@@ -265,10 +271,12 @@ def read_jsonl(
 
     Args:
         paths: Files, folders and globs; the files of each are read in sorted order.
-        time: The field of event times: ISO-8601 text or integers of microseconds; not floats.
+        time: The field of event times: ISO-8601 text or integers of microseconds; other numbers
+            with ``unit=``.
     """
     at = as_paths(paths)
-    source = JsonLinesSource(at, time, follow_of(at, options))
+    fractions = options.get("unit") in FRACTIONAL
+    source = JsonLinesSource(at, time, follow_of(at, options), fractions)
     return stream_of(source, time, options, FileOptions)
 
 
@@ -305,6 +313,7 @@ def from_spark(
     time: str,
     watermark: DurationLike | WatermarkEstimator | CarriedTime | None = None,
     timezone: str | None = None,
+    unit: TimeUnit | None = None,
 ) -> Stream:
     """Read a Spark DataFrame, streaming or static; run the pipeline with ``to_spark(spark)``.
 
@@ -316,14 +325,31 @@ def from_spark(
             ends.
         timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
             are refused.
+        unit: The unit of event times that are plain numbers, as for the other readers.
     """
     load_extra("pyspark.sql", extra="spark", purpose="from_spark")
     from lowwater.spark.reading import spark_source
 
     if watermark is not None and not hasattr(watermark, "start"):
         watermark = BoundedDisorder(watermark)
-    options: SourceOptions = {"watermark": cast(Any, watermark), "timezone": timezone}
+    options: SourceOptions = {
+        "watermark": cast(Any, watermark),
+        "timezone": timezone,
+        "unit": unit,
+    }
     return stream_of(spark_source(df), time, options)
+
+
+def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
+    """Raise if a header that is one column looks as if another character separates its fields."""
+    names = [] if schema is None else schema.names
+    for mark in ";\t|,":
+        if len(names) == 1 and mark in names[0] and mark != delimiter:
+            raise InvalidArgument(
+                f"the header is one column, {names[0]!r}",
+                where="read_csv",
+                hint=f"Name the delimiter, as in delimiter={mark!r}",
+            ) from None
 
 
 def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:

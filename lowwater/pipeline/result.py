@@ -34,7 +34,7 @@ from lowwater.pipeline.forms import (
 )
 from lowwater.pipeline.run import Outcomes
 from lowwater.pipeline.vocabulary import no_step
-from lowwater.time import DurationLike
+from lowwater.time import DurationLike, Instant
 
 if TYPE_CHECKING:
     import pandas as pd

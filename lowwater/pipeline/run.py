@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, TypeAlias, TypedDict, final
@@ -9,14 +11,17 @@ from typing import Any, TypeAlias, TypedDict, final
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.graph.trace import Trace
+from lowwater.engine.local.delivery import Sink
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.progress import Progress, observer_for
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
+from lowwater.explain.findings import Findings, findings_of, is_endless
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
 
@@ -48,7 +53,9 @@ class RunOptions(TypedDict, total=False):
         clock: Where processing time comes from; by default the clock of the sources, which must
             agree, or else the machine's.
         on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
-            the first one.
+            the first one. Without it they become dead letters too, but a source whose first 1,000
+            records (or all, if it has fewer) are dead letters for one reason is a ``DataError``,
+            and more than 1 % of them give a ``DataWarning``.
         progress: A function that is called with the metrics after each bundle; ``True`` for a
             status line, ``False`` for none. By default a status line if standard error is a
             terminal.
@@ -62,7 +69,7 @@ class RunOptions(TypedDict, total=False):
 
     bundle_size: int
     clock: ClockLike | None
-    on_error: OnError
+    on_error: OnError | None
     progress: Progress | None
     on_late: OnLate | None
     on_dead_letter: OnDeadLetter | None
@@ -72,18 +79,33 @@ class RunOptions(TypedDict, total=False):
 
 @final
 class Outcomes:
-    """Yields the outcomes of a run, and passes them to the user's callbacks first."""
+    """Yields the outcomes of a run, and passes them to the user's callbacks first.
+
+    Args:
+        stages: The stages whose output leaves the pipeline.
+        options: The options of the run.
+        keeps_dead_letters: Whether the caller stores or returns dead letters. If nobody does, their
+            number is written to standard error when the run ends.
+        durable: Whether the run can be stopped and resumed.
+        memory: Approximate memory limit for state, in bytes.
+        sinks: The sinks of each stage.
+
+    Raises:
+        InvalidArgument: An option is invalid, or ``lw.check`` calls something an error.
+    """
 
     def __init__(
         self,
         stages: Sequence[Stage],
         options: RunOptions,
         *,
+        keeps_dead_letters: bool = True,
         durable: bool = False,
         memory: int | None = None,
+        sinks: Sequence[tuple[Stage, Sequence[Sink]]] = (),
     ) -> None:
         require_options(options, RunOptions.__annotations__, _OF_OUTPUTS)
-        size = options.get("bundle_size", 50_000)
+        size = options.get("bundle_size", BUNDLE_SIZE)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidArgument(
                 f"{describe('bundle_size', size)} must be an int of at least 1",
@@ -92,8 +114,12 @@ class Outcomes:
         self._observer = observer_for(options.get("progress"))
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
+        self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
+        if not keeps_dead_letters and self._on_dead_letter is None:
+            self._lost = Counter()
         self.bundle_size = size
         self.graph = Graph.of(stages)
+        heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
@@ -103,7 +129,7 @@ class Outcomes:
             stages,
             bundle_size=size,
             clock=self.clock,
-            on_error=options.get("on_error", "dead_letter"),
+            on_error=options.get("on_error"),
             observer=self._observer,
             durable=durable,
             memory=memory,
@@ -138,6 +164,8 @@ class Outcomes:
                     if self._on_dead_letter is not None:
                         for error in outcome.errors:
                             self._on_dead_letter(error)
+                    elif self._lost is not None and outcome.errors:
+                        self._lost.update(error.reason for error in outcome.errors)
                     if self._on_late is not None and outcome.late is not None:
                         for late in outcome.late.to_records():
                             self._on_late(late)
@@ -147,6 +175,48 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
+            if self._lost:
+                _say_lost(self._lost, self.metrics.events)
+
+
+def heed(findings: Findings) -> None:
+    """Raise the first error among findings, and give a Python warning for each warning.
+
+    Raises:
+        InvalidArgument: One of them is an error.
+    """
+    for finding in findings:
+        if finding.severity == "error":
+            raise InvalidArgument(finding.what, where=finding.where, hint=finding.hint)
+        if finding.severity == "warning":
+            warn(PipelineWarning, finding.what, where=finding.where, hint=finding.hint)
+
+
+def refuse_endless(graph: Graph, step: str) -> None:
+    """Raise if a step that waits for the end of the input would wait for ever.
+
+    Args:
+        graph: The graph to run.
+        step: What the user called, such as ``collect``.
+    """
+    for read in graph.reads:
+        if is_endless(read):
+            raise InvalidArgument(
+                f"{step} returns at the end of the input, and this source never ends",
+                where=graph.name_of(read),
+                hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
+                'with follow=True, max_idle="10s"',
+            )
+
+
+def _say_lost(lost: Counter[str], events: int) -> None:
+    """Write on standard error how many records became dead letters that nobody took."""
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in lost.most_common())
+    print(
+        f"lowwater: {lost.total():,} of {events:,} records became dead letters, and nothing took "
+        f"them ({reasons}). Take them with on_dead_letter=, or read the errors of collect()",
+        file=sys.stderr,
+    )
 
 
 def _callback(name: str, function: Any) -> Any:

@@ -22,7 +22,7 @@ from lowwater.pipeline.result import (
     batches_of,
     items_of,
 )
-from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,9 +87,19 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return Run(outcomes, arrow_batches_of(outcomes, self._form()))
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
-        """Run to the end and keep everything in memory, including all outputs of a process."""
-        outcomes, output = self._outcomes(options), self._to()
-        outcomes.local.report_replaced()
+        """Run to the end and keep everything in memory, including all outputs of a process.
+
+        Raises:
+            InvalidArgument: A source never ends, or ``lw.check`` calls something an error.
+        """
+        return self._collect("collect", options, final=True)
+
+    def _collect(self, step: str, options: RunOptions, *, final: bool) -> Result:
+        output = self._to()
+        refuse_endless(self._graph(), step)
+        outcomes = self._outcomes(options, keeps_dead_letters=step == "collect")
+        if final:
+            outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
         for outcome in outcomes:
             result._add(outcome)
@@ -103,7 +113,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
                 :meth:`lowwater.Result.final`.
             **options: See :class:`RunOptions`.
         """
-        return self.collect(**options).to_arrow(self._to()._tag, final=final)
+        result = self._collect("to_arrow", options, final=final)
+        return result.to_arrow(self._to()._tag, final=final)
 
     def to_pandas(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pd.DataFrame:
         """Run to the end and return the same as a pandas DataFrame.
@@ -112,7 +123,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             final: See :meth:`to_arrow`.
             **options: See :class:`RunOptions`.
         """
-        return self.collect(**options).to_pandas(self._to()._tag, final=final)
+        result = self._collect("to_pandas", options, final=final)
+        return result.to_pandas(self._to()._tag, final=final)
 
     def to_polars(self, *, final: bool = False, **options: Unpack[RunOptions]) -> pl.DataFrame:
         """Run to the end and return the same as a polars DataFrame.
@@ -123,10 +135,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             final: See :meth:`to_arrow`.
             **options: See :class:`RunOptions`.
         """
-        return self.collect(**options).to_polars(self._to()._tag, final=final)
+        result = self._collect("to_polars", options, final=final)
+        return result.to_polars(self._to()._tag, final=final)
 
-    def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._to()._stage,), options)
+    def _outcomes(self, options: RunOptions, *, keeps_dead_letters: bool = False) -> Outcomes:
+        stages = (self._to()._stage,)
+        return Outcomes(stages, options, keeps_dead_letters=keeps_dead_letters)
 
     def write_parquet(
         self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None

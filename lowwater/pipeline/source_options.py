@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.records.admit_times import TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, explained
@@ -38,6 +39,11 @@ class SourceOptions(TypedDict, total=False):
             ends.
         timezone: The time zone of times that have none, such as ``"UTC"``; without it such times
             are refused.
+        unit: The unit of event times that are plain numbers since 1970: ``"s"``, ``"ms"``,
+            ``"us"`` or ``"ns"``. In seconds and milliseconds they may be floats, which are rounded
+            to microseconds. Columns of an ``ArrivalClock`` and of watermarks have the same unit.
+            Without it they are integers of microseconds, and a ``UnitWarning`` says so if they lie
+            in January 1970 or after the year 9999.
         clock: Where processing time comes from.
         max_ahead: How far ahead of the clock an event time may be. Records further ahead become
             dead letters and do not advance the watermark. Unlimited by default.
@@ -47,6 +53,7 @@ class SourceOptions(TypedDict, total=False):
 
     watermark: WatermarkEstimator | None
     timezone: str | None
+    unit: TimeUnit | None
     clock: ClockLike | None
     max_ahead: DurationLike | None
     idle_after: DurationLike | None
@@ -135,8 +142,9 @@ def stream_of(
         )
     require_options(options, known.__annotations__, _OF_WINDOWS)
     watermark, timezone = options.get("watermark"), options.get("timezone")
-    clock = options.get("clock")
+    clock, unit = options.get("clock"), options.get("unit")
     _check_watermark(watermark)
+    require_unit(unit)
     if timezone is not None:
         _require_zone(timezone)
     schema = source.schema
@@ -156,8 +164,18 @@ def stream_of(
         clock,
         max_ahead_us=_positive("max_ahead", options.get("max_ahead")),
         idle_after_us=_positive("idle_after", options.get("idle_after")),
+        unit=unit,
     )
-    return Stream((Flow(read, (), time, timezone),), schema)
+    return Stream((Flow(read, (), time, timezone, unit=unit),), schema)
+
+
+def require_unit(unit: object) -> None:
+    """Raise if ``unit=`` is not the unit of a number."""
+    if unit is not None and unit not in get_args(TimeUnit):
+        raise InvalidArgument(
+            f"{describe('unit', unit)} is not a unit of time",
+            hint='Use "s", "ms", "us" or "ns": what event times that are numbers count since 1970',
+        )
 
 
 def follow_of(paths: tuple[str, ...], options: FileOptions) -> Follow | None:

@@ -64,7 +64,7 @@ def as_pipeline(testable: Testable) -> Pipeline:
     """Return the pipeline to test, on an empty source."""
     if not isinstance(testable, (Pipeline, Processed)) and callable(testable):
         source = ScenarioSource(Scenario(), External(), ManualClock(), (), ())
-        stream = Stream((Flow(Read(source, _TIME), (), _TIME),))
+        stream = Stream((Flow(Read(source, _TIME, unit="us"), (), _TIME),))
         testable = testable(stream)
     if isinstance(testable, Processed):
         raise InvalidArgument(
@@ -114,12 +114,20 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         scenario, watermark, clock, (_TIME, read.time), _grouped_by(graph, read)
     )
     new_read = replace(
-        read, source=source, watermark=watermark, clock=None, max_ahead_us=None, idle_after_us=None
+        read,
+        source=source,
+        watermark=watermark,
+        clock=None,
+        max_ahead_us=None,
+        idle_after_us=None,
+        unit="us",
     )
     made: dict[Stage, Stage] = {}
     for stage in graph.stages:
         flows = [
-            replace(flow, origin=new_read if isinstance(flow.origin, Read) else made[flow.origin])
+            replace(flow, origin=new_read, unit="us")  # times of scenarios are microseconds
+            if isinstance(flow.origin, Read)
+            else replace(flow, origin=made[flow.origin])
             for flow in stage.inputs
         ]
         made[stage] = replace(stage, inputs=tuple(flows))
@@ -127,6 +135,7 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
     options: RunOptions = {
         "clock": clock,
         "progress": False,
+        "on_error": "dead_letter",  # a scenario may be all about invalid elements
         "bundle_size": max(50_000, largest),
     }
     return Grounded(replace(pipeline, _stage=made[end]), options, watermark)

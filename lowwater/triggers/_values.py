@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Literal, Protocol, TypeAlias, assert_never, final
 
 from lowwater.errors import InvalidArgument, constructor, describe
-from lowwater.time import DurationLike, duration, format_duration
+from lowwater.time import DurationLike, as_micros, duration, format_duration
 from lowwater.windows import Window
 
 
@@ -100,12 +100,12 @@ class AfterProcessingTime:
     @property
     def delay_us(self) -> int:
         """The delay in microseconds."""
-        return duration(self.delay)
+        return as_micros(self.delay)
 
     @property
     def align_us(self) -> int | None:
         """What the moment is rounded up to a multiple of, in microseconds."""
-        return None if self.align is None else duration(self.align)
+        return None if self.align is None else as_micros(self.align)
 
     def __repr__(self) -> str:
         align = "" if self.align_us is None else f", align={format_duration(self.align_us)!r}"

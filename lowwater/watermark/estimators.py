@@ -9,6 +9,7 @@ from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
+    as_micros,
     duration,
     format_duration,
     saturating_add,
@@ -94,10 +95,10 @@ class BoundedDisorder:
         object.__setattr__(self, "delay", delay)
 
     def start(self) -> EstimatorState:
-        return _DisorderState(duration(self.delay))
+        return _DisorderState(as_micros(self.delay))
 
     def __repr__(self) -> str:
-        return f"BoundedDisorder({format_duration(duration(self.delay))!r})"
+        return f"BoundedDisorder({format_duration(as_micros(self.delay))!r})"
 
 
 @final

@@ -13,7 +13,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
-    duration,
+    as_micros,
     format_duration,
     format_instant,
     saturating_add,
@@ -336,12 +336,12 @@ class PerPartition:
         estimator = self.estimator
         estimates: Estimates
         if isinstance(estimator, (BoundedDisorder, Ascending)):
-            delay = duration(estimator.delay) if isinstance(estimator, BoundedDisorder) else 0
+            delay = as_micros(estimator.delay) if isinstance(estimator, BoundedDisorder) else 0
             estimates = DisorderEstimates(delay)
         else:
             estimates = SeparateEstimates(estimator)
         expected = None if self.expected is None else tuple(self.expected)
-        idle_after = None if self.idle_after is None else duration(self.idle_after)
+        idle_after = None if self.idle_after is None else as_micros(self.idle_after)
         return PartitionsState(estimates, self.by or PARTITION, expected, idle_after)
 
     def __repr__(self) -> str:
@@ -351,7 +351,7 @@ class PerPartition:
         if self.expected is not None:
             parts.append(f"expected={self.expected!r}")
         if self.idle_after is not None:
-            parts.append(f"idle_after={format_duration(duration(self.idle_after))!r}")
+            parts.append(f"idle_after={format_duration(as_micros(self.idle_after))!r}")
         return f"PerPartition({', '.join(parts)})"
 
 

@@ -14,6 +14,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
+    as_micros,
     duration,
     format_duration,
     saturating_add,
@@ -93,9 +94,9 @@ class Quantile:
     def __repr__(self) -> str:
         parts = [repr(self.quantile)]
         if self.least:
-            parts.append(f"least={format_duration(duration(self.least))!r}")
+            parts.append(f"least={format_duration(as_micros(self.least))!r}")
         if self.most is not None:
-            parts.append(f"most={format_duration(duration(self.most))!r}")
+            parts.append(f"most={format_duration(as_micros(self.most))!r}")
         if self.warm_up != 1_000:
             parts.append(f"warm_up={self.warm_up}")
         if self.memory != 1_000_000:
@@ -111,8 +112,8 @@ class _Learned:
 
     def __init__(self, value: Quantile) -> None:
         self._value = value
-        self._least = duration(value.least)
-        self._most = END_OF_TIME if value.most is None else duration(value.most)
+        self._least = as_micros(value.least)
+        self._most = END_OF_TIME if value.most is None else as_micros(value.most)
         self._counts = np.zeros(_BINS, dtype=np.int64)
         self._counted = 0
         self._observed = 0

@@ -13,6 +13,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
+    as_micros,
     duration,
     format_duration,
     saturating_add_array,
@@ -60,12 +61,12 @@ class FixedWindows:
     @property
     def size_us(self) -> int:
         """Length of each window in microseconds."""
-        return duration(self.size)
+        return as_micros(self.size)
 
     @property
     def offset_us(self) -> int:
         """Where the windows start, in microseconds: at least 0, below the size."""
-        return duration(self.offset)
+        return as_micros(self.offset)
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return the one window of each element. O(n)."""

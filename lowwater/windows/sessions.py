@@ -13,7 +13,7 @@ from lowwater.time import (
     DurationLike,
     Instant,
     Int64Array,
-    duration,
+    as_micros,
     format_duration,
     saturating_add_array,
 )
@@ -72,7 +72,7 @@ class Sessions:
     @property
     def gap_us(self) -> int | None:
         """The gap in microseconds, or ``None`` when each element has its own."""
-        return None if self.gap is None else duration(self.gap)
+        return None if self.gap is None else as_micros(self.gap)
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return each element's proto-window. O(n).

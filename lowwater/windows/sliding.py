@@ -12,6 +12,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
+    as_micros,
     duration,
     format_duration,
     saturating_add_array,
@@ -74,17 +75,17 @@ class SlidingWindows:
     @property
     def size_us(self) -> int:
         """Length of each window in microseconds."""
-        return duration(self.size)
+        return as_micros(self.size)
 
     @property
     def period_us(self) -> int:
         """Microseconds from one start to the next."""
-        return duration(self.period)
+        return as_micros(self.period)
 
     @property
     def offset_us(self) -> int:
         """Where the windows start, in microseconds: at least 0, below the period."""
-        return duration(self.offset)
+        return as_micros(self.offset)
 
     def assign(self, times: Int64Array, columns: Columns) -> Assignment:
         """Return each element's windows, earliest first. O(n * size / period)."""

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
-from lowwater.engine.records.admit_times import event_times
+from lowwater.engine.records.admit_times import TimeUnit, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.problems import Problems
 from lowwater.errors import InvalidArgument, nearest
@@ -20,7 +20,7 @@ from lowwater.time import (
     DurationLike,
     InstantLike,
     Int64Array,
-    duration,
+    as_micros,
     format_duration,
     instant,
 )
@@ -90,7 +90,7 @@ class ArrivalClock:
     @property
     def tick_us(self) -> int:
         """The tick in microseconds."""
-        return duration(self.tick)
+        return as_micros(self.tick)
 
     def __repr__(self) -> str:
         return f"ArrivalClock({self.column!r}, tick={format_duration(self.tick_us)!r})"
@@ -119,12 +119,16 @@ class Cutter:
         clock: The clock for processing time.
         size: The largest number of elements in a bundle.
         timezone: The time zone of naive arrival times.
+        unit: What arrival times that are plain numbers count; ``None``: microseconds.
     """
 
-    def __init__(self, clock: ClockLike, size: int, timezone: str | None) -> None:
+    def __init__(
+        self, clock: ClockLike, size: int, timezone: str | None, unit: TimeUnit | None = None
+    ) -> None:
         self._clock = clock
         self._size = size
         self._timezone = timezone
+        self._unit = unit
         self.tick = START_OF_TIME
 
     def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
@@ -153,7 +157,7 @@ class Cutter:
                 yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
 
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
-        came = arrivals(records, clock, self._timezone)
+        came = arrivals(records, clock, self._timezone, self._unit)
         ticks: Int64Array = came // clock.tick_us
         ticks[came == START_OF_TIME] = START_OF_TIME
         if kept is not None:
@@ -165,7 +169,9 @@ class Cutter:
         return ticks
 
 
-def arrivals(records: Records, clock: ArrivalClock, timezone: str | None) -> Int64Array:
+def arrivals(
+    records: Records, clock: ArrivalClock, timezone: str | None, unit: TimeUnit | None = None
+) -> Int64Array:
     """Return each record's time of arrival, int64; the start of time where it is null.
 
     Raises:
@@ -178,7 +184,7 @@ def arrivals(records: Records, clock: ArrivalClock, timezone: str | None) -> Int
             hint=nearest(clock.column, records.names),
         )
     problems = Problems()
-    came = event_times(column, clock.column, timezone, problems)
+    came = event_times(column, clock.column, timezone, problems, unit)
     if problems.found:
         came = came.copy()
         came[problems.rows()] = START_OF_TIME

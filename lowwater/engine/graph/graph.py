@@ -17,6 +17,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.admit_times import TimeUnit
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
@@ -39,6 +40,7 @@ class Read:
         max_ahead_us: How far ahead of the clock an event time may be; ``None``: any distance.
         idle_after_us: After this long without elements, by the clock, other sources stop waiting
             for this one; ``None``: never.
+        unit: What times that are plain numbers count; ``None``: microseconds.
     """
 
     source: Source
@@ -49,6 +51,7 @@ class Read:
     name: str | None = None
     max_ahead_us: int | None = None
     idle_after_us: int | None = None
+    unit: TimeUnit | None = None
 
 
 @final
@@ -99,6 +102,7 @@ class Flow:
         time: The column of event times, after the steps.
         timezone: The time zone of naive times.
         output: Which output of the origin is read.
+        unit: What event times that are plain numbers count; ``None``: microseconds.
     """
 
     origin: Origin
@@ -106,6 +110,7 @@ class Flow:
     time: str
     timezone: str | None = None
     output: str = MAIN
+    unit: TimeUnit | None = None
 
 
 @final
@@ -233,6 +238,7 @@ def admission_of(
         durations=durations,
         on_error=on_error,
         timezone=flow.timezone,
+        unit=flow.unit,
         ids=() if stage.deduplication is None else stage.deduplication.columns,
         max_ahead_us=max_ahead_us,
         sound_keys=_sound_keys(flow),

@@ -13,6 +13,8 @@ from lowwater.engine.records.batch import Records
 READ_ROWS = 131_072
 """Approximate rows to read, validate and convert at a time, where a source is free to choose."""
 
+BUNDLE_SIZE = 50_000
+"""The largest number of elements in a bundle, unless the options of a run say otherwise."""
 
 Position: TypeAlias = dict[str, Any]
 """A position in a source: plain values that :mod:`lowwater.state.codec` can encode, by name.

@@ -74,6 +74,7 @@ def _describe_read(read: Read) -> dict[str, Any]:
         "paths": list(getattr(read.source, "paths", ())),
         "time": read.time,
         "timezone": read.timezone,
+        **({} if read.unit is None else {"unit": read.unit}),  # states of before have none
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.admit_times import event_times
+from lowwater.engine.records.admit_times import TimeUnit, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.problems import Problems
@@ -29,16 +29,22 @@ class ObservedBatch:
         records: The batch, after the stateless steps.
         kept: Index of each admitted element among them, int64; ``None`` for all.
         timezone: The time zone of naive times in a column of watermarks.
+        unit: What plain numbers in such a column count; ``None``: microseconds.
     """
 
-    __slots__ = ("_kept", "_made", "_records", "_timezone")
+    __slots__ = ("_kept", "_made", "_records", "_timezone", "_unit")
 
     def __init__(
-        self, records: Records, kept: Int64Array | None, timezone: str | None = None
+        self,
+        records: Records,
+        kept: Int64Array | None,
+        timezone: str | None = None,
+        unit: TimeUnit | None = None,
     ) -> None:
         self._records = records
         self._kept = kept
         self._timezone = timezone
+        self._unit = unit
         self._made: dict[str, Column] = {}
 
     def bundle(self, times: Int64Array, start: int, clock: int) -> Observed:
@@ -76,7 +82,7 @@ class ObservedBatch:
             if self._kept is not None:
                 column = column.take(self._kept)
             self._made[name] = column = _with_codes(column)
-        return ObservedColumn(column.slice(start, stop), name, self._timezone)
+        return ObservedColumn(column.slice(start, stop), name, self._timezone, self._unit)
 
 
 @final
@@ -87,14 +93,18 @@ class ObservedColumn:
         column: The values.
         name: Its name, for messages.
         timezone: The time zone of naive times.
+        unit: What plain numbers count; ``None``: microseconds.
     """
 
-    __slots__ = ("_column", "_name", "_timezone")
+    __slots__ = ("_column", "_name", "_timezone", "_unit")
 
-    def __init__(self, column: Column, name: str, timezone: str | None) -> None:
+    def __init__(
+        self, column: Column, name: str, timezone: str | None, unit: TimeUnit | None = None
+    ) -> None:
         self._column = column
         self._name = name
         self._timezone = timezone
+        self._unit = unit
 
     @property
     def data(self) -> np.ndarray[Any, np.dtype[Any]]:
@@ -126,7 +136,7 @@ class ObservedColumn:
         if found.any():
             given = column if valid is None else column.take(np.flatnonzero(found))
             problems = Problems()
-            times[found] = event_times(given, self._name, self._timezone, problems)
+            times[found] = event_times(given, self._name, self._timezone, problems, self._unit)
             if problems.found:
                 raise DataError(
                     f"a watermark in the column {self._name!r} cannot be read: "

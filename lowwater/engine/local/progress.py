@@ -108,9 +108,13 @@ def progress_text(metrics: Metrics) -> str:
 
     >>> progress_text(Metrics(events=1200, elapsed=2.0))
     '1,200 events  600/s  watermark -inf  0 open  0 late  0 errors'
+
+    An exclamation mark says that more than 1 % of the records are dead letters.
     """
+    failed = metrics.errors.total()
+    mark = " (!)" if failed * 100 > metrics.events else ""
     return (
         f"{metrics.events:,} events  {metrics.events_per_second:,.0f}/s  "
         f"watermark {format_instant(metrics.watermark)}  {metrics.open_windows:,} open  "
-        f"{metrics.late.total():,} late  {metrics.errors.total():,} errors"
+        f"{metrics.late.total():,} late  {failed:,} errors{mark}"
     )

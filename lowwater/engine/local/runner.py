@@ -24,6 +24,7 @@ from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
+from lowwater.engine.local.source_verdict import SourceVerdict
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
@@ -56,7 +57,8 @@ class LocalRun:
         ends: The stages whose panes leave the pipeline.
         bundle_size: The largest number of elements in a bundle.
         clock: The clock for processing time.
-        on_error: How invalid records are handled.
+        on_error: How invalid records are handled; ``None``: they are dead letters, and a source
+            of which too many are is judged (:class:`SourceVerdict`).
         observer: Called with the metrics after every bundle and at the end.
         durable: Whether the run can be stopped and resumed. Operators then track their changes,
             and sources must be replayable.
@@ -74,7 +76,7 @@ class LocalRun:
         *,
         bundle_size: int,
         clock: ClockLike,
-        on_error: OnError,
+        on_error: OnError | None,
         observer: Observer | None = None,
         durable: bool = False,
         memory: int | None = None,
@@ -85,6 +87,8 @@ class LocalRun:
         self._max_skew_us = max_skew_us
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
+        is_judged = on_error is None
+        on_error = "dead_letter" if on_error is None else on_error
         self._raise = on_error == "raise"
         self._observer = observer
         self._durable = durable
@@ -112,6 +116,10 @@ class LocalRun:
             )
             for read in graph.reads
         ]
+        self._verdicts = {
+            reader: SourceVerdict(reader, graph.name_of(reader.read), is_judged=is_judged)
+            for reader in self.readers
+        }
         # The inputs of downstream stages, by the number of the stage that they read.
         self._between = [
             [self._entry(at, nth, on_error) for at, nth in graph.into(stage)]
@@ -244,6 +252,7 @@ class LocalRun:
             found = reader.next()
             if found is None:
                 reader.ended = True
+                self._verdicts[reader].judge()
                 if self.ending:
                     break
                 yield from self._turn(began)
@@ -306,6 +315,10 @@ class LocalRun:
             self._notify_observer()
         resumed = reader.bundles_done
         reader.begin(fresh=not resumed)
+        verdict = self._verdicts[reader]
+        if unread:
+            reader.count_unreadable(unread)
+            verdict.judge()
         if not resumed:
             self.metrics.events += records.length + len(unread)
             if unread:
@@ -314,6 +327,7 @@ class LocalRun:
             return
         done = 0
         for cut in reader.cuts(records):
+            verdict.judge()
             if not isinstance(cut, SourceCut):
                 if not resumed:
                     yield self._dead_letters(cut)
@@ -322,6 +336,7 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
+            verdict.look_at(cut.times)
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
                 self._waiting[bundle.stage].append(bundle)

@@ -19,9 +19,11 @@ from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
 from lowwater.engine.records.admission import Admission, OnError
+from lowwater.engine.records.admit_times import are_numbers
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import Tally
 from lowwater.engine.records.stateless import (
     Filter,
     FlatMap,
@@ -101,16 +103,19 @@ class SourceReader:
         if len(self._entries) > 1 or _may_change(self._entries[0], len(self._shared), read.time):
             self._own = Admission(
                 time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
+                unit=read.unit,
                 max_ahead_us=read.max_ahead_us,
             )  # fmt: skip
         self._clock = clock
-        self._cutter = Cutter(clock, bundle_size, read.timezone)
+        self._cutter = Cutter(clock, bundle_size, read.timezone, read.unit)
         self._estimator = None if read.watermark is None else read.watermark.start()
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
         self.bundles_done = 0
         self.taken = 0
         self.ended = False
+        # Whether event times are plain numbers, which have no unit of their own.
+        self.has_plain_times = False
         self.due_at = 0.0
         # The clock at the last element, or at the first poll before any.
         self.heard_at: int | None = None
@@ -170,6 +175,18 @@ class SourceReader:
         if close is not None:
             close()
 
+    def tallies(self) -> list[Tally]:
+        """Return what counts the source's dead letters, for each stage that reads it."""
+        return [admission.tally for admission in self._admissions()]
+
+    def count_unreadable(self, errors: Sequence[ErrorRecord]) -> None:
+        """Count dead letters of the source itself, such as lines that are no records.
+
+        They count where records are validated first, before the rest of their batch.
+        """
+        failures = ((at, each.reason, each.detail, each.record) for at, each in enumerate(errors))
+        self._admissions()[0].tally.count(len(errors), failures)
+
     def begin(self, *, fresh: bool) -> None:
         """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
 
@@ -185,6 +202,8 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
+        times = records.columns.get(self.read.time)
+        self.has_plain_times = times is not None and are_numbers(times)
         if self._own is None:
             yield from self._cuts_for_one_stage(self._entries[0], records)
             return
@@ -254,7 +273,7 @@ class SourceReader:
             return None
         clock = self._clock
         if isinstance(clock, ArrivalClock):
-            return arrivals(records, clock, self.read.timezone)
+            return arrivals(records, clock, self.read.timezone, self.read.unit)
         if not self.bundles_done or self._arrived_at is None:
             self._arrived_at = clock.now()
             if self._learned:
@@ -299,7 +318,9 @@ class SourceReader:
         bundle = admitted.bundle
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
-        observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.timezone)
+        observed = ObservedBatch(
+            admitted_batch.records, admitted.kept, self.read.timezone, self.read.unit
+        )
         for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
             bundled = bundle.slice(cut.start, cut.stop)
             stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
@@ -317,7 +338,7 @@ class SourceReader:
         for _, errors in by_stage:
             if errors:
                 yield errors
-        observed = ObservedBatch(sound, None, self.read.timezone)
+        observed = ObservedBatch(sound, None, self.read.timezone, self.read.unit)
         for at, cut in enumerate(cuts):
             bundles = tuple(
                 stage_bundle for by_cut, _ in by_stage if (stage_bundle := by_cut[at]) is not None

@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.admit_times import event_times, gaps, note_far_ahead
+from lowwater.engine.records.admit_times import TimeUnit, event_times, gaps, note_far_ahead
 from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import Problems, is_nan
+from lowwater.engine.records.problems import Problems, Tally, is_nan
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
 from lowwater.time import Int64Array
@@ -48,7 +48,8 @@ class Admission:
     """Validates one stream of records, batch by batch (S-B1).
 
     Whether a record is valid does not depend on how the stream is split into batches: the only
-    state is the kind of values each column has held so far.
+    state is the kind of values each column has held so far. ``tally`` counts the first invalid
+    ones.
 
     Args:
         time: Name of the column of event times.
@@ -57,6 +58,7 @@ class Admission:
         durations: Names of columns that hold a duration per element (the gaps of sessions).
         on_error: Whether an invalid record becomes a dead letter or stops the stream.
         timezone: Time zone of naive event times (an IANA name); without it they are refused.
+        unit: What event times that are plain numbers count; ``None``: microseconds.
         ids: Names of the columns of record ids, which must not be null either.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
             ahead are invalid and do not move the watermark. ``None``: any distance.
@@ -75,6 +77,7 @@ class Admission:
         ids: tuple[str, ...] = (),
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
+        unit: TimeUnit | None = None,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -87,21 +90,25 @@ class Admission:
         self._durations = durations
         self._raise = on_error == "raise"
         self._timezone = timezone
+        self._unit = unit
         self._max_ahead = max_ahead_us
         self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
         self._sound_keys = frozenset(sound_keys)
         self._seen = 0
+        self.tally = Tally()
 
     def remember(self) -> dict[str, Any]:
         """Return the state to store, as plain values."""
         return {
             "seen": self._seen,
+            "tally": self.tally.remember(),
             "columns": {name: admission.remember() for name, admission in self._columns.items()},
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
         """Restore the state that an earlier run stored."""
         self._seen = known["seen"]
+        self.tally.resume(known.get("tally"))
         for name, learned in known["columns"].items():
             self._columns[name].resume(learned)
 
@@ -142,17 +149,27 @@ class Admission:
         first = self._seen
         self._seen += records.length
         if not problems.found:
+            self.tally.count(records.length, ())
             return Admitted(Bundle(times, keys, values), None, [], ids)
         if self._raise:
             self._stop(records, problems, first, where)
-        return self._sift(records, Bundle(times, keys, values), ids, problems, where)
+        bad = problems.rows()
+        admitted = self._sift(records, Bundle(times, keys, values), ids, problems, bad, where)
+        failures = (
+            (row, error.reason, error.detail, error.record)
+            for row, error in zip(bad.tolist(), admitted.errors, strict=True)
+        )
+        self.tally.count(records.length, failures)
+        return admitted
 
     def _times(self, records: Records, problems: Problems) -> Int64Array:
         times = self._checked(
             records,
             self._time,
             problems,
-            lambda column, found: Column(event_times(column, self._time, self._timezone, found)),
+            lambda column, found: Column(
+                event_times(column, self._time, self._timezone, found, self._unit)
+            ),
         )
         return times.data
 
@@ -198,9 +215,9 @@ class Admission:
         bundle: Bundle,
         ids: tuple[Column, ...],
         problems: Problems,
+        bad: Int64Array,
         where: str | None,
     ) -> Admitted:
-        bad = problems.rows()
         sound = np.ones(records.length, dtype=np.bool_)
         sound[bad] = False
         kept = np.flatnonzero(sound)

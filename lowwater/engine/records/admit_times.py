@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -19,6 +19,7 @@ from lowwater.time import (
     END_OF_TIME,
     LAST_EVENT_TIME,
     START_OF_TIME,
+    Instant,
     Int64Array,
     duration,
     format_duration,
@@ -28,6 +29,11 @@ from lowwater.time import (
 from lowwater.watermark.limits import TOO_FAR_AHEAD, too_far_ahead
 
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+"""What plain numbers count since 1970: seconds, milli-, micro- or nanoseconds."""
+FRACTIONAL: tuple[TimeUnit, ...] = ("s", "ms")
+"""The units in which floats are event times too: in the others they would lose digits."""
+
 _UTC_MICROS = pa.timestamp("us", "UTC")
 _NANOS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 1_000, "ns": 1}
 _NOT_IN_64_BITS = "the event time does not fit 64 bits"
@@ -35,8 +41,22 @@ _AT_THE_START = "the event time is the beginning of time, which stands for no ti
 _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 
 
-def event_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+def event_times(
+    column: Column,
+    name: str,
+    timezone: str | None,
+    problems: Problems,
+    unit: TimeUnit | None = None,
+) -> Int64Array:
     """Convert event times to int64 microseconds, shape (n,); invalid rows hold arbitrary values.
+
+    Args:
+        column: The event times.
+        name: The name of the column, for messages.
+        timezone: The time zone of naive times; ``None``: they are refused.
+        problems: Where to record invalid rows.
+        unit: What plain numbers count; ``None``: microseconds. Floats are event times in seconds
+            and milliseconds only, rounded to the nearest microsecond.
 
     Raises:
         InvalidArgument: Values of the column's type cannot be event times.
@@ -46,14 +66,14 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
         column = Column.from_arrow(column.to_arrow().dictionary_decode())
         kind = column.type
     if kind is None and column.data.dtype == object:
-        times = _objects(column.data.tolist(), name, timezone, problems)
+        times = _objects(column.data.tolist(), name, timezone, problems, unit)
     elif kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         times = _texts(column.to_arrow(), name, timezone, problems)
     elif kind is not None and pa.types.is_null(kind):
         problems.add_all(np.arange(len(column)), "null_time", f"the event time {name!r} is null")
         return np.zeros(len(column), dtype=np.int64)
     else:
-        times = _typed(column, name, timezone, problems)
+        times = _typed(column, name, timezone, problems, unit)
     if times.size and int(times.max()) > LAST_EVENT_TIME:
         late = np.flatnonzero(times > LAST_EVENT_TIME)
         problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
@@ -61,6 +81,21 @@ def event_times(column: Column, name: str, timezone: str | None, problems: Probl
         early = np.flatnonzero(times == START_OF_TIME)
         problems.add_all(early, "time_out_of_range", _AT_THE_START)
     return times
+
+
+def are_numbers(column: Column) -> bool:
+    """Whether event times are plain numbers, as far as the first of them tells. O(1)."""
+    kind = column.type
+    if kind is None and column.data.dtype == object:
+        first = column.data[0] if len(column) else None
+        return isinstance(first, (int, float, np.number)) and not isinstance(
+            first, (bool, np.timedelta64, Instant)
+        )
+    return bool(column.data.dtype.kind in "iuf") if kind is None else _is_number(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def note_far_ahead(
@@ -111,7 +146,9 @@ def gaps(column: Column, name: str, problems: Problems) -> Column:
     return Column(micros)
 
 
-def _typed(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+def _typed(
+    column: Column, name: str, timezone: str | None, problems: Problems, unit: TimeUnit | None
+) -> Int64Array:
     kind = column.type
     if kind is not None and pa.types.is_timestamp(kind):
         if kind.tz is None:
@@ -121,16 +158,42 @@ def _typed(column: Column, name: str, timezone: str | None, problems: Problems) 
     if kind is None or pa.types.is_integer(kind):
         if column.data.dtype == np.int64:
             _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
-            times: Int64Array = column.data
-            return times
+            return _in_range(column.data, unit or "us", problems)
         if column.data.dtype == object:  # uint64 beyond int64
-            return _objects(column.to_list(), name, timezone, problems)
+            return _objects(column.to_list(), name, timezone, problems, unit)
+    floats = column.data.dtype.kind == "f"
+    if floats and unit in FRACTIONAL:
+        _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
+        return _from_floats(column.data, name, unit, problems)
+    hint = (
+        'Name the unit of plain numbers, as in unit="s" for seconds since 1970. Or use timestamps '
+        "with a time zone, ISO-8601 text with an offset, or integers of microseconds"
+        if floats
+        else "Use timestamps with a time zone, ISO-8601 text with an offset, or integers of "
+        "microseconds since 1970"
+    )
     raise InvalidArgument(
         f"the event time {name!r} is a column of {kind or column.data.dtype}, whose values are "
         "not instants",
-        hint="Use timestamps with a time zone, ISO-8601 text with an offset, or integers of "
-        "microseconds since 1970",
+        hint=hint,
     )
+
+
+def _from_floats(
+    data: np.ndarray[Any, np.dtype[np.floating[Any]]],
+    name: str,
+    unit: TimeUnit,
+    problems: Problems,
+) -> Int64Array:
+    """Round to the nearest microsecond; NaN is null, and what does not fit 64 bits is invalid."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        micros = np.rint(data.astype(np.float64) * _PER_UNIT[unit])
+    unknown = np.isnan(micros)
+    problems.add_all(np.flatnonzero(unknown), "null_time", f"the event time {name!r} is null")
+    beyond = np.abs(micros) >= float(END_OF_TIME)
+    problems.add_all(np.flatnonzero(beyond), "time_out_of_range", _NOT_IN_64_BITS)
+    times: Int64Array = np.where(unknown | beyond, 0.0, micros).astype(np.int64)
+    return times
 
 
 def _local_times(column: Column, name: str, timezone: str | None, problems: Problems) -> Int64Array:
@@ -244,24 +307,48 @@ def _try_casts(part: pa.Array, casts: list[_CastTexts]) -> pa.Array | None:
     return None
 
 
-def _objects(values: list[Any], name: str, timezone: str | None, problems: Problems) -> Int64Array:
-    if set(map(type, values)) == {int}:
+def _objects(
+    values: list[Any],
+    name: str,
+    timezone: str | None,
+    problems: Problems,
+    unit: TimeUnit | None,
+) -> Int64Array:
+    kinds = set(map(type, values))
+    if kinds == {int}:
         try:
-            return np.array(values, dtype=np.int64)
+            return _in_range(np.array(values, dtype=np.int64), unit or "us", problems)
         except OverflowError:
             pass
+    if kinds == {float} and unit in FRACTIONAL:
+        return _from_floats(np.array(values), name, unit, problems)
     times = np.zeros(len(values), dtype=np.int64)
     for row, value in enumerate(values):
-        times[row] = _one(value, row, name, timezone, problems)
+        times[row] = _one(value, row, name, timezone, problems, unit)
     return times
 
 
-def _one(value: Any, row: int, name: str, timezone: str | None, problems: Problems) -> int:
+def _one(
+    value: Any,
+    row: int,
+    name: str,
+    timezone: str | None,
+    problems: Problems,
+    unit: TimeUnit | None = None,
+) -> int:
     """Convert one event time; record an invalid value and return 0 for it."""
     if value is None or is_nan(value):
         problems.add(row, "null_time", f"the event time {name!r} is null")
         return 0
+    if unit in FRACTIONAL and isinstance(value, (float, np.floating)):
+        micros = float(value) * _PER_UNIT[unit]
+        if abs(micros) >= END_OF_TIME:
+            problems.add(row, "time_out_of_range", _NOT_IN_64_BITS)
+            return 0
+        return round(micros)
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+        if unit is not None and not isinstance(value, Instant):
+            value = int(value) // 1000 if unit == "ns" else int(value) * _PER_UNIT[unit]
         if int(value) > LAST_EVENT_TIME or int(value) < -END_OF_TIME - 1:
             problems.add(row, "time_out_of_range", _OUT_OF_RANGE)
             return 0

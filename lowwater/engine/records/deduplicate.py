@@ -44,6 +44,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
+    as_micros,
     format_duration,
     saturating_add_array,
 )
@@ -176,7 +177,7 @@ class Deduplication:
     @property
     def within_us(self) -> int:
         """How long an id is remembered, int microseconds."""
-        return int(self.within)  # type: ignore[arg-type]  # an int since __post_init__
+        return as_micros(self.within)
 
     def __repr__(self) -> str:
         names = self.columns

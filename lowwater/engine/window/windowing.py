@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
-from lowwater.time import DurationLike, duration, format_duration
+from lowwater.time import DurationLike, as_micros, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
 from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
@@ -92,7 +92,7 @@ class Windowing:
     @property
     def lateness_us(self) -> int:
         """The allowed lateness in microseconds."""
-        return duration(self.allowed_lateness)
+        return as_micros(self.allowed_lateness)
 
     @property
     def mode(self) -> Accumulation:

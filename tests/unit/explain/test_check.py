@@ -44,20 +44,20 @@ def test_a_sound_pipeline_has_no_findings() -> None:
     [
         ({"trigger": lw.Never()}, "warning", "never fires"),
         (
-            {"trigger": lw.AfterCount(3), "allow_data_loss": "three are enough"},
-            "warning",
-            "three are enough",
+            {"trigger": lw.AfterCount(99_999), "allow_data_loss": "that many are enough"},
+            "note",
+            "that many are enough",
         ),
         (
             {
-                "trigger": lw.AfterWatermark(early=lw.AfterCount(1), late=lw.AfterCount(1)),
+                "trigger": lw.AfterWatermark(late=lw.AfterCount(50_000)),
                 "accumulation": "accumulating",
             },
             "warning",
             "because allowed_lateness is 0s",
         ),
         (
-            {"trigger": lw.Repeatedly(lw.AfterCount(3)), "accumulation": "discarding"},
+            {"trigger": lw.Repeatedly(lw.AfterCount(50_000)), "accumulation": "discarding"},
             "note",
             "ignores the watermark",
         ),
@@ -127,7 +127,85 @@ def test_sources_without_end(tmp_path: Path) -> None:
             accumulation="discarding",
         )
     )  # fmt: skip
-    assert [finding.severity for finding in repeated] == ["note"]
+    assert [finding.severity for finding in repeated] == ["note", "note"]
+    assert "judged at the end of each bundle" in repeated[0].what
+
+
+def test_an_early_trigger_without_a_watermark_emits_all_the_same(tmp_path: Path) -> None:
+    """Only what the watermark alone would emit is never emitted: that is an error."""
+    counted = lw.Repeatedly(lw.AfterCount(50_000))
+    found = lw.check(windowed(following(tmp_path), trigger=counted, accumulation="discarding"))
+    assert [finding.severity for finding in found] == ["warning", "note", "note"]
+    assert "no window expires" in found[0].what
+
+
+@pytest.mark.parametrize("ends", [{"max_idle": "1s"}, {"stop": lambda: True}])
+def test_a_folder_that_is_followed_for_a_while_does_end(
+    tmp_path: Path, ends: dict[str, Any]
+) -> None:
+    assert [f.severity for f in lw.check(windowed(following(tmp_path, **ends)))] == ["note"]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        lw.AfterWatermark(early=lw.AfterCount(7)),
+        lw.Repeatedly(lw.AfterAny(lw.AfterCount(7), lw.AfterCount(99_999))),
+        lw.OrFinally(lw.AfterEach(lw.Always(), lw.AfterCount(7)), lw.AfterWatermark()),
+    ],
+)
+def test_counts_below_the_size_of_a_bundle(trigger: lw.Trigger) -> None:
+    reason = "seven are enough"
+    found = lw.check(
+        windowed(bounded(), trigger=trigger, accumulation="accumulating", allow_data_loss=reason)
+    )
+    (said,) = [finding for finding in found if "AfterCount(7) is judged" in finding.what]
+    assert said.severity == "note"
+    assert "bundle_size=1" in said.hint
+
+
+def runs(tmp_path: Path) -> list[Any]:
+    return [
+        lambda pipeline: pipeline.run(),
+        lambda pipeline: pipeline.run_batches(),
+        lambda pipeline: pipeline.to_arrow_batches(),
+        lambda pipeline: pipeline.collect(),
+        lambda pipeline: pipeline.to_arrow(),
+        lambda pipeline: pipeline.to_pandas(),
+        lambda pipeline: pipeline.write_jsonl(tmp_path / "out.jsonl").run(),
+        lambda pipeline: pipeline.write_jsonl(tmp_path / "out.jsonl").start(),
+        lambda pipeline: lw.run(pipeline.write_jsonl(tmp_path / "out.jsonl")),
+    ]
+
+
+def test_what_is_an_error_is_raised_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    followed, items = following(tmp_path / "in"), lw.from_iterable(cycle([1]), time="value")
+    stuck = windowed(followed), windowed(items)
+    for pipeline in stuck:
+        for run in runs(tmp_path):
+            with pytest.raises(lw.InvalidArgument, match="never"):
+                run(pipeline)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_collect_refuses_a_source_that_never_ends(tmp_path: Path) -> None:
+    pipeline = windowed(following(tmp_path, watermark=ASCENDING))
+    for step in ("collect", "to_arrow", "to_pandas"):
+        with pytest.raises(lw.InvalidArgument, match=f"{step} returns at the end of the input"):
+            getattr(pipeline, step)()
+    endless = windowed(lw.from_iterable(count(), time="value", watermark=ASCENDING))
+    with pytest.raises(lw.InvalidArgument, match="never ends"):
+        endless.collect()
+
+
+def test_what_is_a_warning_is_warned_about_where_it_runs() -> None:
+    late = lw.AfterWatermark(late=lw.AfterCount(50_000))
+    pipeline = windowed(bounded(), trigger=late, accumulation="discarding")
+    with pytest.warns(lw.PipelineWarning, match="never fires") as warned:
+        pipeline.collect()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
 
 
 def test_ids_that_are_never_forgotten(tmp_path: Path) -> None:
@@ -153,7 +231,7 @@ def test_sources_that_wait_for_one_another(tmp_path: Path) -> None:
 def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
     first = windowed(
         bounded(),
-        trigger=lw.AfterWatermark(early=lw.AfterCount(1)),
+        trigger=lw.AfterWatermark(early=lw.AfterCount(50_000)),
         accumulation="accumulating",
     )
     assert not lw.check(first)

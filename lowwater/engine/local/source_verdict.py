@@ -1,0 +1,150 @@
+"""Judges a source by its first records: are most of them dead letters, and are its times in 1970.
+
+The counts are those of the source's admissions, which a state directory stores. So a run that
+resumes judges the same records as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.problems import JUDGED, Tally
+from lowwater.errors import DataError, DataWarning, UnitWarning, warn
+from lowwater.time import DAY_US, Int64Array, format_instant
+
+_PER_CENT = 1
+_EARLY_US = 31 * DAY_US  # milliseconds of the present, taken as microseconds, are on the 20th
+_YEAR_9999_US = 253_402_300_800_000_000  # nanoseconds of the present are far beyond
+
+_UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
+_ZONE = 'Name the time zone of times that have none, as in timezone="UTC"'
+_FIXES = {
+    "bad_time": "Convert the times first, to ISO-8601 text with an offset or to aware datetimes",
+    "null_time": "Name the column of event times with time=, or filter such records out before",
+    "time_out_of_range": _UNIT,
+    "too_far_ahead": f"{_UNIT}, or raise max_ahead=",
+    "null_key": "Fill the column, or filter such records out before",
+    "null_id": "Fill the column, or filter such records out before",
+    "wrong_type": "Convert the column first, as in "
+    '.map(lambda row: row | {"price": float(row["price"])})',
+    "nan": "Filter such records out before, as in .filter(lambda row: row[...] == row[...])",
+    "bad_gap": "Give each record a gap above zero",
+    "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',
+    "malformed_json": "Check that each line holds one JSON object",
+}
+
+_NAMES = {"s": "seconds", "ms": "milliseconds", "ns": "nanoseconds"}
+
+
+@final
+class SourceVerdict:
+    """Judges one source, once its first 1,000 records were validated or it has ended.
+
+    More than 1 % of dead letters among them give a ``DataWarning``. If all are dead letters for one
+    reason, a ``DataError`` stops the run: its output would be empty or nearly so. Each stage that
+    reads the source is judged by itself.
+
+    Args:
+        reader: The reader of the source.
+        name: The name of the source.
+        is_judged: Whether dead letters are judged: not if the user said how to handle them.
+    """
+
+    def __init__(self, reader: SourceReader, name: str, *, is_judged: bool) -> None:
+        self._reader = reader
+        self._name = name
+        self._open = reader.tallies() if is_judged else []
+        self._times_open = reader.read.unit is None
+
+    def judge(self) -> None:
+        """Judge what can be judged by now; O(1) once all is.
+
+        Raises:
+            DataError: The first records are all dead letters for one reason.
+        """
+        if not self._open:
+            return
+        ended = self._reader.ended
+        done = [tally for tally in self._open if ended or tally.seen >= JUDGED]
+        self._open = [tally for tally in self._open if tally not in done]
+        for tally in done:
+            self._judge(tally)
+
+    def look_at(self, times: Int64Array) -> None:
+        """Warn if event times are plain numbers that look like another unit; once. O(n) once.
+
+        Args:
+            times: The event times of a bundle as they were understood, int64 microseconds.
+        """
+        if not self._times_open or not len(times):
+            return
+        first = times[:JUDGED]
+        low, high = int(first.min()), int(first.max())
+        if low == high == 0:
+            return  # says nothing about the unit
+        self._times_open = False
+        if not self._reader.has_plain_times:
+            return
+        if low > -_EARLY_US and high < _EARLY_US:
+            unit = "s" if high < 10_000_000_000 else "ms"
+        elif low > _YEAR_9999_US:
+            unit = "ns"
+        else:
+            return
+        at = int(first[int(np.argmax(first))])
+        warn(
+            UnitWarning,
+            f"the event time{_named(self._reader.read.time)} is {at}, "
+            f"which is {format_instant(at)}: "
+            "plain numbers are microseconds",
+            where=self._name,
+            hint=f'Write unit="{unit}" if they are '
+            f'{_NAMES[unit]} since 1970, or unit="us" if this is meant',
+        )
+
+    def _judge(self, tally: Tally) -> None:
+        failed = tally.failed
+        if not failed:
+            return
+        records = min(tally.seen, JUDGED)
+        total = sum(count for count, _ in failed.values())
+        reason = max(failed, key=lambda name: failed[name][0])
+        count, example = failed[reason]
+        which = "the first 1,000" if records == JUDGED else f"{records:,}"
+        fix = _fix(reason, example)
+        if count >= records:
+            raise DataError(
+                f"every record is a dead letter ({reason}), {which} of {which}, so the result "
+                f"would be empty; the first: {example}",
+                where=self._name,
+                hint=f'{fix}. Or run with on_error="dead_letter" to set them aside',
+            )
+        if total * 100 > records * _PER_CENT:
+            warn(
+                DataWarning,
+                f"{total:,} of {which} records are dead letters, {count:,} of them {reason}; "
+                f"the first of these: {example}",
+                where=self._name,
+                hint=f"{fix}. Read them with on_dead_letter=",
+            )
+
+
+def _named(column: str) -> str:
+    return "" if column.startswith(HIDDEN) else f" {column!r}"
+
+
+def _fix(reason: str, example: str) -> str:
+    """Return one concrete fix for the commonest reason, as far as its example tells more."""
+    if reason == "bad_time" and "has no time zone" in example:
+        return _ZONE
+    if reason == "bad_time" and "(float) is not an instant" in example:
+        return _UNIT
+    if reason == "wrong_type" and "cannot be a" in example:
+        return (
+            'Make it a plain value first, as in .map(lambda row: row | {"key": tuple(row["key"])})'
+        )
+    return _FIXES.get(reason, "Fix such records, or filter them out before")
