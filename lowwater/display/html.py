@@ -8,7 +8,7 @@ diagrams; none of them carries meaning alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -230,7 +230,7 @@ def _allowed(sign: str) -> bool:
     return sign in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code > 0xFFFF
 
 
-def _colours(colours: dict[str, str]) -> dict[str, str]:
+def _colours(colours: Mapping[str, str]) -> dict[str, str]:
     """Return the colours of a theme with their tints, which text can stand on."""
     paper = colours["paper"]
     tints = {f"{kind}-tint": tinted(colours[kind], paper, _TINT) for kind in KINDS}

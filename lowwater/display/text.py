@@ -115,6 +115,9 @@ def cut(text: str, longest: int = LONGEST) -> str:
 def _shown(value: Any, exact: bool, depth: int) -> str:
     if depth == 0:
         return "…"
+    by_name = (functools.partial,) if exact else (functools.partial, type)
+    if inspect.isroutine(value) or isinstance(value, by_name):
+        return function_name(value)
     if type(value).__module__ == "numpy":
         return _of_numpy(value, exact, depth)
     inner = functools.partial(_shown, exact=exact, depth=depth - 1)
@@ -139,9 +142,6 @@ def _shown(value: Any, exact: bool, depth: int) -> str:
             # In the order of their texts, because the order of a set differs from run to run.
             items = _items(sorted(map(inner, value))[:MOST_ITEMS], value)
             return f"{{{items}}}" if type(value) is set else f"frozenset({{{items}}})"
-    named = isinstance(value, (functools.partial, *(() if exact else (type,))))
-    if named or inspect.isroutine(value):
-        return function_name(value)
     if isinstance(value, int) and not exact:
         return str(value)  # which of an Instant is its time
     return _without_addresses(_repr(value))
