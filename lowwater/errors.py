@@ -28,7 +28,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
-from lowwater.display.text import shown
+from lowwater.display.text import readable, shown
 
 __all__ = [
     "DataError",
@@ -163,7 +163,7 @@ def user_code(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(
-            f"{what} failed: {type(error).__name__}: {error}",
+            f"{readable(what)} failed: {type(error).__name__}: {error}",
             hint="Fix it; the error above this one shows the place",
         ) from error
 
