@@ -291,7 +291,8 @@ _RULES: dict[str, str] = {
         "border-collapse:collapse;border:0;margin:0;width:max-content;font-size:12.5px;"
         "table-layout:auto;color:var(--lw-ink)"
     ),
-    ".lw-table tr": "background:none",
+    ".lw-table thead": "border:0",
+    ".lw-table tr": "background:none;border:0",
     ".lw-table td": (
         "padding:3px 12px 3px 0;border:0;border-bottom:1px solid var(--lw-faint);max-width:none;"
         "background:none;color:var(--lw-ink);text-align:left;vertical-align:baseline;"
@@ -308,7 +309,7 @@ _RULES: dict[str, str] = {
     ".lw-table th.lw-over": "padding-left:14px",
     ".lw-table td.lw-marked": "outline:2px solid var(--lw-ink);outline-offset:-3px",
     ".lw-details": "margin:6px 0 0",
-    ".lw-summary": "cursor:pointer;display:list-item",
+    ".lw-summary": "cursor:pointer;display:list-item;font-style:normal",
     ".lw-event": ("display:flex;flex-wrap:wrap;column-gap:10px;align-items:baseline;margin:2px 0"),
     **{f".lw-in{at}": f"margin-left:{at * 16}px" for at in range(1, 4)},
     ".lw-when": "flex:none;color:var(--lw-quiet);font-variant-numeric:tabular-nums",

@@ -148,9 +148,9 @@ class Windowing:
             )
         if finishes is Moment.AT_COMPLETION and late_possible:
             raise UnsafeTrigger(
-                f"{shown(self.trigger)} finishes when its window is complete, but elements "
-                f"are allowed {format_duration(self.lateness_us)} of lateness; those would be dropped "
-                "as 'closed'",
+                f"{shown(self.trigger)} finishes when its window is complete, but elements are "
+                f"allowed {format_duration(self.lateness_us)} of lateness; those would be "
+                "dropped as 'closed'",
                 where="window(trigger=)",
                 hint="Say what happens to late elements, as in AfterWatermark(late=AfterCount(1)), "
                 'set allowed_lateness="0s", or accept the loss with allow_data_loss="why"',
