@@ -32,7 +32,7 @@ from inspect import signature
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
-from lowwater.display.text import shown
+from lowwater.display.text import readable, shown
 
 __all__ = [
     "DataError",
@@ -172,7 +172,7 @@ def user_code(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(
-            f"{what} failed: {type(error).__name__}: {error}",
+            f"{readable(what)} failed: {type(error).__name__}: {error}",
             hint="Fix it; the error above this one shows the place",
         ) from error
 

@@ -8,7 +8,7 @@ diagrams; none of them carries meaning alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -230,7 +230,7 @@ def _allowed(sign: str) -> bool:
     return sign in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code > 0xFFFF
 
 
-def _colours(colours: dict[str, str]) -> dict[str, str]:
+def _colours(colours: Mapping[str, str]) -> dict[str, str]:
     """Return the colours of a theme with their tints, which text can stand on."""
     paper = colours["paper"]
     tints = {f"{kind}-tint": tinted(colours[kind], paper, _TINT) for kind in KINDS}
@@ -291,7 +291,8 @@ _RULES: dict[str, str] = {
         "border-collapse:collapse;border:0;margin:0;width:max-content;font-size:12.5px;"
         "table-layout:auto;color:var(--lw-ink)"
     ),
-    ".lw-table tr": "background:none",
+    ".lw-table thead": "border:0",
+    ".lw-table tr": "background:none;border:0",
     ".lw-table td": (
         "padding:3px 12px 3px 0;border:0;border-bottom:1px solid var(--lw-faint);max-width:none;"
         "background:none;color:var(--lw-ink);text-align:left;vertical-align:baseline;"
@@ -308,7 +309,7 @@ _RULES: dict[str, str] = {
     ".lw-table th.lw-over": "padding-left:14px",
     ".lw-table td.lw-marked": "outline:2px solid var(--lw-ink);outline-offset:-3px",
     ".lw-details": "margin:6px 0 0",
-    ".lw-summary": "cursor:pointer;display:list-item",
+    ".lw-summary": "cursor:pointer;display:list-item;font-style:normal",
     ".lw-event": ("display:flex;flex-wrap:wrap;column-gap:10px;align-items:baseline;margin:2px 0"),
     **{f".lw-in{at}": f"margin-left:{at * 16}px" for at in range(1, 4)},
     ".lw-when": "flex:none;color:var(--lw-quiet);font-variant-numeric:tabular-nums",

@@ -80,7 +80,7 @@ def function_name(function: Callable[..., Any]) -> str:
         return f"partial({', '.join(arguments)})"
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not isinstance(name, str):
-        return _without_addresses(_repr(function))
+        return readable(_repr(function))
     if not name.endswith("<lambda>"):
         return _own_name(name)
     code = getattr(function, "__code__", None)
@@ -103,6 +103,19 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def readable(text: str) -> str:
+    """Return a repr on one line, with functions and objects by their names.
+
+    >>> readable("<__main__.Weighted object at 0x7f3c5a0>")
+    'Weighted'
+    """
+    text = " ".join(text.split()) if "\n" in text else text
+    if " at 0x" not in text:
+        return text
+    text = _FUNCTION.sub(lambda found: _own_name(found[1]), text)
+    return _ADDRESS.sub("", _OBJECT.sub(r"\1", text))
+
+
 def cut(text: str, longest: int = LONGEST) -> str:
     """Cut a text that is longer than a number of characters.
 
@@ -115,6 +128,9 @@ def cut(text: str, longest: int = LONGEST) -> str:
 def _shown(value: Any, exact: bool, depth: int) -> str:
     if depth == 0:
         return "…"
+    by_name = (functools.partial,) if exact else (functools.partial, type)
+    if inspect.isroutine(value) or isinstance(value, by_name):
+        return function_name(value)
     if type(value).__module__ == "numpy":
         return _of_numpy(value, exact, depth)
     inner = functools.partial(_shown, exact=exact, depth=depth - 1)
@@ -139,12 +155,9 @@ def _shown(value: Any, exact: bool, depth: int) -> str:
             # In the order of their texts, because the order of a set differs from run to run.
             items = _items(sorted(map(inner, value))[:MOST_ITEMS], value)
             return f"{{{items}}}" if type(value) is set else f"frozenset({{{items}}})"
-    named = isinstance(value, (functools.partial, *(() if exact else (type,))))
-    if named or inspect.isroutine(value):
-        return function_name(value)
     if isinstance(value, int) and not exact:
         return str(value)  # which of an Instant is its time
-    return _without_addresses(_repr(value))
+    return readable(_repr(value))
 
 
 def _items(shown: Iterable[str], items: Sized) -> str:
@@ -159,7 +172,7 @@ def _of_numpy(value: Any, exact: bool, depth: int) -> str:
         return f"[{_items(items, value)}]"
     plain = value.item() if hasattr(value, "item") else value
     if type(plain).__module__ == "numpy" or not isinstance(plain, (bool, int, float, str)):
-        return str(value) if hasattr(value, "item") else _without_addresses(_repr(value))
+        return str(value) if hasattr(value, "item") else readable(_repr(value))
     return _shown(plain, exact, depth)
 
 
@@ -169,15 +182,6 @@ def _repr(value: Any) -> str:
         return repr(value)
     except Exception as error:
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
-
-
-def _without_addresses(text: str) -> str:
-    """Return a repr on one line, with functions and objects by their names."""
-    text = " ".join(text.split()) if "\n" in text else text
-    if " at 0x" not in text:
-        return text
-    text = _FUNCTION.sub(lambda found: _own_name(found[1]), text)
-    return _ADDRESS.sub("", _OBJECT.sub(r"\1", text))
 
 
 def _own_name(qualified: str) -> str:

@@ -245,12 +245,9 @@ def _present(trace: Trace, stage: StageTrace) -> tuple[int, int] | tuple[()]:
 
 
 def _delay(read: Read) -> int | None:
-    match read.watermark:
-        case Ascending():
-            return 0
-        case BoundedDisorder(delay):
-            return duration(delay)
-    return None
+    if isinstance(read.watermark, BoundedDisorder):
+        return duration(read.watermark.delay)
+    return 0 if isinstance(read.watermark, Ascending) else None
 
 
 @final

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, TypeAlias, TypedDict, final
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ArrivalClock, Clock, ClockLike, WallClock
 from lowwater.engine.graph.graph import Graph, Read, Stage
 from lowwater.engine.graph.metrics import Metrics
@@ -252,7 +253,7 @@ def _clock_of(reads: Iterable[Read]) -> ClockLike:
     for clock in named:
         if clock != named[0]:
             raise InvalidArgument(
-                f"the sources have different clocks: {named[0]!r} and {clock!r}",
+                f"the sources have different clocks: {shown(named[0])} and {shown(clock)}",
                 where="run",
                 hint="Say which holds for the run: run(clock=...)",
             )
@@ -267,7 +268,7 @@ def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
         schema = read.source.schema
         if schema is not None and clock.column not in schema.names:
             raise InvalidArgument(
-                f"the clock of the run is {clock!r}, but {graph.name_of(read)} has no column "
+                f"the clock of the run is {shown(clock)}, but {graph.name_of(read)} has no column "
                 f"{clock.column!r}",
                 where="run",
                 hint="Add the column to the source, or give the run another clock: run(clock=...)",

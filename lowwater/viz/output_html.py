@@ -59,16 +59,16 @@ class Rejected:
     def tables(self) -> list[html.Markup]:
         """Return the first few of each, folded."""
         late = [
-            [one.value, moment(one.time), one.key, _window(one.window), one.reason]
+            [one.reason, moment(one.time), one.key, _window(one.window), one.value]
             for one in islice(self.first_late, FEW)
         ]
         errors = [
-            [one.record, one.reason, one.detail, one.where]
+            [one.reason, one.detail, one.record, one.where]
             for one in islice(self.first_errors, FEW)
         ]
         return [
-            *_folded("late", ["element", "event time", "key", "window", "reason"], late, self.late),
-            *_folded("dead letters", ["record", "reason", "detail", "where"], errors, self.errors),
+            *_folded("late", ["reason", "event time", "key", "window", "element"], late, self.late),
+            *_folded("dead letters", ["reason", "detail", "record", "where"], errors, self.errors),
         ]
 
 

@@ -13,6 +13,7 @@ from lowwater.engine.process.declarations import CellKind
 
 ROOT = Path(lowwater.__file__).parent
 OPEN = {
+    "display/text.py": "any value of the user's may be shown",
     "engine/graph/outline.py": "stateless steps are a protocol: those of the engine have no text",
     "engine/local/described.py": "any value of the user's may be an argument of a combiner",
     "pipeline/relocation.py": "a stored value is of any plain type",

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, final
 
+from lowwater.display.text import shown
 from lowwater.engine.process.column_context import ColumnContext
 from lowwater.engine.process.context import ProcessContext
 from lowwater.engine.process.declarations import Cell, Output, Timer
@@ -158,16 +159,16 @@ class Definition:
             return
         if self.vectorised:
             raise InvalidArgument(
-                f"the windows of {windowing.windows!r} merge, and a vectorised process has no way "
-                "to merge its cells",
+                f"the windows of {shown(windowing.windows)} merge, and a vectorised process has no "
+                "way to merge its cells",
                 where=self.name,
                 hint="Use on_record, or windows that do not merge",
             )
         for name, cell in self.cells.items():
             if cell.kind in ("value", "map") and cell.merge is None:
                 raise InvalidArgument(
-                    f"the windows of {windowing.windows!r} merge, and nothing says how two of the "
-                    f"cell {name!r} become one",
+                    f"the windows of {shown(windowing.windows)} merge, and nothing says how two of "
+                    f"the cell {name!r} become one",
                     where=self.name,
                     hint=f"Write {name} = lw.{cell.kind}_cell(merge=...), a function of two values",
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
+from lowwater.display.text import shown
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
 from lowwater.time import DurationLike, as_micros, duration, format_duration
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
@@ -139,17 +140,17 @@ class Windowing:
         finishes = outlook(self.trigger, late_possible=late_possible).finishes
         if finishes is Moment.ANYTIME:
             raise UnsafeTrigger(
-                f"{self.trigger!r} may finish while its window still accepts elements; those that "
-                "arrive after it would be dropped as 'closed'",
+                f"{shown(self.trigger)} may finish while its window still accepts elements; those "
+                "that arrive after it would be dropped as 'closed'",
                 where="window(trigger=)",
-                hint=f"Wrap it: Repeatedly({self.trigger!r}), or accept the loss with "
+                hint=f"Wrap it: Repeatedly({shown(self.trigger)}), or accept the loss with "
                 'allow_data_loss="why"',
             )
         if finishes is Moment.AT_COMPLETION and late_possible:
             raise UnsafeTrigger(
-                f"{self.trigger!r} finishes when its window is complete, but elements are allowed "
-                f"{format_duration(self.lateness_us)} of lateness; those would be dropped as "
-                "'closed'",
+                f"{shown(self.trigger)} finishes when its window is complete, but elements are "
+                f"allowed {format_duration(self.lateness_us)} of lateness; those would be "
+                "dropped as 'closed'",
                 where="window(trigger=)",
                 hint="Say what happens to late elements, as in AfterWatermark(late=AfterCount(1)), "
                 'set allowed_lateness="0s", or accept the loss with allow_data_loss="why"',
@@ -162,7 +163,7 @@ class Windowing:
             if not callable(getattr(part.logic, "on_merge", None)):
                 raise InvalidArgument(
                     f"{describe('logic', part.logic)} has no on_merge, but the windows of "
-                    f"{self.windows!r} merge",
+                    f"{shown(self.windows)} merge",
                     where="window(trigger=)",
                     hint="Give it on_merge, or use windows that do not merge",
                 )
@@ -170,7 +171,7 @@ class Windowing:
     def _check_fires_once(self) -> None:
         if self._times_it_fires() > 1:
             raise InvalidArgument(
-                f"{self.trigger!r} may fire more than once, so accumulation= is required",
+                f"{shown(self.trigger)} may fire more than once, so accumulation= is required",
                 where="window(accumulation=)",
                 hint='Use "discarding" (each pane holds what is new), "accumulating" (all so far) '
                 'or "retracting" (all so far, and the previous pane is retracted)',

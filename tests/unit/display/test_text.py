@@ -119,7 +119,7 @@ def test_reprs_of_what_users_write_name_functions() -> None:
     assert repr(lw.CustomWindows(odd, name="odd")) == (  # type: ignore[arg-type]
         "CustomWindows(assign_element=odd, name='odd')"
     )
-    assert repr(lw.Punctuated(odd)) == "Punctuated(odd)"  # type: ignore[arg-type]
+    assert repr(lw.Punctuated(odd)) == "Punctuated(odd)"
     stream = lw.from_iterable([], time="at")
     pipeline = stream.filter(odd).key_by("k").window(lw.FixedWindows("1m")).group()
     assert "filter(odd)" in repr(pipeline)

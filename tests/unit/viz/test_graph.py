@@ -5,12 +5,13 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lowwater as lw
 from lowwater.viz.layers import Layers
-from lowwater.viz.shapes import Rect
+from lowwater.viz.shapes import Label, Rect
 
 ITEMS = [{"t": f"2000-01-01T12:0{n}:05Z", "k": "a", "v": n} for n in range(6)]
 
@@ -108,3 +109,22 @@ def test_many_stages_side_by_side_stay_on_the_paper() -> None:
     for shape in picture.shapes:
         if isinstance(shape, Rect):
             assert 0 <= shape.area.left < shape.area.right <= picture.width
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_graph_in_one_theme(theme: Any) -> None:
+    pipeline = lw.from_iterable([], time="at").key_by("k").window(lw.FixedWindows("1m")).group()
+    for graph in (pipeline.graph(theme=theme), pipeline.collect().graph(theme=theme)):
+        assert graph.theme == theme
+        assert "@media" not in graph.to_svg()
+
+
+def test_a_picture_is_as_wide_as_its_content() -> None:
+    stream = lw.from_iterable([], time="at")
+    narrow = stream.key_by("k").window(lw.FixedWindows("1m")).group().graph().picture
+    assert narrow.width < 400
+    long = "a very long name of a key that must be read beside its arrow"
+    beside = stream.key_by(long).window(lw.FixedWindows("1m")).group().graph().picture
+    for shape in beside.shapes:
+        if isinstance(shape, Label):
+            assert 0 <= shape.area.left < shape.area.right <= beside.width, shape.text

@@ -18,7 +18,7 @@ from lowwater.viz import Diagram
 from lowwater.viz.shapes import Label, Rect, text_width
 from lowwater.viz.shapes import Path as Line
 from tests.unit.display.colours import contrast
-from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of
+from tests.unit.viz.viz_runs import RETRACTING, all_diagrams, diagram_of, nine_events
 
 DIAGRAMS = all_diagrams()
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -151,6 +151,8 @@ def test_fates_differ_in_shape_and_colour() -> None:
 
 def test_light_and_dark() -> None:
     diagram = DIAGRAMS["retracting"]
+    run = nine_events("heuristic").run_windowing(RETRACTING, aggregate=lw.sum(), trace=True)
+    assert run.diagram(theme="dark") == diagram.with_theme("dark")
     auto = diagram.to_svg()
     assert "@media (prefers-color-scheme:dark)" in auto
     assert LIGHT["paper"] in auto

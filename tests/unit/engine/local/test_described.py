@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lowwater as lw
+from lowwater.engine.graph.graph import MAIN, Graph
 from lowwater.engine.local import described as module
+from lowwater.engine.local.compatibility import describe_graph
 from lowwater.engine.local.described import described
 
 
@@ -68,6 +71,24 @@ def test_functions_are_described_by_their_place() -> None:
     assert described(Plain().method) == f"{__name__}.Plain.method"
     assert described(lambda x: x) == f"{__name__}.test_functions_are_described_by_their_place.<locals>.<lambda>"  # fmt: skip  # noqa: E501
     assert " at 0x" not in described(Plain(o=Named(object())))
+
+
+def test_a_function_of_windows_may_move_to_another_line() -> None:
+    def pipeline(assign: Any) -> Any:
+        keyed = lw.from_iterable([], time="at").key_by("k")
+        return keyed.window(lw.CustomWindows(assign)).aggregate(n=lw.count())
+
+    texts = []
+    for assign in (
+        lambda at: [(at, at + 1)],
+        lambda at: [(at, at + 1)],
+    ):
+        graph = Graph.of([pipeline(assign)._stage])
+        known = describe_graph(graph, [(0, MAIN)], lw.ManualClock(), 1)
+        texts.append(known["stages"]["stage 1"]["windows"])
+    assert texts[0] == texts[1]
+    assert ".py" not in texts[0]
+    assert texts[0].endswith("assign_column=None, merge_active=None, name='CustomWindows')")
 
 
 def test_what_is_large_differs_by_a_hash() -> None:
