@@ -21,7 +21,7 @@ class _InBeam:
     """Stands where Beam's trigger has a method, to say what to write instead."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name  # the last of two, which say the same
+        self._name = name
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         raise UnknownName(
@@ -47,7 +47,8 @@ class AfterWatermark:
     late: Trigger | None = None
 
     if not TYPE_CHECKING:
-        past_end_of_window = pastEndOfWindow = _InBeam()  # noqa: N815  # as Beam spells it
+        past_end_of_window = _InBeam()
+        pastEndOfWindow = _InBeam()  # noqa: N815  # as Beam spells it in Java
 
     def __post_init__(self) -> None:
         for name, part in (("early", self.early), ("late", self.late)):
