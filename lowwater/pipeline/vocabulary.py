@@ -84,7 +84,7 @@ def _instead(name: str, hints: Mapping[str, str], known: set[str]) -> str | None
         return hints[name]
     if name in _NOT_HERE and "collect" in known:
         return _NOT_HERE[name]
-    step = _STEP.get(name)
+    step = _STEP.get(name, "")
     if step in known:
         return f"In lowwater it is .{step}(...)"
     if step in hints:
