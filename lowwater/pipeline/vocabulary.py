@@ -112,15 +112,11 @@ def _path_to_aggregate(known: set[str]) -> str:
 
 # What others call the options of readers and of runs.
 _OPTIONS_ELSEWHERE = {
-    "allowed_lateness": "max_ahead",
     "batch_size": "bundle_size",
     "batchsize": "bundle_size",
     "chunk_size": "bundle_size",
     "chunksize": "bundle_size",
-    "delay": "watermark",
     "errors": "on_error",
-    "lateness": "watermark",
-    "out_of_orderness": "watermark",
     "tz": "timezone",
     "watch": "follow",
 }
