@@ -257,7 +257,7 @@ def constructor(**elsewhere: str) -> Callable[[ClassT], ClassT]:
     """
 
     def decorate(made: ClassT) -> ClassT:
-        made.__init__ = explained(**elsewhere)(made.__init__)
+        type.__setattr__(made, "__init__", explained(**elsewhere)(vars(made)["__init__"]))
         return made
 
     return decorate

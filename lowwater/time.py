@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,10 @@ class Instant(int):
 
     def __repr__(self) -> str:
         return f"Instant({format_instant(self)!r})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the time: Hypothesis would print the expression that a strategy evaluated."""
+        printer.text(repr(self))
 
     def __str__(self) -> str:
         return format_instant(self)

@@ -6,24 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
-from lowwater.cli import explain_commands
-from lowwater.cli.target import load
+from lowwater import __version__
+from lowwater.cli import explain_commands, run_command
+from lowwater.cli.run_command import writable
 from lowwater.errors import InvalidArgument, LowwaterError
 
-if TYPE_CHECKING:
-    from lowwater.engine.graph.metrics import Metrics
-    from lowwater.pipeline import Pipeline, Processed
-
 _DESCRIPTION = "Run, explain, draw and check streaming pipelines, and manage their state."
-_RUN_DESCRIPTION = """\
-Run a pipeline and print its panes as they are emitted.
-
-TARGET is module:name or path/to/file.py:name. It names a pipeline; a pipeline with an output, such
-as pipeline.write_parquet("out/"); a process, whose elements are printed; or a function without
-arguments that returns one of these. A summary on standard error counts panes, late elements and
-dead letters."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _state(options)
         if options.command in explain_commands.COMMANDS:
             return explain_commands.COMMANDS[options.command](options)
-        return _run(options)
+        return run_command.run(options)
     except LowwaterError as error:
         print(f"lowwater: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
@@ -70,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lowwater", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"lowwater {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser(
         "demo",
@@ -88,28 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="keep state and output in DIR; after Ctrl-C or a kill, the same command resumes",
     )
-    run = commands.add_parser(
-        "run",
-        help="run a pipeline and print its panes",
-        description=_RUN_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    run.add_argument("target", metavar="TARGET", help="module:pipeline or file.py:pipeline")
-    run.add_argument("--format", choices=("table", "jsonl"), default="table", help="output format")
-    run.add_argument(
-        "--bundle-size",
-        type=_positive,
-        default=50_000,
-        metavar="N",
-        help="maximum number of elements per bundle; triggers are evaluated once per bundle "
-        "(default: 50000)",
-    )
-    run.add_argument(
-        "--on-error",
-        choices=("dead_letter", "raise"),
-        default="dead_letter",
-        help="turn invalid records into dead letters, or stop at the first one",
-    )
+    run_command.add_command(commands)
     explain_commands.add_commands(commands)
     _add_state(commands.add_parser("state", help="inspect or remove a state directory"))
     return parser
@@ -147,12 +116,6 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
             action.add_argument("new", metavar="NEW", help="where that is now")
         if name == "reset":
             action.add_argument("--yes", action="store_true", help="confirm the removal")
-
-
-def _positive(text: str) -> int:
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
 
 
 def _state(options: argparse.Namespace) -> int:
@@ -198,97 +161,12 @@ def _export(options: argparse.Namespace) -> None:
     if options.format == "parquet":
         import pyarrow.parquet as pq
 
-        try:
+        with writable(options.output):
             pq.write_table(windows, options.output)
-        except OSError as error:
-            raise _unwritable(options.output, error) from None
         return
     lines = (to_json(row) + "\n" for row in python_rows(windows))
     if options.output is None:
         sys.stdout.writelines(lines)
         return
-    try:
-        with Path(options.output).open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise _unwritable(options.output, error) from None
-
-
-def _unwritable(path: str, error: OSError) -> InvalidArgument:
-    return InvalidArgument(
-        f"{path!r} cannot be written: {error.strerror or error}", hint="Name another file"
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    from lowwater.pipeline import Pipeline, Processed
-
-    target = load(options.target)
-    if isinstance(target, Pipeline):
-        metrics = _print_panes(target, options, sys.stdout)
-    elif isinstance(target, Processed):
-        metrics = _print_emitted(target, options, sys.stdout)
-    else:
-        try:
-            metrics = target.run(bundle_size=options.bundle_size, on_error=options.on_error)
-        except SystemExit:
-            print("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)
-            raise
-    print(summary(metrics), file=sys.stderr)
-    return 0
-
-
-def summary(metrics: Metrics) -> str:
-    """Summarise the metrics of a run in one line.
-
-    >>> from lowwater.engine.graph.metrics import Metrics
-    >>> summary(Metrics(events=10, elapsed=1.0))
-    '10 events in 1.0 s (10/s); panes: none; late: none; errors: none'
-    """
-    parts = [
-        f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "none")
-        for name, counts in (
-            ("panes", metrics.panes),
-            ("late", metrics.late),
-            ("errors", metrics.errors),
-        )
-    ]
-    head = f"{metrics.events:,} events in {metrics.elapsed:.1f} s"
-    return f"{head} ({metrics.events_per_second:,.0f}/s); " + "; ".join(parts)
-
-
-def _print_panes(pipeline: Pipeline, options: argparse.Namespace, stream: TextIO) -> Metrics:
-    from lowwater.engine.records.json_rows import to_json
-    from lowwater.engine.records.pane_table import panes_to_arrow
-    from lowwater.engine.records.python_values import python_rows
-    from lowwater.io.terminal import PaneTable
-
-    if options.format == "jsonl":
-        batches = pipeline.run_batches(bundle_size=options.bundle_size, on_error=options.on_error)
-        keys = pipeline._stage.key_names
-        for batch in batches:  # the same lines as write_jsonl
-            rows = python_rows(panes_to_arrow(batch, keys))
-            stream.writelines(to_json(row) + "\n" for row in rows)
-        return batches.metrics
-    panes = pipeline.run(bundle_size=options.bundle_size, on_error=options.on_error)
-    writer = PaneTable(stream)
-    for pane in panes:
-        writer.write(pane)
-    return panes.metrics
-
-
-def _print_emitted(process: Processed, options: argparse.Namespace, stream: TextIO) -> Metrics:
-    from lowwater.engine.records.json_rows import to_json
-    from lowwater.engine.records.python_values import python_rows
-    from lowwater.io.terminal import cell
-
-    batches = process.to_arrow_batches(bundle_size=options.bundle_size, on_error=options.on_error)
-    for batch in batches:
-        for row in python_rows(batch):
-            text = (
-                to_json(row)
-                if options.format == "jsonl"
-                else "  ".join(f"{name}={cell(value)}" for name, value in row.items())
-            )
-            stream.write(text + "\n")
-    return batches.metrics
+    with writable(options.output), Path(options.output).open("w", encoding="utf-8") as file:
+        file.writelines(lines)

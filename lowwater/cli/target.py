@@ -1,37 +1,44 @@
-"""Loads the pipeline that a command names: ``module:pipeline`` or ``file.py:pipeline``."""
+"""Loads the pipeline that a command names: ``module:pipeline``, ``file.py:pipeline`` or a file."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
 
 if TYPE_CHECKING:
     from lowwater.pipeline import Pipeline, Processed, Writing
 
+_T = TypeVar("_T")
+
 
 def load(target: str) -> Pipeline | Processed | Writing:
-    """Load the pipeline named by ``module:name`` or ``file.py:name``.
+    """Load the pipeline named by ``module:name`` or ``file.py:name``, or the only one of either.
 
     Raises:
-        InvalidArgument: There is no such pipeline, or the function that builds it failed.
+        InvalidArgument: There is no such pipeline, or several without a name, or the function that
+            builds it failed.
     """
     from lowwater.pipeline import Pipeline, Processed, Writing
 
     kinds = (Pipeline, Processed, Writing)
-    place, _, name = target.rpartition(":")
-    if not place or not name:
+    place, colon, name = target.rpartition(":")
+    if not colon:
+        place = target
+    if not place or (colon and not name):
         raise InvalidArgument(
             f"{target!r} does not name a pipeline", hint="Write module:pipeline or file.py:pipeline"
         )
     module = _module(place)
+    known = {n: v for n, v in vars(module).items() if isinstance(v, kinds)}
+    if not colon:
+        return _only(place, known)
     if not hasattr(module, name):
-        known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
         hint = nearest(name, known) if known else "Define a pipeline of that name there"
         raise InvalidArgument(f"{place!r} has no {name!r}", hint=hint)
     found = getattr(module, name)
@@ -43,6 +50,21 @@ def load(target: str) -> Pipeline | Processed | Writing:
             hint="Name what .aggregate(...), .group() or .process(...) returned",
         )
     return found
+
+
+def _only(place: str, known: Mapping[str, _T]) -> _T:
+    """Return the only pipeline of a module; two names of one object are one pipeline."""
+    if len({id(value) for value in known.values()}) == 1:
+        return next(iter(known.values()))
+    if not known:
+        raise InvalidArgument(
+            f"{place!r} has no pipeline at its top level",
+            hint=f"Define one there, or name a function that returns one: {place}:function",
+        )
+    raise InvalidArgument(
+        f"{place!r} has several pipelines: {', '.join(known)}",
+        hint=f"Say which: {place}:{list(known)[-1]}",
+    )
 
 
 def _called(target: str, function: Callable[[], Any]) -> Any:

@@ -43,9 +43,10 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
 def require_local(path: str) -> None:
     """Raise ``InvalidArgument`` for a URL: only files of this machine are read and written.
 
-    >>> require_local("s3://clicks/2024")
+    >>> require_local("file:///data/clicks")
     Traceback (most recent call last):
-    lowwater.errors.InvalidArgument: path='s3://clicks/2024' (str) is in a remote store, ...
+    lowwater.errors.InvalidArgument: path='file:///data/clicks' (str) is a URL, not a path. Write
+    '/data/clicks'
     """
     scheme, found, rest = str(path).partition("://")
     if not found or not _SCHEME.fullmatch(scheme):

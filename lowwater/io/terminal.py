@@ -9,6 +9,8 @@ from lowwater.engine.records.panes import Pane
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration
 
 _WIDEST = 40
+_NARROWEST = 4  # of a column that is made to fit
+_GAP = "  "
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str = "") -> str:
@@ -39,8 +41,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: str
     return "\n".join(lines)
 
 
-def cell(value: Any) -> str:
-    """Format a value for a table cell."""
+def cell(value: Any, *, widest: int | None = _WIDEST) -> str:
+    """Format a value for a table cell.
+
+    Args:
+        value: The value.
+        widest: The length at which text is cut off; ``None`` for no such length.
+    """
     if value is None:
         return "-"
     if isinstance(value, Instant):
@@ -52,7 +59,7 @@ def cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = str(value)
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+    return text if widest is None else cut(text, widest)
 
 
 def moment(at: int) -> str:
@@ -81,10 +88,13 @@ class PaneTable:
 
     Args:
         stream: The stream to write to.
+        width: How many characters fit on a line; longer cells are cut off. ``None``: all cells are
+            written whole.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, width: int | None = None) -> None:
         self._stream = stream
+        self._width = width
         self._widths: list[int] | None = None
 
     def write(self, pane: Pane) -> None:
@@ -92,9 +102,9 @@ class PaneTable:
         values = dict(pane.values)
         headings = ["key", "window", *values, "timing", "pane", "kind", "watermark"]
         row = [
-            cell(pane.key),
+            cell(pane.key, widest=None),
             span(pane.window.start, pane.window.end),
-            *map(cell, values.values()),
+            *(cell(value, widest=None) for value in values.values()),
             pane.timing,
             str(pane.index),
             pane.kind,
@@ -102,11 +112,44 @@ class PaneTable:
         ]
         if self._widths is None:
             least = [12, 0, *([8] * len(values)), 7, 0, 7, 19]
-            self._widths = [max(len(h), m, len(c)) for h, m, c in zip(headings, least, row)]  # noqa: B905  # of one length
+            widths = [max(len(h), m, len(c)) for h, m, c in zip(headings, least, row)]  # noqa: B905  # of one length
+            self._widths = fitting(widths, self._width)
             self._line(headings)
         self._line(row)
 
     def _line(self, cells: Sequence[str]) -> None:
         assert self._widths is not None
-        padded = (text.ljust(width) for text, width in zip(cells, self._widths, strict=True))
-        self._stream.write("  ".join(padded).rstrip() + "\n")
+        padded = [
+            (cut(text, width) if self._width is not None else text).ljust(width)
+            for text, width in zip(cells, self._widths, strict=True)
+        ]
+        self._stream.write(_GAP.join(padded).rstrip() + "\n")
+
+
+def fitting(widths: Sequence[int], total: int | None) -> list[int]:
+    """Return the widths of columns, the widest ones reduced until a line fits.
+
+    Args:
+        widths: The widths that the cells need, in characters.
+        total: The width of a line; ``None`` for one of any length.
+
+    >>> fitting([12, 5, 40], 40)
+    [12, 5, 19]
+    """
+    found = list(widths)
+    if total is None:
+        return found
+    room = total - len(_GAP) * (len(found) - 1)
+    while sum(found) > room and max(found) > _NARROWEST:
+        widest = found.index(max(found))
+        found[widest] -= 1
+    return found
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten text to a width, and mark where.
+
+    >>> cut("a long name", 7)
+    'a long…'
+    """
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

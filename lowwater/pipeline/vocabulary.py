@@ -84,7 +84,7 @@ def _instead(name: str, hints: Mapping[str, str], known: set[str]) -> str | None
         return hints[name]
     if name in _NOT_HERE and "collect" in known:
         return _NOT_HERE[name]
-    step = _STEP.get(name)
+    step = _STEP.get(name, "")
     if step in known:
         return f"In lowwater it is .{step}(...)"
     if step in hints:
@@ -112,15 +112,11 @@ def _path_to_aggregate(known: set[str]) -> str:
 
 # What others call the options of readers and of runs.
 _OPTIONS_ELSEWHERE = {
-    "allowed_lateness": "max_ahead",
     "batch_size": "bundle_size",
     "batchsize": "bundle_size",
     "chunk_size": "bundle_size",
     "chunksize": "bundle_size",
-    "delay": "watermark",
     "errors": "on_error",
-    "lateness": "watermark",
-    "out_of_orderness": "watermark",
     "tz": "timezone",
     "watch": "follow",
 }

@@ -31,9 +31,14 @@ _END = "end"
 
 def to_code(scenario: Arrivals) -> str:
     """Return the expression that builds the scenario."""
+    return "".join(calls_of(scenario))
+
+
+def calls_of(scenario: Arrivals) -> list[str]:
+    """Return the calls of the expression that builds the scenario: the first one, and each step."""
     start, mark = show(scenario.start), show(scenario.watermark_at_start)
     calls = [f"start={start!r}"] + ([f"watermark={mark!r}"] if mark != "-inf" else [])
-    return f"Scenario({', '.join(calls)})" + "".join(map(_call, scenario.steps))
+    return [f"Scenario({', '.join(calls)})", *map(_call, scenario.steps)]
 
 
 def _call(step: Step) -> str:

@@ -141,6 +141,16 @@ class Scenario(Arrivals):
     def __repr__(self) -> str:
         return _text.to_code(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print a call per line, as Hypothesis and IPython show a value."""
+        first, *steps = _text.calls_of(self)
+        with printer.group(4):
+            printer.text(first)
+            for step in steps:
+                if len(steps) > 1:
+                    printer.break_()
+                printer.text(step)
+
 
 @final
 @dataclass(frozen=True, slots=True)

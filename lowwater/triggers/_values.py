@@ -9,11 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, Protocol, TypeAlias, assert_never, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, assert_never, final
 
-from lowwater.errors import InvalidArgument, constructor, describe
+from lowwater.errors import InvalidArgument, UnknownName, constructor, describe
 from lowwater.time import DurationLike, as_micros, duration, format_duration
 from lowwater.windows import Window
+
+
+@final
+class _InBeam:
+    """Stands where Beam's trigger has a method, to say what to write instead."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise UnknownName(
+            f"{owner.__name__} has no {self._name!r}",
+            hint="It is the trigger itself: lw.AfterWatermark(early=..., late=lw.AfterCount(1))",
+        )
 
 
 @constructor(early_firings="early", late_firings="late", before="early", after="late")
@@ -31,6 +45,10 @@ class AfterWatermark:
 
     early: Trigger | None = None
     late: Trigger | None = None
+
+    if not TYPE_CHECKING:
+        past_end_of_window = _InBeam()
+        pastEndOfWindow = _InBeam()  # noqa: N815  # as Beam spells it in Java
 
     def __post_init__(self) -> None:
         for name, part in (("early", self.early), ("late", self.late)):

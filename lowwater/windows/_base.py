@@ -46,6 +46,10 @@ class Window:
     def __contains__(self, at: int) -> bool:
         return self.start <= at < self.end
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the value: Hypothesis would print the expression that a strategy evaluated."""
+        printer.text(repr(self))
+
     def __str__(self) -> str:
         return f"[{format_instant(self.start)}, {format_instant(self.end)})"
 

@@ -152,7 +152,7 @@ class CustomWindows:
         with user_code(f"assign_column of {self.name}"):
             made: object = assign(times)
         try:
-            parts = tuple(map(np.asarray, made))  # type: ignore[arg-type]
+            parts = tuple(np.asarray(part) for part in made)  # type: ignore[attr-defined]
         except (TypeError, ValueError):
             parts = ()
         for part in parts:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
 
 import pytest
 
 from lowwater import errors
-from lowwater.errors import InvalidArgument, LowwaterError, LowwaterWarning, describe, nearest
+from lowwater.errors import (
+    InvalidArgument,
+    LowwaterError,
+    LowwaterWarning,
+    constructor,
+    describe,
+    explained,
+    nearest,
+)
 
 KINDS = [getattr(errors, name) for name in errors.__all__]
 TREE = [kind for kind in KINDS if not issubclass(kind, Warning)]
@@ -68,3 +79,47 @@ def test_an_extra_that_is_missing() -> None:
     with pytest.raises(InvalidArgument, match=r"this needs no_such, .*lowwater\[odd\]"):
         errors.load_extra("no_such.module", extra="odd", purpose="this")
     assert errors.load_extra("json.decoder", extra="odd", purpose="this").JSONDecoder
+
+
+@explained(length="size", hop="period")
+def _sliding(size: int, *, period: int, offset: int = 0) -> int:
+    return size + period + offset
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "says"),
+    [
+        ((1,), {"hop": 2}, "there is no argument 'hop' (at _sliding). Did you mean 'period'?"),
+        ((1,), {"perod": 2}, "Did you mean 'period'?"),
+        ((1,), {}, "the argument 'period' is missing (at _sliding). Write _sliding(size=..., "),
+        ((), {"period": 2}, "the argument 'size' is missing"),
+        ((1, 2), {}, "2 arguments were given by position, and only 1 may be"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_explained(
+    args: tuple[Any, ...], kwargs: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        _sliding(*args, **kwargs)
+    assert says in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_a_type_error_from_inside_is_left_alone() -> None:
+    assert _sliding(1, period=2) == 3
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _sliding(1, period="2")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="multiple values"):  # Python says it well
+        _sliding(1, size=1, period=2)  # type: ignore[misc]
+
+
+def test_a_constructor_is_explained_and_still_the_class() -> None:
+    @constructor(length="size")
+    @dataclass(frozen=True, slots=True)
+    class Windows:
+        size: int
+
+    assert Windows(3) == Windows(size=3)
+    assert signature(Windows).parameters["size"].annotation == "int"
+    with pytest.raises(InvalidArgument, match=r"'length' \(at Windows\). Did you mean 'size'"):
+        Windows(length=3)  # type: ignore[call-arg]

@@ -18,9 +18,8 @@ from lowwater.errors import InvalidArgument
 class Expr(nw.Expr):
     """An expression over columns, as narwhals defines it: from ``lw.col(...)`` or ``lw.lit(...)``.
 
-    >>> (col("price") > 1) and (col("shop") == "a")
-    Traceback (most recent call last):
-    lowwater.errors.InvalidArgument: an expression over columns is neither true nor false...
+    >>> (col("price") > 1) & (col("shop") == "a")
+    col(price).__gt__(1).__and__(col(shop).__eq__(a))
     """
 
     def __bool__(self) -> NoReturn:

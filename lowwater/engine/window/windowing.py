@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, cast, final, get_args
 
 from lowwater.display.text import shown
@@ -20,7 +20,7 @@ TimestampRule: TypeAlias = Literal["end", "earliest", "latest"]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Windowing:
     """Windows, trigger, accumulation and lateness: what defines a window operator, but aggregates.
 
@@ -89,6 +89,28 @@ class Windowing:
             self._check_fires_once()
             object.__setattr__(self, "accumulation", "discarding")
         _require_choice("accumulation", self.accumulation, get_args(Accumulation))
+
+    def __repr__(self) -> str:
+        """Return the call that makes it, without what is left at its default.
+
+        >>> from lowwater.windows import FixedWindows
+        >>> Windowing(windows=FixedWindows("1m"), accumulation="discarding", closing="if_new")
+        Windowing(windows=FixedWindows('1m'))
+        """
+        parts = [f"windows={self.windows!r}"]
+        for each in fields(self)[1:]:
+            value = getattr(self, each.name)
+            if each.name == "allowed_lateness":
+                value = format_duration(self.lateness_us) if self.lateness_us else 0
+            elif (
+                each.name == "accumulation"
+                and value == "discarding"
+                and self._times_it_fires() <= 1
+            ):
+                value = None
+            if value != each.default:
+                parts.append(f"{each.name}={value!r}")
+        return f"Windowing({', '.join(parts)})"
 
     @property
     def lateness_us(self) -> int:

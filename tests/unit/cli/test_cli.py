@@ -146,7 +146,9 @@ def test_sigterm_is_status_143(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("clicks.py", "does not name a pipeline"),
+        (":counts", "does not name a pipeline"),
+        ("clicks.py:", "does not name a pipeline"),
+        ("{file}", "has several pipelines: counts, written, numbered. Say which: "),
         ("{file}:count", "Did you mean 'counts'?"),
         ("{file}:number", "is a int, not a pipeline"),
         ("{file}:broken", "must be longer than zero"),

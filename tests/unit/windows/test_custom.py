@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lowwater.errors import InvalidArgument
+from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import Instant, Int64Array
 from lowwater.windows import Assignment, CustomWindows, MergingWindowFunction, Window
 
@@ -184,3 +185,36 @@ def test_merging_follows_from_the_merge_function() -> None:
     assert isinstance(merging(lambda _: []), MergingWindowFunction)
     assert CustomWindows(one_each) == CustomWindows(one_each)
     assert hash(CustomWindows(one_each)) == hash(CustomWindows(one_each))
+
+
+@pytest.mark.parametrize("bound", [0.5, 10.0, np.float64(3)])
+def test_a_float_is_no_bound(bound: Any) -> None:
+    """A fraction would be cut off; a whole float is whole by luck."""
+    windows = CustomWindows(lambda at: [(bound, at + 20)], name="halves")
+    with pytest.raises(InvalidArgument, match=r"halves gave .* int microseconds"):
+        windows.assign(np.array([5]), {})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "datetime64[us]", "timedelta64[ns]"])
+def test_a_column_of_bounds_is_of_integers(dtype: str) -> None:
+    windows = CustomWindows(assign_column=lambda times: (times.astype(dtype), times + 10))
+    with pytest.raises(InvalidArgument, match=re.escape(dtype)):
+        windows.assign(np.array([5]), {})
+
+
+def test_integers_of_numpy_are_bounds() -> None:
+    def assign(at: int) -> Iterator[tuple[Any, Any]]:
+        return ((np.int32(s), np.int64(s + 10)) for s in (0, 5))
+
+    windows = CustomWindows(assign)
+    found = windows.assign(np.array([5]), {})
+    assert list(zip(found.start.tolist(), found.end.tolist(), strict=True)) == [(0, 10), (5, 15)]
+
+
+def test_a_generator_that_fails_is_the_function_that_fails() -> None:
+    def assign(at: int) -> Iterator[tuple[int, int]]:
+        yield at, at + 10
+        raise TypeError("no such shift")
+
+    with pytest.raises(DataError, match="assign_element of shifts failed: TypeError: no such"):
+        CustomWindows(assign, name="shifts").assign(np.array([5]), {})

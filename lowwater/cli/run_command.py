@@ -1,0 +1,290 @@
+"""The command ``python -m lowwater run``: prints the results of a pipeline, or writes them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, final
+
+from lowwater.cli.target import load
+from lowwater.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lowwater.engine.graph.metrics import Metrics
+    from lowwater.pipeline import Pipeline, Processed, Writing
+
+_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
+_DESCRIPTION = """\
+Run a pipeline and print its panes as they are emitted.
+
+TARGET is file.py or a module, if it has one pipeline, or file.py:name or module:name. It names a
+pipeline; a pipeline with an output, such as pipeline.write_parquet("out/"); a process, whose
+elements are printed; or a function without arguments that returns one of these. A summary on
+standard error counts panes, late elements and dead letters."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser of the command line."""
+    run = commands.add_parser(
+        "run",
+        help="run a pipeline and print its panes",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("target", metavar="TARGET", help="file.py, file.py:pipeline, module:pipeline")
+    run.add_argument(
+        "--format",
+        choices=("table", "csv", "jsonl"),
+        help="output format (default: that of the name in --output, or a table)",
+    )
+    run.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="write the panes to a file instead: .parquet, .csv, .jsonl or .txt. With --state, to "
+        "a .jsonl file or a folder of Parquet files, with late elements and dead letters next to "
+        "them",
+    )
+    run.add_argument(
+        "--state",
+        metavar="DIR",
+        help="keep state, positions and output in step, in DIR; after Ctrl-C or a kill, the same "
+        "command resumes. Needs --output, or a pipeline with an output",
+    )
+    run.add_argument("--limit", type=positive, metavar="N", help="stop after N panes")
+    run.add_argument(
+        "--bundle-size",
+        type=positive,
+        default=50_000,
+        metavar="N",
+        help="maximum number of elements per bundle; triggers are evaluated once per bundle "
+        "(default: 50000)",
+    )
+    run.add_argument(
+        "--on-error",
+        choices=("dead_letter", "raise"),
+        help="turn invalid records into dead letters, or stop at the first one (default: dead "
+        "letters, unless the first 1,000 records of a source all are)",
+    )
+
+
+def positive(text: str) -> int:
+    """Read a whole number above zero from the command line."""
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the target, and return the exit status."""
+    from lowwater.pipeline import Writing
+
+    target = load(options.target)
+    metrics: Metrics | None
+    if isinstance(target, Writing):
+        _refuse(options, "output", "format", "limit", because=f"{options.target!r} has an output")
+        metrics = _write(target, options)
+    elif options.state is not None:
+        _refuse(options, "format", "limit", because="a run with --state writes until it ends")
+        metrics = _write(_writing(target, options), options)
+    else:
+        metrics = _print(target, options)
+    stopped = f"stopped after {options.limit:,} panes" if metrics is None else summary(metrics)
+    print(stopped, file=sys.stderr)
+    return 0
+
+
+def summary(metrics: Metrics) -> str:
+    """Summarise the metrics of a run in one line.
+
+    >>> from lowwater.engine.graph.metrics import Metrics
+    >>> summary(Metrics(events=10, elapsed=1.0))
+    '10 events in 1.0 s (10/s); panes: none; late: none; errors: none'
+    """
+    parts = [
+        f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "none")
+        for name, counts in (
+            ("panes", metrics.panes),
+            ("late", metrics.late),
+            ("errors", metrics.errors),
+        )
+    ]
+    head = f"{metrics.events:,} events in {metrics.elapsed:.1f} s"
+    return f"{head} ({metrics.events_per_second:,.0f}/s); " + "; ".join(parts)
+
+
+@contextmanager
+def writable(path: str) -> Iterator[None]:
+    """Turn an error of the file system into one that names the file.
+
+    Raises:
+        InvalidArgument: The code inside cannot write the file.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InvalidArgument(
+            f"{path!r} cannot be written: {error.strerror or error}", hint="Name another file"
+        ) from None
+
+
+def _refuse(options: argparse.Namespace, *names: str, because: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InvalidArgument(f"--{name} does not apply: {because}", hint="Leave it out")
+
+
+def _write(writing: Writing, options: argparse.Namespace) -> Metrics:
+    try:
+        return writing.run(
+            state=options.state, bundle_size=options.bundle_size, on_error=options.on_error
+        )
+    except SystemExit:
+        print("lowwater: stopped by SIGTERM; what was read is delivered", file=sys.stderr)
+        raise
+
+
+def _writing(target: Pipeline | Processed, options: argparse.Namespace) -> Writing:
+    """Return an output that a run with state can resume."""
+    if options.output is None:
+        raise InvalidArgument(
+            f"--state needs an output, and {options.target!r} has none",
+            hint="Name one: --output out.jsonl, or --output out for a folder of Parquet files",
+        )
+    kind = _FORMATS.get(Path(options.output).suffix, "parquet")
+    if kind == "jsonl":
+        return target.write_jsonl(options.output)
+    if kind == "parquet":
+        return target.write_parquet(options.output)
+    raise InvalidArgument(
+        f"a run with --state cannot write {options.output!r}",
+        hint="Name a file that ends in .jsonl, or a folder for Parquet files",
+    )
+
+
+def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics | None:
+    """Print the results, or write them to a file in the form in which they would be printed.
+
+    Returns:
+        The metrics of the run; ``None`` if ``--limit`` ended it, as they are not those of a run.
+    """
+    if options.output is None:
+        return _print_to(sys.stdout, target, options, options.format or "table")
+    kind = options.format or _FORMATS.get(Path(options.output).suffix)
+    if kind is None:
+        raise InvalidArgument(
+            f"the format of {options.output!r} cannot be told from its name",
+            hint=f"Use a name that ends in {', '.join(_FORMATS)}, or name it: --format jsonl",
+        )
+    if kind == "parquet":
+        return _write_parquet(target, options)
+    with ExitStack() as opened:
+        with writable(options.output):
+            path = Path(options.output)
+            file = opened.enter_context(path.open("w", encoding="utf-8", newline=""))
+        return _print_to(file, target, options, kind)
+
+
+def _print_to(
+    stream: TextIO, target: Pipeline | Processed, options: argparse.Namespace, kind: str
+) -> Metrics | None:
+    from lowwater.engine.records.json_rows import to_json
+    from lowwater.engine.records.python_values import python_rows
+    from lowwater.pipeline import Pipeline
+
+    given = {"bundle_size": options.bundle_size, "on_error": options.on_error}
+    if kind == "table" and isinstance(target, Pipeline):
+        from lowwater.io.terminal import PaneTable
+
+        panes = target.run(**given)
+        # A file, or another program, gets whole cells; only a terminal has an edge to fit.
+        width = shutil.get_terminal_size().columns if stream.isatty() else None
+        writer = PaneTable(stream, width=width)
+        written = 0
+        for pane in islice(panes, options.limit):
+            writer.write(pane)
+            written += 1
+        return None if written == options.limit else panes.metrics
+    batches = target.to_arrow_batches(**given)
+    counted = _Counted()
+    parts = counted.rows(_limited(batches, options.limit))
+    if kind == "csv":
+        _write_csv(stream, target, parts)
+    elif kind == "jsonl":
+        for batch in parts:
+            stream.writelines(to_json(row) + "\n" for row in python_rows(batch))
+    else:
+        from lowwater.io.terminal import cell
+
+        for batch in parts:
+            for row in python_rows(batch):
+                line = "  ".join(f"{name}={cell(value)}" for name, value in row.items())
+                stream.write(line + "\n")
+    return None if counted.number == options.limit else batches.metrics
+
+
+def _write_csv(
+    stream: TextIO, target: Pipeline | Processed, batches: Iterator[pa.RecordBatch]
+) -> None:
+    """Write comma-separated values: instants as ISO 8601, nulls empty, lists and others as JSON."""
+    import pyarrow as pa
+
+    from lowwater.engine.records.json_rows import rows_of, to_json
+
+    writer = csv.writer(stream, lineterminator="\n")
+    names: list[str] | None = None
+    for batch in batches:
+        if names is None:
+            names = batch.schema.names
+            writer.writerow(names)
+        for row in rows_of(pa.Table.from_batches([batch])):
+            values = (row.get(name) for name in names)
+            writer.writerow(
+                to_json(value) if isinstance(value, (dict, list)) else value for value in values
+            )
+    if names is None:
+        writer.writerow(target._to()._empty.schema.names)
+
+
+def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics:
+    """Write one file: at the end, because the types of all panes are known only then."""
+    import pyarrow.parquet as pq
+
+    result = target.collect(bundle_size=options.bundle_size, on_error=options.on_error)
+    with writable(options.output):
+        pq.write_table(result.to_arrow(target._to()._tag).slice(0, options.limit), options.output)
+    return result.metrics
+
+
+@final
+class _Counted:
+    """Counts the rows that pass."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the same batches."""
+        for batch in batches:
+            self.number += batch.num_rows
+            yield batch
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches until they have as many rows as the limit says."""
+    left = limit
+    for batch in batches:
+        yield batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - batch.num_rows
+        if left is not None and left <= 0:
+            return

@@ -1,0 +1,172 @@
+"""``lowwater run``: its target, its formats, its files and its state."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import lowwater
+from lowwater.cli.main import main
+from lowwater.io.terminal import PaneTable
+
+CODE = """
+import lowwater as lw
+
+counts = (
+    lw.read_jsonl(IN, time="at", watermark=lw.Ascending())
+    .key_by("shop")
+    .window(lw.FixedWindows("1m"))
+    .aggregate(n=lw.count(), items=lw.collect("item"))
+)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    sales = [
+        {"at": f"2024-05-01T12:0{minute}:10Z", "shop": "on the corner", "item": ["tea", "cup"]}
+        for minute in range(5)
+    ]
+    Path("sales.jsonl").write_text("".join(json.dumps(sale) + "\n" for sale in sales))
+    path = tmp_path / "sales.py"
+    path.write_text(CODE.replace("IN", repr("sales.jsonl")))
+    return path
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["run", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"lowwater {lowwater.__version__}\n"
+
+
+def test_the_only_pipeline_of_a_file_needs_no_name(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _printed(capsys, str(file)).count("ON_TIME") == 5
+    file.write_text(file.read_text() + "\nagain = counts  # another name of the same one\n")
+    assert _printed(capsys, str(file)).count("ON_TIME") == 5
+
+
+def test_a_file_without_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.py"
+    path.write_text("def made(): ...\n")
+    assert main(["run", str(path)]) == 2
+    assert "has no pipeline at its top level" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format_", ["table", "csv", "jsonl"])
+def test_a_limit_stops_the_run(
+    file: Path, format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(file), "--format", format_, "--limit", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2 + (format_ != "jsonl")
+    assert err == "stopped after 2 panes\n"
+
+
+def test_comma_separated_values(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *_ = rows = list(
+        csv.DictReader(io.StringIO(_printed(capsys, str(file), "--format", "csv")))
+    )
+    assert len(rows) == 5
+    assert (first["shop"], first["n"]) == ("on the corner", "1")
+    assert first["window_start"] == "2024-05-01T12:00:00Z"
+    assert json.loads(first["items"]) == [["tea", "cup"]]
+
+
+def test_without_panes_there_is_still_a_heading(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sales.jsonl").write_text("")
+    file.write_text(file.read_text().replace(', items=lw.collect("item")', ""))
+    assert _printed(capsys, str(file), "--format", "csv").startswith(
+        "shop,window_start,window_end,n"
+    )
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl", "out.txt"])
+def test_a_file_has_what_would_be_printed(
+    file: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _printed(capsys, str(file), "-o", name) == ""
+    assert Path(name).read_text().count("on the corner") == 5
+
+
+def test_one_file_of_parquet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
+    assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "out.xls"], "the format of 'out.xls' cannot be told from its name"),
+        (["-o", "no/such/out.csv"], "'no/such/out.csv' cannot be written"),
+        (["-o", "no/such/out.parquet"], "'no/such/out.parquet' cannot be written"),
+        (["--state", "state"], "--state needs an output"),
+        (["--state", "state", "-o", "out.csv"], "cannot write 'out.csv'"),
+        (["--state", "state", "-o", "out.jsonl", "--limit", "1"], "--limit does not apply"),
+    ],
+)
+def test_options_that_do_not_fit(
+    file: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(file), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("output", "parts"), [("out.jsonl", "out.jsonl"), ("out", "out/part-*")])
+def test_a_run_with_state_resumes(
+    file: Path, output: str, parts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert _printed(capsys, str(file), "--state", "state", "-o", output) == ""
+    assert [path.exists() for path in Path().glob(parts)] == [True]
+    assert main(["state", "info", "state"]) == 0
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_fits_the_terminal(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    terminal = _Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["run", str(file)]) == 0
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= 90
+    assert any("…" in line for line in lines)
+
+
+def test_elsewhere_a_table_has_whole_cells(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    file.write_text(file.read_text().replace("on the corner", "x" * 60))
+    out = _printed(capsys, str(file))
+    assert "…" not in out
+    assert "[['tea', 'cup']]" in out
+
+
+def test_a_narrow_terminal_still_has_every_column() -> None:
+    stream = io.StringIO()
+    run = lowwater.from_iterable([{"at": 0, "shop": "corner"}], time="at").key_by("shop")
+    (pane,) = run.window(lowwater.FixedWindows("1m")).aggregate(n=lowwater.count()).run()
+    PaneTable(stream, width=10).write(pane)
+    heading, row = stream.getvalue().splitlines()
+    assert len(heading.split()) == len(row.split()) == 7
