@@ -51,7 +51,7 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
     no_step,
 )
-from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
+from lowwater.pipeline.forms import TO_FRAMES, BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -260,15 +260,7 @@ class Stream(RecordSteps, StreamParts):
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
                 **dict.fromkeys(
-                    (
-                        "run",
-                        "collect",
-                        "to_arrow",
-                        "to_pandas",
-                        "to_polars",
-                        "write_parquet",
-                        "write_jsonl",
-                    ),
+                    (*("run", "collect", *TO_FRAMES), "write_parquet", "write_jsonl"),
                     'Group first: .key_by("...").window(...).aggregate(...)',
                 ),
                 "window": 'Group first: .key_by("...").window(...)',
@@ -461,7 +453,7 @@ class WindowedStream:
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
-            ends = ("run", "run_batches", "collect", "to_arrow", "to_pandas", "to_polars")
+            ends = ("run", "run_batches", "collect", *TO_FRAMES)
             raise no_step(
                 "a windowed stream",
                 name,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import load_extra
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -82,6 +82,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def collect(self, **options: Unpack[RunOptions]) -> Result:
         """Run to the end and keep everything in memory, including all outputs of a process."""
+        if "final" in options:
+            raise InvalidArgument(
+                "collect keeps all panes, and has no final=",
+                where="collect",
+                hint="Write collect().final() or to_pandas(final=True)",
+            )
         outcomes, output = self._outcomes(options), self._to()
         outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
