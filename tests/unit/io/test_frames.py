@@ -141,5 +141,5 @@ def test_what_is_no_frame(frame: Any) -> None:
 def test_names_that_the_library_keeps_for_itself(kind: str) -> None:
     frame = POLARS.rename({"v": "__lw_v"})
     frames = {"eager": frame, "lazy": frame.lazy(), "pandas": frame.to_pandas()}
-    with pytest.raises(InvalidArgument, match="__lw_v.*from_frame"):
+    with pytest.raises(DataError, match=r"__lw_v.*from_frame"):
         lw.from_frame(frames[kind], time="at")
