@@ -97,7 +97,7 @@ def test_it_is_the_batch_answer(case: tuple[Windowing, Scenario]) -> None:
     assigned = [(one, windows_of(windows, int(one.time), one.columns)) for one in elements]
     held: dict[Any, list[Any]] = defaultdict(list)
     for key in {one.key for one in elements}:
-        active = {window for one, protos in assigned if one.key == key for window in own}
+        active = {window for one, protos in assigned if one.key == key for window in protos}
         merged = {
             part: whole for parts, whole in merge_sets(windows, sorted(active)) for part in parts
         }
