@@ -1,4 +1,4 @@
-"""What stands of panes is the batch answer, whatever the mode, the order and the merges."""
+"""S-A4: what stands is the batch answer, whatever the mode, the order and the merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands of panes: for each key and window, the net of retractions, merges and accumulation.
+"""What stands of panes: for each key and window, the net of what they emitted and retracted (S-A4).
 
 Each pane and each event that ends one, a retraction or a merge, gets its place in one sequence. A
 *life* of a window is what lies between two such events. Panes of a life that an event has ended no
@@ -69,7 +69,7 @@ def standing(
     windowing: Windowing,
     aggregates: Mapping[str, AggregateSpec],
 ) -> list[PaneBatch]:
-    """Return what stands of panes: one for each key and window, in the order of the last of each.
+    """Return what stands of panes (S-A4): one for each key and window, in order of emission.
 
     *Accumulating* and *retracting*: the last pane, unless it was retracted or its window merged
     into another that has a pane. *Discarding*: the results of all panes combined, those of windows
@@ -104,8 +104,12 @@ def standing(
         return parts
     place = np.full(len(ended), -1, dtype=np.int64)
     place[life[np.searchsorted(came, rows)]] = np.arange(len(rows))
-    whole = PaneBatch.concat([replace(part, values={}) for part in parts])
-    return [replace(whole, values=_combined(batches, place[into[life]], len(rows), aggregates))]
+    values = _combined(batches, place[into[life]], len(rows), aggregates)
+    stops = np.cumsum([len(part) for part in parts]).tolist()
+    return [
+        replace(part, values={n: c.slice(stop - len(part), stop) for n, c in values.items()})
+        for part, stop in zip(parts, stops, strict=True)
+    ]
 
 
 def _lives(
