@@ -23,12 +23,13 @@ from lowwater.engine.records.steps import INSERT, RETRACT, Bundle, MergedWindows
 from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.state.arrays import run_starts
-from lowwater.state.table import Table
+from lowwater.state.arrays import run_starts, sort_by_key_and_time
+from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
 # The order of events at one pane: what it replaces has ended, its own life is found, it comes.
 _ENDS, _INTO, _COMES, _STEPS = 0, 1, 2, 3
+_WINDOW = ("key", "start", "end")
 
 
 @final
@@ -50,8 +51,11 @@ def require_standing(windowing: Windowing, aggregates: Mapping[str, AggregateSpe
 
     This depends on the pipeline alone, not on how many panes a run has emitted.
     """
-    if not windowing.shows_differences:
-        return
+    if windowing.shows_differences:
+        _require_rejoining(aggregates)
+
+
+def _require_rejoining(aggregates: Mapping[str, AggregateSpec]) -> None:
     for name, spec in aggregates.items():
         if getattr(spec, "rejoins", None) is None:
             raise InvalidArgument(
@@ -100,8 +104,9 @@ def standing(
         for at, batch in enumerate(batches)
         if which[at] < which[at + 1]
     ]
-    if not windowing.shows_differences or len(came) == len(rows) or not parts:
+    if windowing.mode != "discarding" or len(came) == len(rows):
         return parts
+    _require_rejoining(aggregates)
     place = np.full(len(ended), -1, dtype=np.int64)
     place[life[np.searchsorted(came, rows)]] = np.arange(len(rows))
     values = _combined(batches, place[into[life]], len(rows), aggregates)
@@ -133,7 +138,7 @@ def _lives(
     ending = np.zeros(len(place), dtype=np.bool_)
     ending[:panes] = kind == RETRACT
     ending[panes : panes + ends] = True
-    order = np.lexsort((place, group))
+    order = sort_by_key_and_time(group, place)
     begins = run_starts(group[order])
     begins[1:] |= ending[order][:-1]
     life = np.empty(len(place), dtype=np.int64)
@@ -171,10 +176,8 @@ def _groups(batches: Sequence[PaneBatch], merged: Sequence[MergedWindows]) -> In
             *(one.end[one.group] for one in merged),
         )
     )
-    order = np.lexsort((end, start, key))
-    group = np.empty(len(key), dtype=np.int64)
-    group[order] = np.cumsum(run_starts(key[order], start[order], end[order])) - 1
-    return group
+    distinct = Table([Field(name, np.int64) for name in _WINDOW])
+    return Index(distinct, _WINDOW).find_or_insert(key, start, end)[0]
 
 
 def _combined(

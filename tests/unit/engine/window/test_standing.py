@@ -125,6 +125,23 @@ def test_one_pane_per_window_needs_no_combining() -> None:
     assert pane.value == 1.5
 
 
+def test_what_expiry_emits_is_a_pane_more() -> None:
+    """S-O6: the trigger fires once, and the rest comes when the window expires."""
+
+    def build(spec: Any) -> Any:
+        return lambda stream: (
+            stream.key_by("key")
+            .window(lw.FixedWindows("10s"), trigger=lw.AfterEach(lw.AfterCount(1), lw.Never()))
+            .aggregate(total=spec)
+        )
+
+    scenario = Scenario().add((1, lw.Instant(0), "A")).add((2, lw.Instant(1), "A"))
+    assert len(replay(build(lw.sum("value")), scenario).panes) == 2
+    assert stands(build(lw.sum("value")), scenario) == [("A", 0, 10, 3)]
+    with pytest.raises(lw.InvalidArgument, match=r"mean.*cannot be combined"):
+        replay(build(lw.mean("value")), scenario).final()
+
+
 def test_a_window_that_was_emptied_stands_with_nothing_in_it() -> None:
     """S-C3: that it is now empty is what the stream says."""
 
