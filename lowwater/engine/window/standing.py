@@ -27,8 +27,9 @@ from lowwater.state.arrays import run_starts, sort_by_key_and_time
 from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
-# The order of events at one pane: what it replaces has ended, its own life is found, it comes.
-_ENDS, _INTO, _COMES, _STEPS = 0, 1, 2, 3
+# The order at one pane: the lives that it replaces end, the life that they go on in is the one that
+# has begun by now, and the pane comes.
+_ENDS, _INTO, _COMES, _PLACES = 0, 1, 2, 3
 _WINDOW = ("key", "start", "end")
 
 
@@ -44,27 +45,6 @@ class Replaced:
 
     windows: MergedWindows
     before: int
-
-
-def require_standing(windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
-    """Raise ``InvalidArgument`` if the panes of a window cannot be told together.
-
-    This depends on the pipeline alone, not on how many panes a run has emitted.
-    """
-    if windowing.shows_differences:
-        _require_rejoining(aggregates)
-
-
-def _require_rejoining(aggregates: Mapping[str, AggregateSpec]) -> None:
-    for name, spec in aggregates.items():
-        if getattr(spec, "rejoins", None) is None:
-            raise InvalidArgument(
-                f"the panes of a discarding stage contain only what is new, and results of "
-                f"{name}={spec!r} cannot be combined",
-                where="final",
-                hint='Use accumulation="accumulating", where the last pane contains everything; '
-                "count, sum, min, max, any, all, collect and collect_set can be combined",
-            )
 
 
 def standing(
@@ -89,7 +69,8 @@ def standing(
         InvalidArgument: Panes contain only what is new, and an aggregate's results cannot be
             combined.
     """
-    require_standing(windowing, aggregates)
+    if windowing.shows_differences:  # whatever this run has emitted
+        _require_rejoining(aggregates)
     if not batches:
         return []
     life, ended, into = _lives(batches, replaced)
@@ -117,6 +98,18 @@ def standing(
     ]
 
 
+def _require_rejoining(aggregates: Mapping[str, AggregateSpec]) -> None:
+    for name, spec in aggregates.items():
+        if getattr(spec, "rejoins", None) is None:
+            raise InvalidArgument(
+                f"the panes of a discarding stage contain only what is new, and results of "
+                f"{name}={spec!r} cannot be combined",
+                where="final",
+                hint='Use accumulation="accumulating", where the last pane contains everything; '
+                "count, sum, min, max, any, all, collect and collect_set can be combined",
+            )
+
+
 def _lives(
     batches: Sequence[PaneBatch], replaced: Sequence[Replaced]
 ) -> tuple[Int64Array, Mask, Int64Array]:
@@ -133,8 +126,8 @@ def _lives(
     )
     group = _groups(batches, merged)
     panes, ends = len(kind), len(before)
-    place = np.concatenate((np.arange(panes) * _STEPS + _COMES, before * _STEPS, before * _STEPS))
-    place[panes + ends :] += _INTO
+    at = before * _PLACES
+    place = np.concatenate((np.arange(panes) * _PLACES + _COMES, at + _ENDS, at + _INTO))
     ending = np.zeros(len(place), dtype=np.bool_)
     ending[:panes] = kind == RETRACT
     ending[panes : panes + ends] = True
