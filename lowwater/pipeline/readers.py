@@ -23,6 +23,7 @@ from lowwater.io.log.values import Start, as_time
 from lowwater.io.parquet import ParquetSource
 from lowwater.io.paths import PathsLike, as_paths
 from lowwater.pipeline.fluent import Key, KeyedStream, Stream
+from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.source_options import (
     FileOptions,
     SourceOptions,
@@ -97,6 +98,12 @@ def from_iterable(
         raise InvalidArgument(
             f"{describe('items', items)} is not an iterable of elements", hint=_items_hint(items)
         )
+    if hasattr(items, "__arrow_c_stream__") and hasattr(items, "columns"):
+        raise InvalidArgument(
+            f"items= is a {type(items).__name__}, whose elements are columns and not records",
+            where="from_iterable",
+            hint="Use from_frame",
+        )
     computed: dict[str, Callable[[Any], Any]] = {}
     if callable(time):
         computed[_TIME] = time
@@ -151,7 +158,14 @@ def from_frame(
         InvalidArgument: The value is not a DataFrame.
         DataError: A lazy frame could not be collected.
     """
-    return stream_of(frame_source(frame), time, options)
+    if isinstance(frame, Runnable):
+        raise InvalidArgument(
+            "frame= is a pipeline that has not run",
+            where="from_frame",
+            hint='Its output is a stream already: pipeline.key_by("..."); or read what it emitted, '
+            "pipeline.collect()",
+        )
+    return stream_of(frame_source(frame, time), time, options)
 
 
 @with_options(SourceOptions)
@@ -167,7 +181,7 @@ def from_pandas(
         frame: The data; named index levels become columns.
         time: The column of event times.
     """
-    return stream_of(pandas_source(frame), time, options)
+    return stream_of(pandas_source(frame, time), time, options)
 
 
 @with_options(SourceOptions)

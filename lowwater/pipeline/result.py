@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.standing import Replaced
-from lowwater.errors import InvalidArgument, nearest
+from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.final import FinalPanes
 from lowwater.pipeline.forms import (
     BatchT,
@@ -178,6 +178,25 @@ class Run(Traced, Iterator[ItemT]):
         return f"<Run, {self.metrics.events} events so far>"
 
 
+_NOT_OUTPUTS = {
+    "final": "For what stands now, write final=True",
+    "late": "Late elements are in .late of a result",
+    "errors": "Dead letters are in .errors of a result",
+    "panes": "Panes are the main output: leave output out",
+}
+_INSTEAD = {
+    **dict.fromkeys(("to_list", "items", "rows", "results"), "Panes are in .panes"),
+    **dict.fromkeys(("head", "show", "describe"), "Make a DataFrame first: .to_pandas()"),
+    **dict.fromkeys(("to_csv", "to_json"), "Make a DataFrame first, as in .to_pandas().to_csv()"),
+    **dict.fromkeys(
+        ("to_parquet", "write_parquet", "write_jsonl", "write_to"),
+        'Write the pipeline\'s output instead: pipeline.write_parquet("out/").run()',
+    ),
+    **dict.fromkeys(("df", "frame", "dataframe"), "Call .to_pandas() or .to_polars()"),
+    **dict.fromkeys(("latest", "current", "last", "final_panes"), "What stands now: .final()"),
+}
+
+
 def batches_of(outcomes: Outcomes, form: Form[ItemT, BatchT]) -> Iterator[BatchT]:
     """Yield the batches of an output while the run proceeds."""
     with closing(iter(outcomes)) as found:
@@ -272,7 +291,8 @@ class Result(Traced):
         outputs = self._stage.work.outputs
         if output not in outputs:
             raise InvalidArgument(
-                f"there is no output {output!r}", hint=nearest(str(output), outputs)
+                f"there is no output {output!r}",
+                hint=_NOT_OUTPUTS.get(str(output)) or nearest(str(output), outputs),
             )
         return self._batches.get(output, [])
 
@@ -346,6 +366,10 @@ class Result(Traced):
             final: Whether to return only what stands now: see :meth:`final`.
         """
         batches, keys = self._of(output), self._stage.key_names
+        if not isinstance(final, bool):
+            raise InvalidArgument(
+                f"{describe('final', final)} is neither True nor False", hint="Write final=True"
+            )
         if final:
             return self.final().to_arrow()
         if not self._stage.work.emits_panes:
@@ -403,6 +427,13 @@ class Result(Traced):
 
     def _name(self) -> str:
         return self._outcomes.graph.name_of(self._stage)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if isinstance(own := getattr(type(self), name, None), property):
+                own.__get__(self)  # it has said better what is wrong
+            raise no_step("a result", name, _INSTEAD, dir(type(self)))
 
     def __repr__(self) -> str:
         metrics = self.metrics

@@ -92,6 +92,12 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         Raises:
             InvalidArgument: A source never ends, or ``lw.check`` calls something an error.
         """
+        if "final" in options:
+            raise InvalidArgument(
+                "collect keeps all panes, and has no final=",
+                where="collect",
+                hint="Write collect().final() or to_pandas(final=True)",
+            )
         return self._collect("collect", options, final=True)
 
     def _collect(self, step: str, options: RunOptions, *, final: bool) -> Result:

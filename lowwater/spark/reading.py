@@ -16,6 +16,7 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
+from lowwater.io.frames import LazySource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
@@ -68,7 +69,7 @@ def frame_of_source(
     if isinstance(source, SparkSource):
         frame: DataFrame = source.frame
         return frame
-    if isinstance(source, (IterableSource, ArrowSource, ColumnsSource)):
+    if isinstance(source, (IterableSource, ArrowSource, ColumnsSource, LazySource)):
         return _in_memory(spark, source, keys)
     raise UnsupportedByRunner(
         f"{source!r} cannot be read by Spark",

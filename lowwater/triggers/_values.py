@@ -402,7 +402,7 @@ def outlook(trigger: Trigger, *, late_possible: bool) -> Outlook:
         case Repeatedly():
             part = _part(trigger.trigger, late_possible)
             again = 2 if part.finishes is not Moment.AT_COMPLETION or late_possible else 1
-            return Outlook(part.fires, Moment.NEVER, min(part.times, 1) * again)
+            return Outlook(part.fires, Moment.NEVER, min(2, part.times * again))
         case OrFinally():
             main, until = _part(trigger.main, late_possible), _part(trigger.until, late_possible)
             return Outlook(

@@ -1,4 +1,4 @@
-"""What stands of panes is the batch answer, whatever the mode, the order and the merges."""
+"""S-A4: what stands is the batch answer, whatever the mode, the order and the merges."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def test_it_is_the_batch_answer(case: tuple[Windowing, Scenario]) -> None:
     assigned = [(one, windows_of(windows, int(one.time), one.columns)) for one in elements]
     held: dict[Any, list[Any]] = defaultdict(list)
     for key in {one.key for one in elements}:
-        active = {window for one, own in assigned if one.key == key for window in own}
+        active = {window for one, protos in assigned if one.key == key for window in protos}
         merged = {
             part: whole for parts, whole in merge_sets(windows, sorted(active)) for part in parts
         }
-        for one, found in assigned:
+        for one, protos in assigned:
             if one.key == key:
-                for window in found:
+                for window in protos:
                     held[key, merged[window]].append(one.value)
     batch = {at: answer(values) for at, values in held.items()}
     for mode in MODES:

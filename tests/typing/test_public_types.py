@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, assert_type
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 
 import lowwater as lw
@@ -38,6 +40,13 @@ def test_pipelines() -> None:
     assert_type(result.panes, list[lw.Pane])
     assert_type(result.panes[0].window.start, lw.Instant)
     assert_type(result.to_arrow(), pa.Table)
+    assert_type(result.to_pandas(final=True), pd.DataFrame)
+    assert_type(result.to_polars(), pl.DataFrame)
+    assert_type(totals.to_polars(final=True, bundle_size=1), pl.DataFrame)
+    assert_type(result.final(), lw.FinalPanes)
+    assert_type(list(result.final()), list[lw.Pane])
+    assert_type(result.final().to_pandas(), pd.DataFrame)
+    assert_type(lw.from_frame(result, time="timestamp"), lw.Stream)
     panes = totals.run()
     assert_type(panes, lw.Run[lw.Pane])
     assert_type(next(totals.run_batches()), lw.PaneBatch)

@@ -1,4 +1,4 @@
-"""What stands of panes: for each key and window, the net of retractions, merges and accumulation.
+"""What stands of panes: for each key and window, the net of what they emitted and retracted (S-A4).
 
 Each pane and each event that ends one, a retraction or a merge, gets its place in one sequence. A
 *life* of a window is what lies between two such events. Panes of a life that an event has ended no
@@ -23,12 +23,14 @@ from lowwater.engine.records.steps import INSERT, RETRACT, Bundle, MergedWindows
 from lowwater.engine.window.aggregation import Aggregation
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
-from lowwater.state.arrays import run_starts
-from lowwater.state.table import Table
+from lowwater.state.arrays import run_starts, sort_by_key_and_time
+from lowwater.state.table import Field, Index, Table
 from lowwater.time import Int64Array
 
-# The order of events at one pane: what it replaces has ended, its own life is found, it comes.
-_ENDS, _INTO, _COMES, _STEPS = 0, 1, 2, 3
+# The order at one pane: the lives that it replaces end, the life that they go on in is the one that
+# has begun by now, and the pane comes.
+_ENDS, _INTO, _COMES, _PLACES = 0, 1, 2, 3
+_WINDOW = ("key", "start", "end")
 
 
 @final
@@ -45,31 +47,13 @@ class Replaced:
     before: int
 
 
-def require_standing(windowing: Windowing, aggregates: Mapping[str, AggregateSpec]) -> None:
-    """Raise ``InvalidArgument`` if the panes of a window cannot be told together.
-
-    This depends on the pipeline alone, not on how many panes a run has emitted.
-    """
-    if not windowing.shows_differences:
-        return
-    for name, spec in aggregates.items():
-        if getattr(spec, "rejoins", None) is None:
-            raise InvalidArgument(
-                f"the panes of a discarding stage contain only what is new, and results of "
-                f"{name}={spec!r} cannot be combined",
-                where="final",
-                hint='Use accumulation="accumulating", where the last pane contains everything; '
-                "count, sum, min, max, any, all, collect and collect_set can be combined",
-            )
-
-
 def standing(
     batches: Sequence[PaneBatch],
     replaced: Sequence[Replaced],
     windowing: Windowing,
     aggregates: Mapping[str, AggregateSpec],
 ) -> list[PaneBatch]:
-    """Return what stands of panes: one for each key and window, in the order of the last of each.
+    """Return what stands of panes (S-A4): one for each key and window, in order of emission.
 
     *Accumulating* and *retracting*: the last pane, unless it was retracted or its window merged
     into another that has a pane. *Discarding*: the results of all panes combined, those of windows
@@ -85,7 +69,8 @@ def standing(
         InvalidArgument: Panes contain only what is new, and an aggregate's results cannot be
             combined.
     """
-    require_standing(windowing, aggregates)
+    if windowing.shows_differences:  # whatever this run has emitted
+        _require_rejoining(aggregates)
     if not batches:
         return []
     life, ended, into = _lives(batches, replaced)
@@ -100,12 +85,29 @@ def standing(
         for at, batch in enumerate(batches)
         if which[at] < which[at + 1]
     ]
-    if not windowing.shows_differences or len(came) == len(rows) or not parts:
+    if windowing.mode != "discarding" or len(came) == len(rows):
         return parts
+    _require_rejoining(aggregates)
     place = np.full(len(ended), -1, dtype=np.int64)
     place[life[np.searchsorted(came, rows)]] = np.arange(len(rows))
-    whole = PaneBatch.concat([replace(part, values={}) for part in parts])
-    return [replace(whole, values=_combined(batches, place[into[life]], len(rows), aggregates))]
+    values = _combined(batches, place[into[life]], len(rows), aggregates)
+    stops = np.cumsum([len(part) for part in parts]).tolist()
+    return [
+        replace(part, values={n: c.slice(stop - len(part), stop) for n, c in values.items()})
+        for part, stop in zip(parts, stops, strict=True)
+    ]
+
+
+def _require_rejoining(aggregates: Mapping[str, AggregateSpec]) -> None:
+    for name, spec in aggregates.items():
+        if getattr(spec, "rejoins", None) is None:
+            raise InvalidArgument(
+                f"the panes of a discarding stage contain only what is new, and results of "
+                f"{name}={spec!r} cannot be combined",
+                where="final",
+                hint='Use accumulation="accumulating", where the last pane contains everything; '
+                "count, sum, min, max, any, all, collect and collect_set can be combined",
+            )
 
 
 def _lives(
@@ -124,12 +126,12 @@ def _lives(
     )
     group = _groups(batches, merged)
     panes, ends = len(kind), len(before)
-    place = np.concatenate((np.arange(panes) * _STEPS + _COMES, before * _STEPS, before * _STEPS))
-    place[panes + ends :] += _INTO
+    at = before * _PLACES
+    place = np.concatenate((np.arange(panes) * _PLACES + _COMES, at + _ENDS, at + _INTO))
     ending = np.zeros(len(place), dtype=np.bool_)
     ending[:panes] = kind == RETRACT
     ending[panes : panes + ends] = True
-    order = np.lexsort((place, group))
+    order = sort_by_key_and_time(group, place)
     begins = run_starts(group[order])
     begins[1:] |= ending[order][:-1]
     life = np.empty(len(place), dtype=np.int64)
@@ -167,10 +169,8 @@ def _groups(batches: Sequence[PaneBatch], merged: Sequence[MergedWindows]) -> In
             *(one.end[one.group] for one in merged),
         )
     )
-    order = np.lexsort((end, start, key))
-    group = np.empty(len(key), dtype=np.int64)
-    group[order] = np.cumsum(run_starts(key[order], start[order], end[order])) - 1
-    return group
+    distinct = Table([Field(name, np.int64) for name in _WINDOW])
+    return Index(distinct, _WINDOW).find_or_insert(key, start, end)[0]
 
 
 def _combined(

@@ -38,8 +38,13 @@ def of_items(items: list[dict[str, Any]], aggregates: dict[str, Any], **options:
     built = lw.from_iterable(
         items, time="t", key="k", watermark=lw.Ascending(), clock=lw.ManualClock(0)
     )
-    run = built.window(lw.FixedWindows("1m")).aggregate(**aggregates).run_batches(**options)
-    return panes_to_table(PaneBatch.concat(list(run)), ["k"])
+    return panes_of(built.window(lw.FixedWindows("1m")).aggregate(**aggregates), **options)
+
+
+def panes_of(pipeline: lw.Pipeline, **options: Any) -> pa.Table:
+    """Return the panes of a pipeline as sinks get them."""
+    run = pipeline.run_batches(**options)
+    return panes_to_table(PaneBatch.concat(list(run)), pipeline._stage.key_names)
 
 
 def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
@@ -48,21 +53,21 @@ def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
         {"t": i * 10 * SECOND, "k": "ab"[i % 2], "v": i + add} for i in range(20)
     ]
     items += [{"t": 0, "k": "a", "v": 3}, {"t": None, "k": "b", "v": b"\xff"}]
-    result = (
+    pipeline = (
         lw.from_iterable(
             items, time="t", key="k", watermark=lw.Ascending(), clock=lw.ManualClock(0)
         )
         .window(lw.FixedWindows("1m"))
         .aggregate(total=lw.sum("v"), values=lw.collect("v"), mean=lw.mean("v"))
-        .collect(bundle_size=1)
     )
+    result = pipeline.collect(bundle_size=1)
     assert result.late
     assert result.errors
     return Delivery(
         epoch,
         0,
         piece,
-        result.to_arrow(),
+        panes_of(pipeline, bundle_size=1),
         late_to_table(result.late),
         errors_to_table(result.errors),
     )

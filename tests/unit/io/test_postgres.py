@@ -30,6 +30,7 @@ from tests.unit.io.deliveries import (
     dying_in_database,
     empty,
     of_items,
+    panes_of,
     sessions,
     with_everything,
 )
@@ -153,12 +154,11 @@ def test_a_schema(dsn: str) -> None:
 
 def test_several_keys_and_strange_names(dsn: str) -> None:
     items = [{"t": i * 30 * SECOND, 'a "b"': "x", "100%": i % 2, "v": i} for i in range(8)]
-    panes = (
+    panes = panes_of(
         lw.from_iterable(items, time="t", watermark=lw.Ascending(), clock=lw.ManualClock(0))
         .key_by('a "b"', "100%")
         .window(lw.FixedWindows("1m"))
         .aggregate(**{"%s ?": lw.sum("v")})
-        .to_arrow()
     )
     deliver_all(PostgresTable(dsn, 'the "counts" 100%?'), [Delivery(1, 0, 0, panes)] * 2)
     found = query(dsn, 'SELECT "a ""b""", "100%", "%s ?" FROM "the ""counts"" 100%?" ORDER BY 2, 3')
@@ -398,11 +398,10 @@ def test_a_database_of_another_encoding(server: str) -> None:
 
 def test_global_windows(dsn: str) -> None:
     items = [{"t": SECOND, "k": "a", "v": 1}]
-    panes = (
+    panes = panes_of(
         lw.from_iterable(items, time="t", key="k", clock=lw.ManualClock(0))
         .window(lw.GlobalWindow())
         .aggregate(total=lw.sum("v"))
-        .to_arrow()
     )
     deliver_all(PostgresTable(dsn, "counts"), [Delivery(1, 0, 0, panes)])
     assert query(dsn, "SELECT k, total FROM counts") == [("a", 1)]

@@ -37,6 +37,7 @@ from tests.unit.io.deliveries import (
     dying_in_database,
     empty,
     of_items,
+    panes_of,
     sessions,
     with_everything,
 )
@@ -433,12 +434,11 @@ def test_keys_of_any_type(key: Any, tmp_path: Path) -> None:
 
 def test_several_keys_and_strange_names(make: Make, tmp_path: Path) -> None:
     items = [{"t": i * 30 * SECOND, 'a "b"': "x", "100%": i % 2, "v": i} for i in range(8)]
-    result = (
+    result = panes_of(
         lw.from_iterable(items, time="t", watermark=lw.Ascending(), clock=lw.ManualClock(0))
         .key_by('a "b"', "100%")
         .window(lw.FixedWindows("1m"))
         .aggregate(**{"%s ?": lw.sum("v")})
-        .to_arrow()
     )
     path = tmp_path / "a.sqlite"
     deliver_all(make(str(path), 'the "counts" 100%?'), [Delivery(1, 0, 0, result)] * 2)

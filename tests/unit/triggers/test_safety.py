@@ -58,6 +58,7 @@ CASES: list[tuple[Trigger, Moment, Moment, int, int]] = [
     (AfterEach(Never(), COUNT), NEVER, NEVER, 0, 0),
     (Repeatedly(COUNT), ANYTIME, NEVER, 2, 2),
     (Repeatedly(DONE), AT_COMPLETION, NEVER, 1, 2),
+    (Repeatedly(AfterWatermark(early=COUNT)), ANYTIME, NEVER, 2, 2),
     (Repeatedly(Never()), NEVER, NEVER, 0, 0),
     (OrFinally(Repeatedly(COUNT), DONE), ANYTIME, AT_COMPLETION, 2, 2),
     (OrFinally(Repeatedly(COUNT), DELAY), ANYTIME, ANYTIME, 2, 2),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -101,6 +103,44 @@ def test_discarding_panes_of_many_types() -> None:
     assert (pane.index, pane.kind) == (3, "insert")
 
 
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "timestamp": (pa.timestamp("ms"), [1, 10**9, 5, 77]),
+    "date": (pa.date32(), [1, 9_000, 5, 77]),
+    "duration": (pa.duration("s"), [1, 9, 5, 77]),
+    "dictionary": (pa.dictionary(pa.int32(), pa.string()), ["b", "a", "a", "c"]),
+    "decimal": (pa.decimal128(9, 2), [Decimal("1.25"), Decimal(7), Decimal(-3), Decimal(7)]),
+    "unsigned": (pa.uint64(), [2**63 + 1, 1, 5, 2**64 - 1]),
+    "binary": (pa.binary(), [b"b", b"", b"\xff", b"b"]),
+    "list": (pa.list_(pa.int64()), [[1], [], [2, 3], [1]]),
+    "struct": (pa.struct([("a", pa.int64())]), [{"a": 1}, {"a": None}, {"a": 3}, {"a": 1}]),
+}
+
+
+@pytest.mark.parametrize(("type", "values"), TYPES.values(), ids=TYPES)
+def test_combined_results_have_the_types_of_whole_ones(type: Any, values: list[Any]) -> None:
+    """Also after panes that contain nothing but nulls."""
+    column = pa.array([None, None, *values, None], type)
+    table = pa.table({"at": pa.array(range(7)), "k": ["a", "b"] * 3 + ["a"], "v": column})
+    specs = {"n": lw.count("v"), "each": lw.collect("v")}
+    if not pa.types.is_nested(type):
+        specs |= {"least": lw.min("v"), "most": lw.max("v"), "set": lw.collect_set("v")}
+
+    def final(mode: Any) -> pa.Table:
+        windowed = (
+            lw.from_arrow(table, time="at")
+            .key_by("k")
+            .window(
+                lw.FixedWindows("1s"), trigger=lw.Repeatedly(lw.AfterCount(1)), accumulation=mode
+            )
+        )
+        collected = windowed.aggregate(**specs).collect(bundle_size=1, clock=lw.ManualClock(0))
+        return collected.to_arrow(final=True)
+
+    whole, combined = final("accumulating"), final("discarding")
+    assert combined.schema.equals(whole.schema)
+    assert combined.to_pylist() == whole.to_pylist()
+
+
 def test_sums_of_panes_do_not_wrap() -> None:
     scenario = Scenario().add((2**62, lw.Instant(0), "A")).add((2**62, lw.Instant(1), "A"))
     build = pipeline("discarding", lw.FixedWindows("10s"), total=lw.sum("value"))
@@ -123,6 +163,23 @@ def test_one_pane_per_window_needs_no_combining() -> None:
     built = lw.from_iterable(rows, time="at").key_by("k").window(lw.FixedWindows("1m"))
     (pane,) = built.aggregate(mean=lw.mean("v")).collect().final()
     assert pane.value == 1.5
+
+
+def test_what_expiry_emits_is_a_pane_more() -> None:
+    """S-O6: the trigger fires once, and the rest comes when the window expires."""
+
+    def build(spec: Any) -> Any:
+        return lambda stream: (
+            stream.key_by("key")
+            .window(lw.FixedWindows("10s"), trigger=lw.AfterEach(lw.AfterCount(1), lw.Never()))
+            .aggregate(total=spec)
+        )
+
+    scenario = Scenario().add((1, lw.Instant(0), "A")).add((2, lw.Instant(1), "A"))
+    assert len(replay(build(lw.sum("value")), scenario).panes) == 2
+    assert stands(build(lw.sum("value")), scenario) == [("A", 0, 10, 3)]
+    with pytest.raises(lw.InvalidArgument, match=r"mean.*cannot be combined"):
+        replay(build(lw.mean("value")), scenario).final()
 
 
 def test_a_window_that_was_emptied_stands_with_nothing_in_it() -> None:
