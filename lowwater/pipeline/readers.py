@@ -325,7 +325,7 @@ def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
             raise InvalidArgument(
                 f"the header is one column, {names[0]!r}",
                 where="read_csv",
-                hint=f'Name the delimiter, as in delimiter="{mark if mark != chr(9) else "\\t"}"',
+                hint=f"Name the delimiter, as in delimiter={mark!r}",
             ) from None
 
 
