@@ -107,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--on-error",
         choices=("dead_letter", "raise"),
-        default="dead_letter",
-        help="turn invalid records into dead letters, or stop at the first one",
+        help="turn invalid records into dead letters, or stop at the first one (default: dead "
+        "letters, unless the first 1,000 records of a source all are)",
     )
     explain_commands.add_commands(commands)
     _add_state(commands.add_parser("state", help="inspect or remove a state directory"))
