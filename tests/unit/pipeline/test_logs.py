@@ -89,6 +89,7 @@ def test_a_state_directory_is_new_or_resumes(tmp_path: Path, logged: Logged) -> 
     with pytest.raises(Killed):
         made.write_to(Callback(kill)).run(**options)
     lines = logged()
+    assert lines[-1].startswith("pipeline ERROR: the output is incomplete: Killed")
     assert f"state INFO: {tmp_path / 'state'} was opened, as opening 1" in lines
     assert any("is a new state" in line for line in lines)
     made.write_to(Callback(lambda delivery: None)).run(**options)
