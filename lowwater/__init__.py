@@ -15,6 +15,7 @@ home [2000-01-01T12:00:00Z, 2000-01-01T12:01:00Z) 1 ON_TIME
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -189,6 +190,9 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 __version__ = "0.1.0"
+
+# A library says nothing unless its user sets logging up: docs/howto/see.md.
+logging.getLogger("lowwater").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

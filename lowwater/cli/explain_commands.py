@@ -81,7 +81,12 @@ def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRu
             hint="Name the pipeline without its write_... call",
         )
     if options.scenario is None:
-        return pipeline.collect(trace=True, bundle_size=options.bundle_size, progress=False)
+        return pipeline.collect(
+            trace=True,
+            bundle_size=options.bundle_size,
+            progress=False,
+            on_error="dead_letter",  # where they went is what is asked
+        )
     work = pipeline._stage.work
     if not isinstance(work, Windowed):
         raise InvalidArgument(f"{target!r} has no windows", hint="Run it without --scenario")

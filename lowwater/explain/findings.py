@@ -176,7 +176,8 @@ def _without_watermark(read: Read, stages: Sequence[Stage], where: str) -> Findi
     what = "it has no watermark until its input ends"
     if is_endless(read):
         what += ", which may never happen: until then no window is complete"
-        severity: Severity = max(map(_harm, stages), key=_LEAST_FIRST.index, default="note")
+        harms: list[Severity] = ["note", *(_harm(stage) for stage in stages)]
+        severity = max(harms, key=_LEAST_FIRST.index)
         return Finding(severity, what, where, 'Give it one, as in watermark=BoundedDisorder("10s")')
     if getattr(read.source, "endless", False) is None:
         what += "; it is an iterator, which may be endless, and then no window is ever complete"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from lowwater.io.follow import Follow
 from lowwater.io.paths import RealPaths, files_of
 from lowwater.state.formats import damaged, decoding
 
+_LOG = logging.getLogger("lowwater.io")
 _NOTHING = Records({}, 0)
 _WHOLE = "all of it was read"
 
@@ -107,6 +109,7 @@ def replay(
         found = False
         for name in looks.fresh(done):
             found = True
+            _LOG.debug("%s is read", name)
             begin = _position(done, reader, name, contents.record(name))
             yield _NOTHING, begin
             yield from _batches(reader, begin, contents, watched=watched)

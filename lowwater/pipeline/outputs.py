@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, chec
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
 
+_LOG = logging.getLogger("lowwater.pipeline")
 _LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
@@ -263,9 +265,13 @@ def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -
 
 
 def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
-    with closing(iter(outcomes)) as found, closing(run.deliveries(found)) as delivered:
-        for _ in delivered:
-            pass
+    try:
+        with closing(iter(outcomes)) as found, closing(run.deliveries(found)) as delivered:
+            for _ in delivered:
+                pass
+    except Exception as error:  # a sink may fail after the input has ended
+        _LOG.error("the output is incomplete: %s: %s", type(error).__name__, error)
+        raise
 
 
 def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutput]:

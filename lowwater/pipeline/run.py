@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -43,6 +44,7 @@ _OF_OUTPUTS = {
         ("checkpoint_dir", 'state="state"'),
     )
 }
+_LOG = logging.getLogger("lowwater.pipeline")
 
 
 class RunOptions(TypedDict, total=False):
@@ -118,6 +120,7 @@ class Outcomes:
         self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
         if not keeps_dead_letters and self._on_dead_letter is None:
             self._lost = Counter()
+        self._options = options
         self.bundle_size = size
         self.graph = Graph.of(stages)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
@@ -159,6 +162,11 @@ class Outcomes:
         return self._recorder.trace()
 
     def __iter__(self) -> Generator[Outcome, None, None]:
+        if _LOG.isEnabledFor(logging.INFO):
+            named = ((self.graph.name_of(read), read.source) for read in self.graph.reads)
+            sources = ", ".join(f"{name} ({source!r})" for name, source in named)
+            _LOG.info("the run of %s begins, with the options %r", sources, self._options)
+        ending = "was closed before its end"
         try:
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
@@ -173,11 +181,20 @@ class Outcomes:
                     yield outcome
             if self._recorder is not None:
                 self.metrics.trace = self._recorder.trace()
+            ending = "was stopped" if self._run.is_stopped else "ended"
+            if self._lost:
+                _say_lost(self._lost, self.metrics.events)
+        except Exception as error:
+            ending = f"failed ({type(error).__name__})"
+            raise
         finally:
             if self._observer is not None:
                 self._observer.close()
-            if self._lost:
-                _say_lost(self._lost, self.metrics.events)
+            at = self.metrics
+            _LOG.info(
+                "the run %s after %d records: %d panes, %d late, %d dead letters",
+                ending, at.events, at.panes.total(), at.late.total(), at.errors.total(),
+            )  # fmt: skip
 
 
 def heed(findings: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 
@@ -42,6 +43,9 @@ from lowwater.triggers._machine import Machine
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
+_LOG = logging.getLogger("lowwater.spark")
+
+
 _NOW_STAMP = "now_stamp"
 
 
@@ -83,6 +87,7 @@ def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> 
         tagged=options.outputs == "all",
     )
     require_distinct(shown.names, stage.key_names)
+    _LOG.info("a query over %r is made, with %r", read.source, options)
     backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = shippable(stage, steps)
     packed = _packed(frame, shipped, options, signals, read.max_ahead_us)

@@ -17,6 +17,7 @@ commit that was acknowledged must be found, with none missing before it, or the 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,8 @@ from lowwater.state.store import Batch, check_readable
 
 FORMAT = 1
 """Version of the layout of rows and files; a store of a newer one is refused."""
+
+_LOG = logging.getLogger("lowwater.state")
 
 _FORMAT_KEY = END + b"format"
 # Commit n has its row in slot n modulo this. Two logs at most are alive, of a memtable each, and
@@ -229,6 +232,7 @@ class RocksStore:
         # The opening is a commit: from now on the store, too, says who owns it.
         self._write(self._database, Batch(), (_FORMAT_KEY, FORMAT.to_bytes(4)))
         self._owner.acknowledge(self._last_commit)
+        _LOG.info("%s was opened, as opening %d", self.path, self._owner.sequencer)
 
     def _find(self, sequencer: tuple[int, int] | None) -> bool:
         """Find the database; return whether there is one, raise if there should be."""

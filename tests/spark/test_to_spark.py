@@ -265,6 +265,28 @@ def test_custom_windows_and_memory_sources(spark: Any) -> None:
     assert plain(shown) == plain(embedded(pipeline))
 
 
+def test_times_that_are_numbers_have_a_unit(spark: Any, tmp_path: Path) -> None:
+    rows = [{"at": START / SECOND + at / 4, "key": "a"} for at in range(9)]
+
+    def counted(stream: lw.Stream) -> lw.Pipeline:
+        made = stream.key_by("key").window(lw.FixedWindows("1s")).aggregate(n=lw.count())
+        assert isinstance(made, lw.Pipeline)
+        return made
+
+    expected = plain(embedded(counted(lw.from_iterable(rows, time="at", unit="s"))))
+    assert len(expected) == 3
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows))
+    begun = lw.from_spark(frame, time="at", unit="s")
+    assert plain(counted(begun).to_spark(spark).toArrow().to_pylist()) == expected
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text(text, encoding="utf-8")
+    read = lw.read_jsonl(tmp_path / "in", time="at", unit="s", watermark=lw.Ascending())
+    found, _ = run(counted(read).to_spark(spark, drain=True), tmp_path / "checkpoint")
+    but = (*NOT_COMPARED, "watermark")
+    assert plain(found, but=but) == plain(embedded(counted(read)), but=but)
+
+
 def test_steps_are_taken_as_embedded(spark: Any) -> None:
     data = table(500)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, UnitWarning
 from lowwater.time import (
     END_OF_TIME,
     LAST_EVENT_TIME,
@@ -24,6 +25,7 @@ from lowwater.time import (
     saturating_add,
     saturating_add_array,
 )
+from lowwater.windows import FixedWindows
 
 SECOND = 1_000_000
 NOON = 946_728_000 * SECOND  # 2000-01-01T12:00:00Z
@@ -216,3 +218,27 @@ def test_addition_saturates_at_the_ends_of_time() -> None:
 def test_the_last_event_time_leaves_a_day() -> None:
     """S-W4: the global window ends a day before the end of time."""
     assert duration("1d") == END_OF_TIME - (LAST_EVENT_TIME + 1)
+
+
+@pytest.mark.parametrize("value", [1, 120, 999, -5, np.int64(120)])
+def test_plain_numbers_below_a_millisecond_are_warned_about(value: int) -> None:
+    with pytest.warns(UnitWarning, match=f'size=.*{value}.* µs.*"{value}s"') as warned:
+        assert duration(value, name="size") == value
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "value", [0, 1_000, 60_000_000, "120us", timedelta(microseconds=120), np.timedelta64(5, "us")]
+)
+def test_what_has_a_unit_or_is_long_enough_is_not(value: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        duration(value)
+        assert FixedWindows("120us").size_us == 120  # its own numbers are converted but once
+
+
+@pytest.mark.parametrize("value", ["120", " 1.5 ", 0.5, 120.0])
+def test_a_number_without_unit_is_refused_with_one(value: Any) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        duration(value)
+    assert f'"{str(value).strip()}s"' in str(caught.value)

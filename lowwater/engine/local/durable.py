@@ -8,6 +8,8 @@ outbox holds is delivered again under the same ids.
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
@@ -43,6 +45,9 @@ from lowwater.errors import InvalidArgument, StateError
 from lowwater.state.formats import FORMATS, decoding
 from lowwater.state.key_layout import prefix_range
 from lowwater.state.store import Batch, StateStore
+
+_LOG = logging.getLogger("lowwater.engine")
+_SLOW_COMMIT_S = 1.0
 
 
 def _ignore(point: str) -> None:
@@ -138,7 +143,14 @@ class DurableRun:
                     for sink in output.sinks
                     for name in place_names(sink)
                 ]
-                yield from self._deliver(list(read_outbox(store)))
+                pending = list(read_outbox(store))
+                if pending:
+                    _LOG.info(
+                        "%d deliveries of epoch %d come again: the last run may not have finished "
+                        "them",
+                        len(pending), self._epoch,
+                    )  # fmt: skip
+                yield from self._deliver(pending)
                 yield from self._go_on(store, outcomes, sinks)
                 sinks.complete = not self._run.is_stopped
 
@@ -149,14 +161,20 @@ class DurableRun:
         if record is None:
             self._state_id = uuid.uuid4().hex
             self._run.resume(store, None)
+            _LOG.info("%s is a new state, %s", self._path, self._state_id)
             return None
         check_compatible(record["description"], self._description, self._path)
         self._state_id = record["state_id"]
         self._epoch = record["epoch"]
         self._opened = record["opened"]
         self._openings = record["openings"]
+        began = time.perf_counter()
         with decoding("the record of the run"):
             self._run.resume(store, record["run"])
+        _LOG.info(
+            "%s resumes after epoch %d: %d rows of state restored in %.3f s",
+            self._path, self._epoch, self._run.state_rows, time.perf_counter() - began,
+        )  # fmt: skip
         for reader in self._run.readers:
             if reader.ended:
                 self._refuse_more(reader)
@@ -237,6 +255,7 @@ class DurableRun:
         yield from self._commit(store, [])  # forgets what was delivered
 
     def _commit(self, store: StateStore, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
+        began = time.perf_counter()
         self._epoch += 1
         batch = Batch()
         batch.delete_range(*prefix_range(OUTBOX))  # delivered by now
@@ -248,6 +267,13 @@ class DurableRun:
         on_point("before the write")
         store.commit(batch)
         on_point("after the write")
+        seconds = time.perf_counter() - began
+        slow = seconds >= _SLOW_COMMIT_S
+        _LOG.log(
+            logging.WARNING if slow else logging.DEBUG,
+            "epoch %d was committed%s in %.3f s, with %d deliveries",
+            self._epoch, " slowly," if slow else "", seconds, len(deliveries),
+        )  # fmt: skip
         yield from self._deliver(deliveries)
         on_point("before forgetting")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, assert_never, final
@@ -34,6 +36,8 @@ from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_read
+
+_LOG = logging.getLogger("lowwater.engine")
 
 StageRun: TypeAlias = WindowRun | ProcessRun
 Observer: TypeAlias = Callable[[Metrics], None]
@@ -131,6 +135,7 @@ class LocalRun:
             for run in self._stages:
                 run.keep_in_store(place_of(graph, run.stage), share)
         self._clock = START_OF_TIME
+        self._log_late, self._log_dead_letters = 1, 1  # at how many the log says so next
         self._recorder = recorder
         if recorder is not None:
             for run in self._stages:
@@ -207,6 +212,13 @@ class LocalRun:
                 entry.admission.resume(learned)
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
+        self._log_late = _next_power(self.metrics.late.total())
+        self._log_dead_letters = _next_power(self.metrics.errors.total())
+
+    @property
+    def state_rows(self) -> int:
+        """How many rows of state the stages have."""
+        return sum(run.operator.state_rows for run in self._stages)
 
     def watermarks(self) -> list[StageWatermark]:
         """Report the watermarks of sources and stages, and what holds each (S-H3)."""
@@ -458,6 +470,10 @@ class LocalRun:
         metrics.watermark = Instant(last.watermark)
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
+        if metrics.late.total() >= self._log_late:
+            self._log_late = _log_count("elements were dropped as late", metrics.late)
+        if metrics.errors.total() >= self._log_dead_letters:
+            self._log_dead_letters = _log_count("records became dead letters", metrics.errors)
         if self._recorder is not None:
             self._record(self._recorder)
 
@@ -486,6 +502,21 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
             return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)
+
+
+def _log_count(what: str, counts: Counter[str]) -> int:
+    """Log a count that has reached a power of ten; return at which one to log it again."""
+    _LOG.warning("%d %s: %s", counts.total(), what, dict(counts))
+    return _next_power(counts.total())
+
+
+def _next_power(count: int) -> int:
+    """Return the least power of ten above a count.
+
+    >>> _next_power(0), _next_power(9), _next_power(10)
+    (1, 10, 100)
+    """
+    return 10 ** len(str(count)) if count else 1
 
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:

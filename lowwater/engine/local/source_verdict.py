@@ -98,12 +98,11 @@ class SourceVerdict:
         at = int(first[int(np.argmax(first))])
         warn(
             UnitWarning,
-            f"the event time{_named(self._reader.read.time)} is {at}, "
-            f"which is {format_instant(at)}: "
-            "plain numbers are microseconds",
+            f"the event time{_named(self._reader.read.time)} is {at}, which is "
+            f"{format_instant(at)}: plain numbers are microseconds",
             where=self._name,
-            hint=f'Write unit="{unit}" if they are '
-            f'{_NAMES[unit]} since 1970, or unit="us" if this is meant',
+            hint=f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
+            "is meant",
         )
 
     def _judge(self, tally: Tally) -> None:
@@ -118,8 +117,7 @@ class SourceVerdict:
         fix = _fix(reason, example)
         if count >= records:
             raise DataError(
-                f"every record is a dead letter ({reason}), {which} of {which}, so the result "
-                f"would be empty; the first: {example}",
+                f"{_all(records)} ({reason}), so the result would be empty; the first: {example}",
                 where=self._name,
                 hint=f'{fix}. Or run with on_error="dead_letter" to set them aside',
             )
@@ -131,6 +129,13 @@ class SourceVerdict:
                 where=self._name,
                 hint=f"{fix}. Read them with on_dead_letter=",
             )
+
+
+def _all(records: int) -> str:
+    if records == 1:
+        return "the only record is a dead letter"
+    count = "of the first 1,000" if records == JUDGED else f"{records:,}"
+    return f"all {count} records are dead letters"
 
 
 def _named(column: str) -> str:

@@ -44,7 +44,7 @@ def values(result: Result) -> list[Any]:
 def read_lines(tmp_path: Path, *rows: Any, column: str = "v") -> Result:
     path = tmp_path / "1.jsonl"
     path.write_bytes(lines(*rows))
-    return collected(lw.read_jsonl(path, time="at"), column)
+    return collected(lw.read_jsonl(path, time="at"), column, on_error="dead_letter")
 
 
 def twice(tmp_path: Path, read: Callable[..., Stream], path: Path) -> list[str]:

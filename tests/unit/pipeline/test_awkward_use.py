@@ -127,7 +127,8 @@ def test_half_a_surrogate_pair(tmp_path: Path) -> None:
     letter = json.loads((tmp_path / "out.errors.jsonl").read_text(encoding="utf-8"))
     assert letter["record"]["v"] == "\ud800"
     (tmp_path / "in.jsonl").write_text(r'{"t": 0, "k": "\ud800", "v": 1}' + "\n")
-    result = pipeline(lw.read_jsonl(tmp_path / "in.jsonl", time="t")).collect()
+    alone = pipeline(lw.read_jsonl(tmp_path / "in.jsonl", time="t"))
+    result = alone.collect(on_error="dead_letter")
     assert [error.reason for error in result.errors] == ["wrong_type"]
 
 
