@@ -353,7 +353,7 @@ def _meant_duration(text: str) -> str | None:
     if all(unit is not None for _, unit in parts):
         return f"Did you mean {''.join(f'{number}{unit}' for number, unit in parts)!r}?"
     if len(parts) == 1 and not found[0][1]:
-        return f"It has no unit: {found[0][0] + 's'!r} is seconds."
+        return f'It has no unit: "{found[0][0]}s" is seconds.'
     return None
 
 
