@@ -184,13 +184,13 @@ def _streamed(frame: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def _plain(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return rows as sorted text, rounded, and without when they were emitted.
+    """Return rows as sorted text, rounded, without when they were emitted and their weight.
 
     Where a bundle ends, and with it the clock and the watermark at a firing, depends on the runner.
     """
     return sorted(
         repr(sorted((k, round(v, 9) if isinstance(v, float) else v) for k, v in row.items()
-                    if k not in ("emitted_at", "watermark")))
+                    if k not in ("emitted_at", "watermark", "weight")))
         for row in rows
     )  # fmt: skip
 
