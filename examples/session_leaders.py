@@ -82,10 +82,11 @@ def leaders(visits: lw.Stream, *, retracting: bool = True, count: int = 10) -> l
 def main() -> None:
     chance = random.Random(1)
     visits = [
-        {"at": (1_000 + n + chance.randrange(-5, 6)) * 1_000_000, "user": chance.randrange(30)}
+        {"at": 1_000 + n + chance.randrange(-5, 6), "user": chance.randrange(30)}
         for n in range(400)
     ]
-    source = lw.from_iterable(visits, time="at", watermark=lw.BoundedDisorder("10s"))
+    disorder = lw.BoundedDisorder("10s")
+    source = lw.from_iterable(visits, time="at", unit="s", watermark=disorder)
     last: dict[lw.Window, lw.Pane] = {}
     for pane in leaders(source, count=3).run(bundle_size=20):
         if pane.kind == "insert":
