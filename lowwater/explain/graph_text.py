@@ -40,8 +40,9 @@ def mermaid_graph(graph: Graph) -> str:
 
 
 def _read_lines(read: Read) -> Iterator[str]:
-    zone = "" if read.timezone is None else f"; times without a zone are in {read.timezone}"
-    unit = "" if read.unit is None else f"; plain numbers are in {read.unit}"
+    times = read.times
+    zone = "" if times.timezone is None else f"; times without a zone are in {times.timezone}"
+    unit = "" if times.unit is None else f"; plain numbers are in {times.unit}"
     yield f"event time: {read.time}{zone}{unit}"
     if read.watermark is None:
         yield "watermark: none until the input ends"

@@ -573,7 +573,7 @@ class Processed(StageOutput[Element, Emitted]):
 
     def to_stream(self) -> Stream:
         """Return the records emitted to this output as a stream."""
-        return Stream((Flow(self._stage, (), EMITTED_TIME, None, self._output),))
+        return Stream((Flow(self._stage, (), EMITTED_TIME, output=self._output),))
 
     def _to(self, *sinks: Sink) -> Writing:
         empty = emitted_table((), self._stage.key_names)

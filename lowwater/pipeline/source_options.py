@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.graph.graph import Flow, Read
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.records.admit_times import TimeUnit
+from lowwater.engine.records.admit_times import TimeFormat, TimeUnit
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, explained
@@ -156,17 +156,17 @@ def stream_of(
         if watermark is not None:
             columns = (name for name in columns_read(watermark) if not name.startswith(HIDDEN))
             require_names(columns, schema.names, "watermark=")
+    times = TimeFormat(timezone, unit)
     read = Read(
         source,
         time,
-        timezone,
+        times,
         watermark,
         clock,
         max_ahead_us=_positive("max_ahead", options.get("max_ahead")),
         idle_after_us=_positive("idle_after", options.get("idle_after")),
-        unit=unit,
     )
-    return Stream((Flow(read, (), time, timezone, unit=unit),), schema)
+    return Stream((Flow(read, (), time, times),), schema)
 
 
 def require_unit(unit: object) -> None:

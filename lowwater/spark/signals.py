@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lowwater.engine.graph.clocks import ArrivalClock, WallClock, arrivals
 from lowwater.engine.graph.graph import Read
-from lowwater.engine.records.admit_times import TimeUnit, event_times
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems
@@ -105,20 +105,17 @@ class CarriedSignals:
     Args:
         carried: The columns.
         time: The column of event times.
-        timezone: The time zone of naive times.
-        unit: What times that are plain numbers count; ``None``: microseconds.
+        format: How times are written that do not say it themselves.
     """
 
     carried: CarriedTime
     time: str
-    timezone: str | None = None
-    unit: TimeUnit | None = None
+    format: TimeFormat = PLAIN
 
     def split(self, records: Records) -> tuple[Signal, Records]:
         carried = self.carried
-        reading = (self.timezone, self.unit)
-        clock = None if carried.clock is None else largest(records, carried.clock, *reading)
-        watermark = largest(records, carried.watermark, *reading)
+        clock = None if carried.clock is None else largest(records, carried.clock, self.format)
+        watermark = largest(records, carried.watermark, self.format)
         signal = Signal(clock=clock, watermark=watermark)
         present = _column(records, self.time).to_arrow().is_valid()
         kept = present.to_numpy(zero_copy_only=False)
@@ -128,9 +125,7 @@ class CarriedSignals:
         return signal.clock
 
 
-def largest(
-    records: Records, name: str, timezone: str | None, unit: TimeUnit | None = None
-) -> int | None:
+def largest(records: Records, name: str, format: TimeFormat = PLAIN) -> int | None:
     """Return the latest instant in a column, int microseconds; ``None`` if it has none.
 
     Raises:
@@ -138,7 +133,7 @@ def largest(
     """
     column = _column(records, name)
     problems = Problems()
-    times = event_times(column, name, timezone, problems, unit)
+    times = event_times(column, name, problems, format)
     sound = np.ones(len(times), dtype=np.bool_)
     sound[problems.rows()] = False
     sound |= times > LAST_EVENT_TIME  # no event time, yet the watermark goes to the end of time
@@ -162,22 +157,20 @@ class ArrivalSignals:
 
     Args:
         clock: The clock.
-        timezone: The time zone of naive arrival times.
-        unit: What arrival times that are plain numbers count; ``None``: microseconds.
+        format: How arrival times are written that do not say it themselves.
     """
 
     clock: ArrivalClock
-    timezone: str | None = None
-    unit: TimeUnit | None = None
+    format: TimeFormat = PLAIN
 
     def split(self, records: Records) -> tuple[Signal, Records]:
-        arrived = largest(records, self.clock.column, self.timezone, self.unit)
+        arrived = largest(records, self.clock.column, self.format)
         tick = self.clock.tick_us
         now = None if arrived is None else min((arrived // tick + 1) * tick, END_OF_TIME)
         return Signal(clock=now, observes=True), records
 
     def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        return arrivals(elements, self.clock, self.timezone, self.unit)
+        return arrivals(elements, self.clock, self.format)
 
 
 def signals_of(read: Read) -> tuple[Signals, bool]:
@@ -206,11 +199,9 @@ def signals_of(read: Read) -> tuple[Signals, bool]:
                 where="clock=",
                 hint=f"Say it there: {CarriedTime(carried.watermark, clock=clock.column)!r}",
             )
-        return CarriedSignals(
-            carried, read.time, read.timezone, read.unit
-        ), carried.clock is not None
+        return CarriedSignals(carried, read.time, read.times), carried.clock is not None
     if isinstance(clock, ArrivalClock):
-        return ArrivalSignals(clock, read.timezone, read.unit), True
+        return ArrivalSignals(clock, read.times), True
     return EventTimes(), False
 
 

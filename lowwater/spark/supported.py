@@ -83,7 +83,7 @@ def shippable(stage: Stage, steps: tuple[Step, ...]) -> Stage:
         steps: Those of its steps that Spark does not run as columns.
     """
     (flow,) = stage.inputs
-    origin = Read(Elsewhere(), flow.time, flow.timezone, unit=flow.unit)
+    origin = Read(Elsewhere(), flow.time, flow.times)
     return replace(stage, inputs=(replace(flow, origin=origin, steps=steps),))
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ManualClock
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
+from lowwater.engine.records.admit_times import TimeFormat
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe
@@ -34,6 +35,7 @@ Testable: TypeAlias = Pipeline | Callable[[Stream], Pipeline]
 of the scenario's elements: ``lambda stream: stream.key_by("key").window(...).aggregate(...)``."""
 
 _TIME = "time"
+_MICROS = TimeFormat(unit="us")
 
 
 def replay(pipeline: Testable, scenario: Scenario) -> Result:
@@ -64,7 +66,7 @@ def as_pipeline(testable: Testable) -> Pipeline:
     """Return the pipeline to test, on an empty source."""
     if not isinstance(testable, (Pipeline, Processed)) and callable(testable):
         source = ScenarioSource(Scenario(), External(), ManualClock(), (), ())
-        stream = Stream((Flow(Read(source, _TIME, unit="us"), (), _TIME),))
+        stream = Stream((Flow(Read(source, _TIME, _MICROS), (), _TIME),))
         testable = testable(stream)
     if isinstance(testable, Processed):
         raise InvalidArgument(
@@ -120,12 +122,12 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         clock=None,
         max_ahead_us=None,
         idle_after_us=None,
-        unit="us",
+        times=replace(read.times, unit="us"),
     )
     made: dict[Stage, Stage] = {}
     for stage in graph.stages:
         flows = [
-            replace(flow, origin=new_read, unit="us")  # times of scenarios are microseconds
+            replace(flow, origin=new_read, times=new_read.times)
             if isinstance(flow.origin, Read)
             else replace(flow, origin=made[flow.origin])
             for flow in stage.inputs

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
-from lowwater.engine.records.admit_times import TimeUnit, event_times
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.problems import Problems
 from lowwater.errors import InvalidArgument, nearest
@@ -118,17 +118,13 @@ class Cutter:
     Args:
         clock: The clock for processing time.
         size: The largest number of elements in a bundle.
-        timezone: The time zone of naive arrival times.
-        unit: What arrival times that are plain numbers count; ``None``: microseconds.
+        times: How arrival times are written that do not say it themselves.
     """
 
-    def __init__(
-        self, clock: ClockLike, size: int, timezone: str | None, unit: TimeUnit | None = None
-    ) -> None:
+    def __init__(self, clock: ClockLike, size: int, times: TimeFormat = PLAIN) -> None:
         self._clock = clock
         self._size = size
-        self._timezone = timezone
-        self._unit = unit
+        self._times = times
         self.tick = START_OF_TIME
 
     def cuts(self, records: Records, kept: Int64Array | None) -> Iterator[Cut]:
@@ -157,7 +153,7 @@ class Cutter:
                 yield Cut(start, stop, START_OF_TIME if tick == START_OF_TIME else end)
 
     def _ticks(self, clock: ArrivalClock, records: Records, kept: Int64Array | None) -> Int64Array:
-        came = arrivals(records, clock, self._timezone, self._unit)
+        came = arrivals(records, clock, self._times)
         ticks: Int64Array = came // clock.tick_us
         ticks[came == START_OF_TIME] = START_OF_TIME
         if kept is not None:
@@ -169,9 +165,7 @@ class Cutter:
         return ticks
 
 
-def arrivals(
-    records: Records, clock: ArrivalClock, timezone: str | None, unit: TimeUnit | None = None
-) -> Int64Array:
+def arrivals(records: Records, clock: ArrivalClock, times: TimeFormat = PLAIN) -> Int64Array:
     """Return each record's time of arrival, int64; the start of time where it is null.
 
     Raises:
@@ -184,7 +178,7 @@ def arrivals(
             hint=nearest(clock.column, records.names),
         )
     problems = Problems()
-    came = event_times(column, clock.column, timezone, problems, unit)
+    came = event_times(column, clock.column, problems, times)
     if problems.found:
         came = came.copy()
         came[problems.rows()] = START_OF_TIME

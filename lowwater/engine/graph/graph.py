@@ -17,7 +17,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
-from lowwater.engine.records.admit_times import TimeUnit
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.stateless import Filter, Step
 from lowwater.engine.window.windowing import Windowing
@@ -33,25 +33,23 @@ class Read:
     Args:
         source: The source of records.
         time: The column of event times.
-        timezone: The time zone of naive times.
+        times: How times are written that do not say it themselves.
         watermark: The watermark estimator; ``None``: no watermark until the input ends.
         clock: The clock for processing time, if the source brings one.
         name: The name that the user gave it, if any.
         max_ahead_us: How far ahead of the clock an event time may be; ``None``: any distance.
         idle_after_us: After this long without elements, by the clock, other sources stop waiting
             for this one; ``None``: never.
-        unit: What times that are plain numbers count; ``None``: microseconds.
     """
 
     source: Source
     time: str
-    timezone: str | None = None
+    times: TimeFormat = PLAIN
     watermark: WatermarkEstimator | None = None
     clock: ClockLike | None = None
     name: str | None = None
     max_ahead_us: int | None = None
     idle_after_us: int | None = None
-    unit: TimeUnit | None = None
 
 
 @final
@@ -100,17 +98,15 @@ class Flow:
         origin: The source or stage that the records come from.
         steps: The stateless steps, which run fused.
         time: The column of event times, after the steps.
-        timezone: The time zone of naive times.
+        times: How times are written that do not say it themselves.
         output: Which output of the origin is read.
-        unit: What event times that are plain numbers count; ``None``: microseconds.
     """
 
     origin: Origin
     steps: tuple[Step, ...]
     time: str
-    timezone: str | None = None
+    times: TimeFormat = PLAIN
     output: str = MAIN
-    unit: TimeUnit | None = None
 
 
 @final
@@ -237,8 +233,7 @@ def admission_of(
         needs={name: need for name, need in needs.items() if name not in durations},
         durations=durations,
         on_error=on_error,
-        timezone=flow.timezone,
-        unit=flow.unit,
+        times=flow.times,
         ids=() if stage.deduplication is None else stage.deduplication.columns,
         max_ahead_us=max_ahead_us,
         sound_keys=_sound_keys(flow),

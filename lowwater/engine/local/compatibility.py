@@ -69,12 +69,13 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
 
 
 def _describe_read(read: Read) -> dict[str, Any]:
+    unit = read.times.unit
     return {
         "source": _source(read.source),
         "paths": list(getattr(read.source, "paths", ())),
         "time": read.time,
-        "timezone": read.timezone,
-        **({} if read.unit is None else {"unit": read.unit}),  # states of before have none
+        "timezone": read.times.timezone,
+        **({} if unit is None else {"unit": unit}),  # left out, as older states have none
     }
 
 

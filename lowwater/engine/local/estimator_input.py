@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.admit_times import TimeUnit, event_times
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.problems import Problems
@@ -28,23 +28,20 @@ class ObservedBatch:
     Args:
         records: The batch, after the stateless steps.
         kept: Index of each admitted element among them, int64; ``None`` for all.
-        timezone: The time zone of naive times in a column of watermarks.
-        unit: What plain numbers in such a column count; ``None``: microseconds.
+        format: How watermarks in a column are written that do not say it themselves.
     """
 
-    __slots__ = ("_kept", "_made", "_records", "_timezone", "_unit")
+    __slots__ = ("_format", "_kept", "_made", "_records")
 
     def __init__(
         self,
         records: Records,
         kept: Int64Array | None,
-        timezone: str | None = None,
-        unit: TimeUnit | None = None,
+        format: TimeFormat = PLAIN,
     ) -> None:
         self._records = records
         self._kept = kept
-        self._timezone = timezone
-        self._unit = unit
+        self._format = format
         self._made: dict[str, Column] = {}
 
     def bundle(self, times: Int64Array, start: int, clock: int) -> Observed:
@@ -72,7 +69,7 @@ class ObservedBatch:
                 return None
             codes = pa.array(np.zeros(stop - start, dtype=np.int32))
             return ObservedColumn(
-                Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin]))), name, None
+                Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin]))), name
             )
         column = self._made.get(name)
         if column is None:
@@ -82,7 +79,7 @@ class ObservedBatch:
             if self._kept is not None:
                 column = column.take(self._kept)
             self._made[name] = column = _with_codes(column)
-        return ObservedColumn(column.slice(start, stop), name, self._timezone, self._unit)
+        return ObservedColumn(column.slice(start, stop), name, self._format)
 
 
 @final
@@ -92,19 +89,15 @@ class ObservedColumn:
     Args:
         column: The values.
         name: Its name, for messages.
-        timezone: The time zone of naive times.
-        unit: What plain numbers count; ``None``: microseconds.
+        format: How times are written that do not say it themselves.
     """
 
-    __slots__ = ("_column", "_name", "_timezone", "_unit")
+    __slots__ = ("_column", "_format", "_name")
 
-    def __init__(
-        self, column: Column, name: str, timezone: str | None, unit: TimeUnit | None = None
-    ) -> None:
+    def __init__(self, column: Column, name: str, format: TimeFormat = PLAIN) -> None:
         self._column = column
         self._name = name
-        self._timezone = timezone
-        self._unit = unit
+        self._format = format
 
     @property
     def data(self) -> np.ndarray[Any, np.dtype[Any]]:
@@ -136,7 +129,7 @@ class ObservedColumn:
         if found.any():
             given = column if valid is None else column.take(np.flatnonzero(found))
             problems = Problems()
-            times[found] = event_times(given, self._name, self._timezone, problems, self._unit)
+            times[found] = event_times(given, self._name, problems, self._format)
             if problems.found:
                 raise DataError(
                     f"a watermark in the column {self._name!r} cannot be read: "

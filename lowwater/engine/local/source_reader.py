@@ -102,12 +102,11 @@ class SourceReader:
         self._shared = _shared_steps(self._entries, looks=looks)
         if len(self._entries) > 1 or _may_change(self._entries[0], len(self._shared), read.time):
             self._own = Admission(
-                time=read.time, keys=(), needs={}, on_error=on_error, timezone=read.timezone,
-                unit=read.unit,
+                time=read.time, keys=(), needs={}, on_error=on_error, times=read.times,
                 max_ahead_us=read.max_ahead_us,
             )  # fmt: skip
         self._clock = clock
-        self._cutter = Cutter(clock, bundle_size, read.timezone, read.unit)
+        self._cutter = Cutter(clock, bundle_size, read.times)
         self._estimator = None if read.watermark is None else read.watermark.start()
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
@@ -273,7 +272,7 @@ class SourceReader:
             return None
         clock = self._clock
         if isinstance(clock, ArrivalClock):
-            return arrivals(records, clock, self.read.timezone, self.read.unit)
+            return arrivals(records, clock, self.read.times)
         if not self.bundles_done or self._arrived_at is None:
             self._arrived_at = clock.now()
             if self._learned:
@@ -318,9 +317,7 @@ class SourceReader:
         bundle = admitted.bundle
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
-        observed = ObservedBatch(
-            admitted_batch.records, admitted.kept, self.read.timezone, self.read.unit
-        )
+        observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.times)
         for cut in self._cutter.cuts(admitted_batch.records, admitted.kept):
             bundled = bundle.slice(cut.start, cut.stop)
             stage_bundle = admitted_batch.stage_bundle(bundled, cut.start)
@@ -338,7 +335,7 @@ class SourceReader:
         for _, errors in by_stage:
             if errors:
                 yield errors
-        observed = ObservedBatch(sound, None, self.read.timezone, self.read.unit)
+        observed = ObservedBatch(sound, None, self.read.times)
         for at, cut in enumerate(cuts):
             bundles = tuple(
                 stage_bundle for by_cut, _ in by_stage if (stage_bundle := by_cut[at]) is not None

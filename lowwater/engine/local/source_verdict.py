@@ -58,7 +58,7 @@ class SourceVerdict:
         self._reader = reader
         self._name = name
         self._open = reader.tallies() if is_judged else []
-        self._times_open = reader.read.unit is None
+        self._times_open = reader.read.times.unit is None
 
     def judge(self) -> None:
         """Judge what can be judged by now; O(1) once all is.

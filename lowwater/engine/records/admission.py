@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 import pyarrow as pa
 
-from lowwater.engine.records.admit_times import TimeUnit, event_times, gaps, note_far_ahead
+from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times, gaps, note_far_ahead
 from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
@@ -57,8 +57,7 @@ class Admission:
         needs: The kind of values that each aggregated column must have.
         durations: Names of columns that hold a duration per element (the gaps of sessions).
         on_error: Whether an invalid record becomes a dead letter or stops the stream.
-        timezone: Time zone of naive event times (an IANA name); without it they are refused.
-        unit: What event times that are plain numbers count; ``None``: microseconds.
+        times: How event times are written that do not say it themselves.
         ids: Names of the columns of record ids, which must not be null either.
         max_ahead_us: How far ahead of the clock an event time may be, microseconds. Records further
             ahead are invalid and do not move the watermark. ``None``: any distance.
@@ -73,11 +72,10 @@ class Admission:
         needs: Mapping[str, Needs],
         durations: tuple[str, ...] = (),
         on_error: OnError = "dead_letter",
-        timezone: str | None = None,
+        times: TimeFormat = PLAIN,
         ids: tuple[str, ...] = (),
         max_ahead_us: int | None = None,
         sound_keys: tuple[str, ...] = (),
-        unit: TimeUnit | None = None,
     ) -> None:
         if on_error not in ("dead_letter", "raise"):
             raise InvalidArgument(
@@ -89,8 +87,7 @@ class Admission:
         self._ids = ids
         self._durations = durations
         self._raise = on_error == "raise"
-        self._timezone = timezone
-        self._unit = unit
+        self._format = times
         self._max_ahead = max_ahead_us
         self._columns = {name: ValueAdmission(name, need) for name, need in needs.items()}
         self._sound_keys = frozenset(sound_keys)
@@ -167,9 +164,7 @@ class Admission:
             records,
             self._time,
             problems,
-            lambda column, found: Column(
-                event_times(column, self._time, self._timezone, found, self._unit)
-            ),
+            lambda column, found: Column(event_times(column, self._time, found, self._format)),
         )
         return times.data
 

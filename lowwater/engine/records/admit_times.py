@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -34,6 +35,25 @@ TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 FRACTIONAL: tuple[TimeUnit, ...] = ("s", "ms")
 """The units in which floats are event times too: in the others they would lose digits."""
 
+
+@final
+@dataclass(frozen=True, slots=True)
+class TimeFormat:
+    """How a source writes times that do not say it themselves.
+
+    Args:
+        timezone: The time zone of naive times (an IANA name); ``None``: they are refused.
+        unit: What plain numbers count; ``None``: microseconds. Floats are times in seconds and
+            milliseconds only, rounded to the nearest microsecond.
+    """
+
+    timezone: str | None = None
+    unit: TimeUnit | None = None
+
+
+PLAIN = TimeFormat()
+"""Times with a time zone, and numbers of microseconds."""
+
 _UTC_MICROS = pa.timestamp("us", "UTC")
 _NANOS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 1_000, "ns": 1}
 _NOT_IN_64_BITS = "the event time does not fit 64 bits"
@@ -44,19 +64,16 @@ _OUT_OF_RANGE = "the event time lies beyond the end of time less a day (S-W4)"
 def event_times(
     column: Column,
     name: str,
-    timezone: str | None,
     problems: Problems,
-    unit: TimeUnit | None = None,
+    format: TimeFormat = PLAIN,
 ) -> Int64Array:
     """Convert event times to int64 microseconds, shape (n,); invalid rows hold arbitrary values.
 
     Args:
         column: The event times.
         name: The name of the column, for messages.
-        timezone: The time zone of naive times; ``None``: they are refused.
         problems: Where to record invalid rows.
-        unit: What plain numbers count; ``None``: microseconds. Floats are event times in seconds
-            and milliseconds only, rounded to the nearest microsecond.
+        format: How times are written that do not say it themselves.
 
     Raises:
         InvalidArgument: Values of the column's type cannot be event times.
@@ -66,14 +83,14 @@ def event_times(
         column = Column.from_arrow(column.to_arrow().dictionary_decode())
         kind = column.type
     if kind is None and column.data.dtype == object:
-        times = _objects(column.data.tolist(), name, timezone, problems, unit)
+        times = _objects(column.data.tolist(), name, problems, format)
     elif kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        times = _texts(column.to_arrow(), name, timezone, problems)
+        times = _texts(column.to_arrow(), name, problems, format)
     elif kind is not None and pa.types.is_null(kind):
         problems.add_all(np.arange(len(column)), "null_time", f"the event time {name!r} is null")
         return np.zeros(len(column), dtype=np.int64)
     else:
-        times = _typed(column, name, timezone, problems, unit)
+        times = _typed(column, name, problems, format)
     if times.size and int(times.max()) > LAST_EVENT_TIME:
         late = np.flatnonzero(times > LAST_EVENT_TIME)
         problems.add_all(late, "time_out_of_range", _OUT_OF_RANGE)
@@ -146,13 +163,11 @@ def gaps(column: Column, name: str, problems: Problems) -> Column:
     return Column(micros)
 
 
-def _typed(
-    column: Column, name: str, timezone: str | None, problems: Problems, unit: TimeUnit | None
-) -> Int64Array:
-    kind = column.type
+def _typed(column: Column, name: str, problems: Problems, format: TimeFormat) -> Int64Array:
+    kind, unit = column.type, format.unit
     if kind is not None and pa.types.is_timestamp(kind):
         if kind.tz is None:
-            return _local_times(column, name, timezone, problems)
+            return _local_times(column, name, format.timezone, problems)
         _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
         return _in_range(column.data, kind.unit, problems)
     if kind is None or pa.types.is_integer(kind):
@@ -160,7 +175,7 @@ def _typed(
             _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
             return _in_range(column.data, unit or "us", problems)
         if column.data.dtype == object:  # uint64 beyond int64
-            return _objects(column.to_list(), name, timezone, problems, unit)
+            return _objects(column.to_list(), name, problems, format)
     floats = column.data.dtype.kind == "f"
     if floats and unit in FRACTIONAL:
         _note_nulls(column, "null_time", f"the event time {name!r} is null", problems)
@@ -270,11 +285,11 @@ def _note_nulls(column: Column, reason: str, detail: str, problems: Problems) ->
 _CastTexts: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
-def _texts(array: pa.Array, name: str, timezone: str | None, problems: Problems) -> Int64Array:
+def _texts(array: pa.Array, name: str, problems: Problems, format: TimeFormat) -> Int64Array:
     times = np.zeros(len(array), dtype=np.int64)
     casts: list[_CastTexts] = [lambda part: part.cast(_UTC_MICROS)]
-    if timezone is not None:
-        zone = timezone
+    zone = format.timezone
+    if zone is not None:
         casts.append(
             lambda part: pc.assume_timezone(part.cast(pa.timestamp("us")), zone).cast(_UTC_MICROS)
         )
@@ -294,7 +309,7 @@ def _texts(array: pa.Array, name: str, timezone: str | None, problems: Problems)
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]
         else:
-            times[low] = _one(part[0].as_py(), low, name, timezone, problems)
+            times[low] = _one(part[0].as_py(), low, name, problems, format)
     return times
 
 
@@ -307,14 +322,8 @@ def _try_casts(part: pa.Array, casts: list[_CastTexts]) -> pa.Array | None:
     return None
 
 
-def _objects(
-    values: list[Any],
-    name: str,
-    timezone: str | None,
-    problems: Problems,
-    unit: TimeUnit | None,
-) -> Int64Array:
-    kinds = set(map(type, values))
+def _objects(values: list[Any], name: str, problems: Problems, format: TimeFormat) -> Int64Array:
+    kinds, unit = set(map(type, values)), format.unit
     if kinds == {int}:
         try:
             return _in_range(np.array(values, dtype=np.int64), unit or "us", problems)
@@ -324,19 +333,13 @@ def _objects(
         return _from_floats(np.array(values), name, unit, problems)
     times = np.zeros(len(values), dtype=np.int64)
     for row, value in enumerate(values):
-        times[row] = _one(value, row, name, timezone, problems, unit)
+        times[row] = _one(value, row, name, problems, format)
     return times
 
 
-def _one(
-    value: Any,
-    row: int,
-    name: str,
-    timezone: str | None,
-    problems: Problems,
-    unit: TimeUnit | None = None,
-) -> int:
+def _one(value: Any, row: int, name: str, problems: Problems, format: TimeFormat) -> int:
     """Convert one event time; record an invalid value and return 0 for it."""
+    unit = format.unit
     if value is None or is_nan(value):
         problems.add(row, "null_time", f"the event time {name!r} is null")
         return 0
@@ -354,8 +357,8 @@ def _one(
             return 0
         return int(value)
     try:
-        if timezone is not None:
-            value = _localized(value, name, timezone)
+        if format.timezone is not None:
+            value = _localized(value, name, format.timezone)
         return instant(value, name=name)
     except LowwaterError as error:
         problems.add(row, "bad_time", str(error))

@@ -14,6 +14,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.records.admit_times import TimeFormat
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.time import END_OF_TIME, START_OF_TIME
@@ -24,7 +25,8 @@ NOON = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
 
 def shown(column: pa.Array, timezone: str | None = None) -> Observed:
-    batch = ObservedBatch(Records.from_arrow(pa.record_batch({"at": column})), None, timezone)
+    records = Records.from_arrow(pa.record_batch({"at": column}))
+    batch = ObservedBatch(records, None, TimeFormat(timezone))
     return batch.bundle(np.zeros(len(column), dtype=np.int64), 0, 0)
 
 

@@ -137,7 +137,7 @@ def test_early_panes_by_the_clock_of_arrival() -> None:
 
 
 def cuts(clock: lw.ArrivalClock, size: int, *arrivals: list[int | None]) -> list[list[Cut]]:
-    cutter = Cutter(clock, size, None)
+    cutter = Cutter(clock, size)
     found = []
     for values in arrivals:
         batch = Records.from_arrow(pa.RecordBatch.from_pydict({"at": pa.array(values, pa.int64())}))
@@ -156,7 +156,7 @@ def test_the_clock_of_arrival_never_goes_back() -> None:
 
 
 def test_dead_letters_do_not_shift_the_cuts() -> None:
-    cutter = Cutter(lw.ArrivalClock("at", tick=10), 9, None)
+    cutter = Cutter(lw.ArrivalClock("at", tick=10), 9)
     batch = Records.from_arrow(pa.RecordBatch.from_pydict({"at": [1, 11, 21]}))
     assert list(cutter.cuts(batch, np.array([0, 2]))) == [Cut(0, 1, 10), Cut(1, 2, 30)]
 

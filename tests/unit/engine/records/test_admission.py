@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lowwater.engine.aggregates import Needs
 from lowwater.engine.records.admission import Admission, Admitted, Records
+from lowwater.engine.records.admit_times import TimeFormat
 from lowwater.engine.records.columns import Column
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import LAST_EVENT_TIME, START_OF_TIME
@@ -138,7 +139,7 @@ def test_a_column_that_names_no_instants_is_refused(column: pa.Array) -> None:
 
 def test_a_time_zone_gives_local_times_a_meaning() -> None:
     local = pa.array([dt.datetime(2000, 1, 1, 13)], pa.timestamp("us"))  # noqa: DTZ001
-    admission = admission_for(timezone="Europe/Berlin")
+    admission = admission_for(times=TimeFormat("Europe/Berlin"))
     assert admission.admit(arrow(t=local, k=["a"])).bundle.times.tolist() == [NOON_US]
     assert admission.admit(records(t=["2000-01-01T13:00:00"], k=["a"])).bundle.times[0] == NOON_US
     text = arrow(t=["2000-01-01T13:00:00", NOON], k=["a", "b"])
@@ -147,7 +148,7 @@ def test_a_time_zone_gives_local_times_a_meaning() -> None:
 
 def test_hours_that_a_zone_skips_or_shows_twice_are_dead_letters() -> None:
     texts = ["2024-10-27T02:30:00", "2024-03-31T02:30:00", "2024-06-01T00:00:00"]
-    admission = admission_for(timezone="Europe/Berlin")
+    admission = admission_for(times=TimeFormat("Europe/Berlin"))
     as_objects = admission.admit(records(t=texts, k=["a"] * 3))
     as_text = admission.admit(arrow(t=texts, k=["a"] * 3))
     typed = pa.array(texts).cast(pa.timestamp("us"))
