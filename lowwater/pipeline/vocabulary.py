@@ -52,6 +52,7 @@ _NOT_HERE = {
         ("order_by", "orderBy", "sort", "sort_by", "sort_values"),
         "Panes come in the order of their emission; sort what collect() returns",
     ),
+    "final": "Run it first: .collect().final(), or .to_pandas(final=True)",
     "join": "Unite the two streams, a | b, and join them in .process(...): see docs/howto/join.md",
 }
 _OPTIONS = {

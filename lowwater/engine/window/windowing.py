@@ -200,7 +200,13 @@ class Windowing:
             )
 
     def _times_it_fires(self) -> int:
-        return outlook(self.trigger, late_possible=self.lateness_us > 0).times
+        """Return how many panes a window may have, counted up to 2; the one at its expiry too."""
+        late_possible = self.lateness_us > 0
+        found = outlook(self.trigger, late_possible=late_possible)
+        goes_on = found.finishes is Moment.NEVER
+        if found.times == 1 and goes_on and (late_possible or found.fires is Moment.ANYTIME):
+            return 2  # what comes after the firing is emitted when the window expires (S-O6)
+        return found.times
 
 
 def _custom_parts(trigger: Trigger) -> list[CustomTrigger]:

@@ -169,9 +169,10 @@ def test_what_expiry_emits_is_a_pane_more() -> None:
     """S-O6: the trigger fires once, and the rest comes when the window expires."""
 
     def build(spec: Any) -> Any:
+        trigger = lw.AfterEach(lw.AfterCount(1), lw.Never())
         return lambda stream: (
             stream.key_by("key")
-            .window(lw.FixedWindows("10s"), trigger=lw.AfterEach(lw.AfterCount(1), lw.Never()))
+            .window(lw.FixedWindows("10s"), trigger=trigger, accumulation="discarding")
             .aggregate(total=spec)
         )
 

@@ -11,6 +11,7 @@ from lowwater.errors import InvalidArgument, UnsafeTrigger
 from lowwater.time import Int64Array
 from lowwater.triggers import (
     AfterCount,
+    AfterEach,
     AfterWatermark,
     CustomTrigger,
     Default,
@@ -31,6 +32,9 @@ MINUTE = FixedWindows("1m")
         (Default(), "1m"),
         (AfterWatermark(early=AfterCount(1)), "0s"),
         (Repeatedly(AfterCount(1)), "0s"),
+        # What comes after the only firing is emitted at expiry (S-O6).
+        (AfterWatermark(late=Never()), "1m"),
+        (AfterEach(AfterCount(1), Never()), "0s"),
     ],
 )
 def test_accumulation_must_be_named_if_a_window_may_fire_more_than_once(
@@ -49,9 +53,12 @@ def test_accumulation_must_be_named_if_a_window_may_fire_more_than_once(
             accumulation=mode,
         )
         assert named.mode == mode
+        assert named.shows_differences == (mode == "discarding")
 
 
-@pytest.mark.parametrize("trigger", [Default(), AfterWatermark(), Never()])
+@pytest.mark.parametrize(
+    "trigger", [Default(), AfterWatermark(), AfterWatermark(late=Never()), Never()]
+)
 def test_accumulation_may_be_left_out_if_a_window_fires_once(trigger: Trigger) -> None:
     assert Windowing(windows=MINUTE, trigger=trigger).mode == "discarding"
 
