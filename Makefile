@@ -27,11 +27,11 @@ demo-spark: $(SPARK) ## run the demonstration on Spark and compare (needs Java)
 	$(PY) -m lowwater demo --spark $(ARGS)
 
 quick: $(DEV) ## run the fast tests, without Java: a minute or so
-	LOWWATER_HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
+	LOWWATER_HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) --dist loadscope \
 	  -m 'not slow and not spark' tests/unit tests/conformance tests/property $(ARGS)
 
 test: $(DEV) ## run all tests; those of Spark need Java 17 or later
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 check: $(DEV) ## check formatting, lint, and types, also those of docs and examples
 	$(VENV)/bin/ruff format --check .
@@ -54,7 +54,7 @@ docs: $(DOCS) ## build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 nightly: $(DEV) ## run the property tests with many examples, and Spark as a cluster
-	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
+	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadscope \
 	  tests/property tests/unit tests/spark/cluster_campaign.py $(ARGS)
 
 crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 60 times, and compare the output

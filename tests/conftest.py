@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,26 @@ for _name, _count in _EXAMPLES.items():
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 settings.load_profile(os.environ.get("LOWWATER_HYPOTHESIS_PROFILE", "ci"))
+
+# Tests that share a process of their own run in one worker, so that it is started once: a JVM, a
+# PostgreSQL server.
+TOGETHER = {
+    "tests/spark/": "spark",
+    "tests/unit/io/test_postgres.py": "postgresql",
+    "tests/crash/test_databases_killed.py": "postgresql",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Group tests by their files: xdist 3.8 loses its groups with the test ids of pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return next((TOGETHER[place] for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the session; all of them share one xdist worker, and so one JVM."""
+    """Mark the tests that use the session."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
@@ -28,8 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

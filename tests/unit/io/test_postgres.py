@@ -37,7 +37,7 @@ from tests.unit.io.deliveries import (
 from tests.unit.io.postgresql import running_server
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgresql")]  # one server is enough
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
