@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lowwater as lw
+from lowwater.io.sinks import Callback
 
 _KEYS = 1_000_000
 _PER_MINUTE = 250_000
@@ -94,7 +95,7 @@ def _run(file: str, windows: lw.WindowFunction, limit: str, state: Path) -> dict
         for _ in pipeline.run_batches(progress=look):
             pass
     else:
-        pipeline.write_to().run(state=state, memory_limit=limit, progress=look)
+        pipeline.write_to(Callback(str)).run(state=state, memory_limit=limit, progress=look)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "events_per_second": events / seconds,

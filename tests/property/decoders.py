@@ -40,6 +40,7 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
+from lowwater.io.sinks import Callback
 from lowwater.pipeline import Pipeline
 from lowwater.pipeline.run import Outcomes
 from lowwater.state.codec import decode, encode
@@ -220,7 +221,7 @@ def _rows(which: int) -> list[tuple[bytes, bytes]]:
             options["memory_limit"] = 1024
         with stopping("before forgetting", 14), mock.patch.object(_memory_budget, "_LEAST", 0):
             try:
-                pipeline.write_to().run(state=state, **options)
+                pipeline.write_to(Callback(str)).run(state=state, **options)
             except Stopped:
                 pass
         with RocksStore(state, read_only=True) as store:

@@ -23,7 +23,7 @@ from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.persistence import FACTS, KEYS, SPILLED, SPILLED_BY_KEY
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import StateError
-from lowwater.io.sinks import ParquetFolder
+from lowwater.io.sinks import Callback, ParquetFolder
 from lowwater.pipeline.state_tools import state_info, verify_state
 from lowwater.state.key_layout import StoredPlace, prefix_range, split_key, table_prefix
 from lowwater.state.memory import MemoryContents, MemoryStore
@@ -196,7 +196,7 @@ def test_windowings_whose_windows_cannot_leave(tmp_path: Path) -> None:
         .aggregate(n=lw.count())
     )
     with pytest.raises(lw.InvalidArgument, match='timestamps="end"'):
-        held.write_to().run(state=tmp_path / "state", memory_limit="64MB", **QUIET)
+        held.write_to(Callback(str)).run(state=tmp_path / "state", memory_limit="64MB", **QUIET)
     with pytest.raises(lw.InvalidArgument, match="state directory"):
         pipeline.write_parquet(tmp_path / "out").run(memory_limit="64MB", **QUIET)
 
@@ -317,11 +317,11 @@ def test_a_run_stopped_in_its_last_advance_takes_nothing_more(tmp_path: Path) ->
         mock.patch.object(_cold, "AT_ONCE", 50),
     ):
         with stopping("before forgetting", 5), pytest.raises(Stopped):
-            pipeline.write_to().run(bundle_size=1000, commit_every="bundle", **options)
+            pipeline.write_to(Callback(str)).run(bundle_size=1000, commit_every="bundle", **options)
         shutil.copy(source, folder / "b.parquet")
         with pytest.raises(StateError, match="there is more to read"):
-            pipeline.write_to().run(bundle_size=1000, **options)
+            pipeline.write_to(Callback(str)).run(bundle_size=1000, **options)
         (folder / "b.parquet").unlink()
-        metrics = pipeline.write_to().run(bundle_size=1000, **options)
+        metrics = pipeline.write_to(Callback(str)).run(bundle_size=1000, **options)
     plain = pipeline.collect(**QUIET)
     assert metrics.panes == plain.metrics.panes

@@ -70,7 +70,8 @@ def test_keys_stay_apart() -> None:
 
 def test_a_dead_letter_is_exact() -> None:
     columns = table().set_column(1, "k", pa.nulls(5, pa.string()))
-    result = lw.from_arrow(columns, time="at").key_by("k").process(Echo()).collect()
+    process = lw.from_arrow(columns, time="at").key_by("k").process(Echo())
+    result = process.collect(on_error="dead_letter")
     assert result.errors[1].record["x"] == lw.Instant(FAR * 1_000)
 
 
