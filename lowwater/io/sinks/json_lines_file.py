@@ -94,6 +94,11 @@ class JsonLinesFile:
         return _OwnedFile(self.path, writer, overwrite=self.overwrite)
 
 
+def is_output_of_run(path: Path) -> bool:
+    """Return whether a run or a state directory has written this file, and may go on writing it."""
+    return _marker_of(path).exists()
+
+
 def is_file_name(path: str) -> bool:
     """Whether a path stands for one file of JSON lines, rather than for a folder of them."""
     return path.endswith(SUFFIX) and len(Path(path).name) > len(SUFFIX)
