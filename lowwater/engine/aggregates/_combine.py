@@ -9,9 +9,10 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.display.text import readable
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
-from lowwater.errors import user_code
+from lowwater.errors import DataError, user_code
 from lowwater.time import Int64Array
 
 
@@ -61,7 +62,9 @@ class Combine:
             pairs = [pair for pair, sign in zip(pairs, signs, strict=True) if sign > 0]
         with user_code(f"add_input of {self._combiner!r}"):
             for row, value in pairs:
-                held[row] = self._combiner.add_input(self._of(held, row), value)
+                held[row] = added = self._combiner.add_input(self._of(held, row), value)
+                if added is None:
+                    self._check_lost("add_input")
         if not back:
             return
         remove = self._combiner.remove_input  # type: ignore[attr-defined]  # bound only if it has
@@ -76,7 +79,9 @@ class Combine:
                 if held[row] is None:
                     continue
                 both = [self._of(held, target), held[row]]
-                held[target] = self._combiner.merge_accumulators(both)
+                held[target] = merged = self._combiner.merge_accumulators(both)
+                if merged is None:
+                    self._check_lost("merge_accumulators")
 
     def result(self, state: State, rows: Int64Array) -> Column:
         held: NDArray[Any] = state["accumulator"]
@@ -88,6 +93,19 @@ class Combine:
                 # an emitted pane must stay what it was, for its retraction (S-A2, S-A3).
                 results[at] = copy.deepcopy(output)
         return Column(results)
+
+    def _check_lost(self, method: str) -> None:
+        """Raise for a method that returned ``None``, unless that is the combiner's empty value.
+
+        A row without an accumulator holds ``None``, so the window would silently be empty again.
+        """
+        if self._combiner.create_accumulator() is not None:
+            raise DataError(
+                f"{method} of {readable(repr(self._combiner))} returned None, which would lose "
+                "what was added",
+                hint="Return the accumulator, also if it was modified in place (is there a "
+                "`return`?)",
+            )
 
     def _of(self, held: NDArray[Any], row: int) -> Any:
         accumulator = held[row]
