@@ -540,6 +540,11 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
                 **dict.fromkeys(
                     ("panes", "late", "errors", "metrics"), f"Run it first: .collect().{name}"
                 ),
+                "final": "Run it first: .collect().final()",
+                **dict.fromkeys(
+                    ("diagram", "graph", "lateness_profile", "why"),
+                    f"Run it first, with a trace: .collect(trace=True).{name}(...)",
+                ),
             }
             raise no_step("a pipeline", name, hints, dir(Pipeline))
 
