@@ -293,6 +293,10 @@ def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
 
 
 def _clock(clock: object) -> ClockLike:
+    if isinstance(clock, type):
+        raise InvalidArgument(
+            f"clock={clock.__name__} is a class", hint=f"Make one: {clock.__name__}(...)"
+        )
     if not isinstance(clock, (ArrivalClock, Clock)):
         raise InvalidArgument(
             f"{describe('clock', clock)} is not a clock",
