@@ -281,8 +281,12 @@ def _wrong_call(
     positional = [each for each in every if each.kind is not each.KEYWORD_ONLY]
     shown = f"{place}({', '.join(f'{name}=...' for name in known)})"
     if given > len(positional):
-        what = f"{given} arguments were given by position, and only {len(positional)} may be"
-        return InvalidArgument(what, where=place, hint=f"Name the others: {shown}")
+        were = "1 argument was" if given == 1 else f"{given} arguments were"
+        may_be = f"and only {len(positional)} may be" if positional else "and none may be"
+        what = f"{were} given by position, {may_be}"
+        return InvalidArgument(
+            what, where=place, hint=f"Name {'the others' if positional else 'them'}: {shown}"
+        )
     for each in every:
         if each.default is each.empty and each.name not in [*named, *known[:given]]:
             what = f"the argument {each.name!r} is missing"
