@@ -19,7 +19,7 @@ from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
@@ -270,7 +270,10 @@ def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
             for _ in delivered:
                 pass
     except Exception as error:  # a sink may fail after the input has ended
-        _LOG.error("the output is incomplete: %s: %s", type(error).__name__, error)
+        # What is refused before the run begins has touched no output, which may be complete.
+        is_refused = not outcomes.has_begun and isinstance(error, (InvalidArgument, StateError))
+        what = "the run was refused" if is_refused else "the output is incomplete"
+        _LOG.error("%s: %s: %s", what, type(error).__name__, error)
         raise
 
 

@@ -122,6 +122,7 @@ class Outcomes:
             self._lost = Counter()
         self._options = options
         self.bundle_size = size
+        self.has_begun = False
         self.graph = Graph.of(stages)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
@@ -167,6 +168,7 @@ class Outcomes:
             sources = ", ".join(f"{name} ({source!r})" for name, source in named)
             _LOG.info("the run of %s begins, with the options %r", sources, self._options)
         ending = "was closed before its end"
+        self.has_begun = True
         try:
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
@@ -190,6 +192,7 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
+            self._run.sum_up()
             at = self.metrics
             _LOG.info(
                 "the run %s after %d records: %d panes, %d late, %d dead letters",
