@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Protocol, final, runtime_checkable
+from inspect import signature
+from typing import Any, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from lowwater.display.text import readable
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
-from lowwater.errors import DataError, user_code
+from lowwater.errors import DataError, InvalidArgument, describe, user_code
 from lowwater.time import Int64Array
 
 
@@ -40,6 +41,50 @@ class Combiner(Protocol):
     def extract_output(self, accumulator: Any, /) -> Any:
         """Return the value for a pane; the accumulator remains in use afterwards."""
         ...
+
+
+_METHODS = {  # and how it is called
+    "create_accumulator": (),
+    "add_input": ("accumulator", "value"),
+    "merge_accumulators": ("accumulators",),
+    "extract_output": ("accumulator",),
+}
+
+
+def checked_combiner(combiner: object, where: str) -> Combiner:
+    """Return a combiner that a user has given, or say what it lacks.
+
+    Merging may be rare, so a method with other parameters would fail long after the start.
+
+    Raises:
+        InvalidArgument: It is a class, lacks a method, or a method has other parameters.
+    """
+    given = describe("combiner", combiner)
+    if isinstance(combiner, type):
+        raise InvalidArgument(
+            f"{given} is a class", where=where, hint=f"Make one: {combiner.__name__}(...)"
+        )
+    missing = [name for name in _METHODS if not callable(getattr(combiner, name, None))]
+    if missing:
+        raise InvalidArgument(
+            f"{given} is not a combiner: it has no {', '.join(missing)}",
+            where=where,
+            hint=f"Give it {', '.join(list(_METHODS)[:3])} and extract_output, or use an aggregate "
+            "such as lw.sum()",
+        )
+    for name, parameters in _METHODS.items():
+        try:
+            signature(getattr(combiner, name)).bind(*parameters)
+        except ValueError:  # one written in C need not tell
+            continue
+        except TypeError as error:
+            raise InvalidArgument(
+                f"{name} of {readable(repr(combiner))} cannot be called with "
+                f"({', '.join(parameters)}): {error}",
+                where=where,
+                hint=f"Write def {name}({', '.join(('self', *parameters))})",
+            ) from None
+    return cast(Combiner, combiner)
 
 
 @final
