@@ -209,6 +209,18 @@ def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(map(repr, names))}"
 
 
+def nearest_column(name: str, known: Iterable[str]) -> str:
+    """Return the hint of :func:`nearest` for a column, which may be one that nobody has named.
+
+    >>> nearest_column("value", ["points", "team"])
+    "Known: 'points', 'team'; an aggregate without a column, as lw.sum(), reads 'value': name one"
+    """
+    hint = nearest(name, known)
+    if name != "value" or not hint.startswith("Known"):
+        return hint
+    return f"{hint}; an aggregate without a column, as lw.sum(), reads 'value': name one"
+
+
 CallP = ParamSpec("CallP")
 ReturnT = TypeVar("ReturnT")
 
