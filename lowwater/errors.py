@@ -205,7 +205,8 @@ def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
     meant = (elsewhere or {}).get(name)
     if meant in names:
         return f"Did you mean {meant!r}?"
-    close = get_close_matches(name, names, n=1)
+    same = [known for known in names if known.casefold() == name.casefold()]
+    close = same or get_close_matches(name, names, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(map(repr, names))}"
 
 
