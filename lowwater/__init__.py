@@ -267,6 +267,8 @@ _ELSEWHERE = {
 }
 _OURS = {other: ours for ours, others in _ELSEWHERE.items() for other in others.split()}
 _FIX = {
+    **dict.fromkeys(("union", "concat", "merge"), "Unite streams with a | b, or a.union(b, c)"),
+    "join": "Unite the two streams, a | b, and join them in .process(...)",
     "median": "There is none: gather values with collect(), or write one for combine()",
     "quantile": "There is none: gather values with collect(), or write one for combine()",
     "percentile": "There is none: gather values with collect(), or write one for combine()",

@@ -205,8 +205,21 @@ def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
     meant = (elsewhere or {}).get(name)
     if meant in names:
         return f"Did you mean {meant!r}?"
-    close = get_close_matches(name, names, n=1)
+    same = [known for known in names if known.casefold() == name.casefold()]
+    close = same or get_close_matches(name, names, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(map(repr, names))}"
+
+
+def nearest_column(name: str, known: Iterable[str]) -> str:
+    """Return the hint of :func:`nearest` for a column, which may be one that nobody has named.
+
+    >>> nearest_column("value", ["points", "team"])
+    "Known: 'points', 'team'; an aggregate without a column, as lw.sum(), reads 'value': name one"
+    """
+    hint = nearest(name, known)
+    if name != "value" or not hint.startswith("Known"):
+        return hint
+    return f"{hint}; an aggregate without a column, as lw.sum(), reads 'value': name one"
 
 
 CallP = ParamSpec("CallP")
@@ -281,8 +294,12 @@ def _wrong_call(
     positional = [each for each in every if each.kind is not each.KEYWORD_ONLY]
     shown = f"{place}({', '.join(f'{name}=...' for name in known)})"
     if given > len(positional):
-        what = f"{given} arguments were given by position, and only {len(positional)} may be"
-        return InvalidArgument(what, where=place, hint=f"Name the others: {shown}")
+        were = "1 argument was" if given == 1 else f"{given} arguments were"
+        may_be = f"and only {len(positional)} may be" if positional else "and none may be"
+        what = f"{were} given by position, {may_be}"
+        return InvalidArgument(
+            what, where=place, hint=f"Name {'the others' if positional else 'them'}: {shown}"
+        )
     for each in every:
         if each.default is each.empty and each.name not in [*named, *known[:given]]:
             what = f"the argument {each.name!r} is missing"

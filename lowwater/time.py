@@ -45,6 +45,7 @@ LAST_EVENT_TIME = END_OF_TIME - DAY_US - 1
 """The latest event time an element may carry: the end of the global window, less one (S-W4)."""
 
 _SUSPICIOUS_US = 1_000  # nobody writes 500 for half a millisecond, but many do for seconds
+_MINUTES_BELOW_US = 1_000_000  # 3600, 86400: whole minutes in seconds, but odd below a second
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -131,7 +132,8 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
     """Convert a duration to microseconds (S-T1).
 
     An ``int`` below a millisecond, except 0, gives a ``UnitWarning``: it was most likely meant as
-    seconds. Text or a ``timedelta`` of the same length does not.
+    seconds. So does one below a second that would be whole minutes in seconds, but is no whole
+    number of milliseconds, such as 3600. Text or a ``timedelta`` of the same length does not.
 
     Args:
         value: An ``int`` of microseconds, text such as ``"250ms"``, ``"10s"``, ``"1h30m"``,
@@ -149,11 +151,10 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
         raise _bad_duration(name, value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         result = int(value)
-        if 0 < abs(result) < _SUSPICIOUS_US:
+        if _looks_like_seconds(abs(result)):
             warn(
                 UnitWarning,
-                f"{describe(name, value)} is {format_duration(result).replace('us', ' µs')}: "
-                "plain numbers are microseconds",
+                f"{describe(name, value)} is {result:,} µs: plain numbers are microseconds",
                 hint=f'Write "{result}s" for seconds, or "{result}us" if this is meant',
             )
     elif isinstance(value, timedelta):
@@ -167,6 +168,12 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
     else:
         raise _bad_duration(name, value)
     return _fits(result, name, value)
+
+
+def _looks_like_seconds(micros: int) -> bool:
+    if micros < _SUSPICIOUS_US:
+        return micros > 0
+    return micros < _MINUTES_BELOW_US and micros % 60 == 0 and micros % 1_000 != 0
 
 
 def as_micros(value: DurationLike) -> int:

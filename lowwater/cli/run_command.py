@@ -186,6 +186,7 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
             f"the format of {options.output!r} cannot be told from its name",
             hint=f"Use a name that ends in {', '.join(_FORMATS)}, or name it: --format jsonl",
         )
+    _check_free(Path(options.output), target)
     if kind == "parquet":
         return _write_parquet(target, options)
     with ExitStack() as opened:
@@ -193,6 +194,25 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
             path = Path(options.output)
             file = opened.enter_context(path.open("w", encoding="utf-8", newline=""))
         return _print_to(file, target, options, kind)
+
+
+def _check_free(path: Path, target: Pipeline | Processed) -> None:
+    """Raise if the file is one that must not be replaced: an input, or the output of another run.
+
+    Opening it for writing would empty it, before anything is read.
+    """
+    from lowwater.engine.graph.graph import Graph
+    from lowwater.engine.local.delivery import Place
+    from lowwater.io.sinks.json_lines_file import is_output_of_run
+    from lowwater.io.sinks.sink_conflicts import check_places
+
+    sources = [read.source for read in Graph.of([target._stage]).reads]
+    check_places([Place(path.resolve(), str(path))], sources)
+    if is_output_of_run(path):
+        raise InvalidArgument(
+            f"{str(path)!r} holds the output of a run with write_jsonl or --state",
+            hint="Name another file, or continue that run with its --state",
+        )
 
 
 def _print_to(

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lowwater.errors import InvalidArgument, LowwaterError, nearest
@@ -70,8 +71,8 @@ def _only(place: str, known: Mapping[str, _T]) -> _T:
 def _called(target: str, function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except LowwaterError:
-        raise
+    except LowwaterError as error:
+        raise _located(error) from None
     except Exception as error:
         raise InvalidArgument(
             f"{target!r} failed when it was called: {type(error).__name__}: {error}",
@@ -82,6 +83,8 @@ def _called(target: str, function: Callable[[], Any]) -> Any:
 def _module(place: str) -> Any:
     if place.endswith(".py"):
         return _from_file(Path(place))
+    if place.startswith("."):  # Python would take it for a relative import
+        raise InvalidArgument(f"{place!r} names no module", hint="Give module or file.py:pipeline")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -90,11 +93,16 @@ def _module(place: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise _failed(place, error) from error
+        if Path(place).exists():
+            raise InvalidArgument(
+                f"{place!r} is not a Python file",
+                hint="Name the file.py that defines the pipeline",
+            ) from None
         raise InvalidArgument(
             f"there is no module {place!r}", hint="Run from its folder, or give file.py:pipeline"
         ) from None
-    except LowwaterError:
-        raise
+    except LowwaterError as error:
+        raise _located(error) from None
     except Exception as error:
         raise _failed(place, error) from error
 
@@ -109,11 +117,25 @@ def _from_file(path: Path) -> Any:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
-    except LowwaterError:
-        raise
+    except LowwaterError as error:
+        raise _located(error) from None
     except Exception as error:
         raise _failed(str(path), error) from error
     return module
+
+
+def _located(error: LowwaterError) -> LowwaterError:
+    """Return an error with the line of the user's code that led to it, if it is known."""
+    lines = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("lowwater", "importlib")
+        and not frame.f_code.co_filename.startswith("<")
+    ]
+    if not lines or not isinstance(error, InvalidArgument):
+        return error
+    where = lines[-1] if error.where is None else f"{error.where}, {lines[-1]}"
+    return InvalidArgument(error.what, where=where, hint=error.hint)
 
 
 def _failed(place: str, error: Exception) -> InvalidArgument:

@@ -28,7 +28,7 @@ from lowwater.triggers import (
 )
 from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.watermark import PerPartition
-from lowwater.windows import GlobalWindow, Sessions
+from lowwater.windows import GlobalWindow, Sessions, SlidingWindows
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
@@ -251,6 +251,17 @@ def _of_windowing(
     if isinstance(windowing.windows, GlobalWindow):
         yield from _of_global(windowing, said.fires, where, endless=endless)
         return
+    windows = windowing.windows
+    if isinstance(windows, SlidingWindows) and windows.period_us > windows.size_us:
+        size, period = map(format_duration, (windows.size_us, windows.period_us))
+        gap = format_duration(windows.period_us - windows.size_us)
+        yield Finding(
+            "warning",
+            f"{shown(windows)} leaves gaps of {gap} between windows: "
+            "elements in a gap are dropped as 'unwindowed'",
+            where,
+            f'The size comes first: SlidingWindows("{period}", "{size}")',
+        )
     if isinstance(windowing.windows, Sessions) and blind:
         yield Finding(
             "error",

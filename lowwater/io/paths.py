@@ -18,8 +18,12 @@ PathLike: TypeAlias = str | os.PathLike[str]
 PathsLike: TypeAlias = PathLike | Iterable[PathLike]
 
 
-def as_paths(paths: PathsLike) -> tuple[str, ...]:
+def as_paths(paths: PathsLike, name: str = "paths") -> tuple[str, ...]:
     """Convert one path or several to a tuple of strings.
+
+    Args:
+        paths: The path or the paths.
+        name: What error messages call them.
 
     Raises:
         InvalidArgument: The value is neither a path nor a non-empty collection of paths.
@@ -32,9 +36,9 @@ def as_paths(paths: PathsLike) -> tuple[str, ...]:
     try:
         found = tuple(os.fspath(path) for path in given)
     except TypeError:
-        raise InvalidArgument(f"{describe('paths', paths)} is not a path", hint=hint) from None
+        raise InvalidArgument(f"{describe(name, paths)} is not a path", hint=hint) from None
     if not found:
-        raise InvalidArgument(f"{describe('paths', paths)} names no file", hint=hint)
+        raise InvalidArgument(f"{describe(name, paths)} names no file", hint=hint)
     for path in found:
         require_local(path)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage
 from lowwater.engine.records.batch import Records
+from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -79,6 +81,32 @@ def checked_aggregate(name: str, spec: object) -> AggregateSpec:
     else:
         hint = 'Use, say, lw.sum("delay") or lw.count()'
     raise InvalidArgument(f"{describe(name, spec)} is not an aggregate", hint=hint)
+
+
+def checked_expressions(
+    step: str, unnamed: tuple[Any, ...], named: Mapping[str, Any]
+) -> Expressions:
+    """Return the expressions that a user has given to a step, or raise."""
+    for name, value in (*(("expression", each) for each in unnamed), *named.items()):
+        if isinstance(value, str) or _is_expression(value):
+            continue
+        given = describe(name, value)
+        if callable(value):
+            hint = "Use .map(...) for Python functions"
+        elif isinstance(value, (list, tuple)):
+            hint = f"Give each by itself: {step}({', '.join(map(repr, value))})"
+        elif type(value).__module__.partition(".")[0] == "polars":
+            hint = 'Write it with lw.col("...") instead of polars.col'
+        else:
+            hint = f"Write lw.lit({value!r}) if it is meant as it is"
+        raise InvalidArgument(f"{given} is not an expression over columns", where=step, hint=hint)
+    return Expressions(unnamed, named)
+
+
+def _is_expression(value: object) -> bool:
+    import narwhals as nw  # a pipeline without expressions never loads it
+
+    return isinstance(value, nw.Expr)
 
 
 def checked_function(step: str, function: Any) -> Any:

@@ -23,7 +23,6 @@ from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.process.output import emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import empty_panes
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.stateless import (
@@ -47,6 +46,7 @@ from lowwater.pipeline.checks import (
     check_lateness,
     check_retracted_in_time,
     checked_aggregate,
+    checked_expressions,
     checked_function,
     inherited_lateness,
 )
@@ -117,12 +117,15 @@ class RecordSteps(ABC):
         Use expressions that depend on one record only. The result of one that aggregates, such as
         ``lw.col("v").sum()``, would depend on how the records are batched.
         """
-        return self.to_stream()._with(WithColumns(Expressions(expressions, named)))
+        return self.to_stream()._with(
+            WithColumns(checked_expressions("with_columns", expressions, named))
+        )
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Stream:
         """Keep only these columns; the columns of event time and arrival are always kept."""
         stream = self.to_stream()
-        return stream._with(Select(Expressions(expressions, named), stream._always_selected()))
+        chosen = checked_expressions("select", expressions, named)
+        return stream._with(Select(chosen, stream._always_selected()))
 
     def map(self, function: RecordFunction) -> Stream:
         """Replace each record by the result of a Python function.
@@ -539,6 +542,11 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
                 ),
                 **dict.fromkeys(
                     ("panes", "late", "errors", "metrics"), f"Run it first: .collect().{name}"
+                ),
+                "final": "Run it first: .collect().final()",
+                **dict.fromkeys(
+                    ("diagram", "graph", "lateness_profile", "why"),
+                    f"Run it first, with a trace: .collect(trace=True).{name}(...)",
                 ),
             }
             raise no_step("a pipeline", name, hints, dir(Pipeline))

@@ -7,32 +7,39 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, final
+from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import pyarrow as pa
 
+from lowwater.display.text import shown
 from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.outline import output_suffix, stage_outline
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
 from lowwater.engine.local.delivery import Checks, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
 from lowwater.engine.local.pieces import RunOutput
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.io.sinks import Compaction, JsonLinesFile, JsonLinesFolder, ParquetFolder
 from lowwater.io.sinks.json_lines_file import is_file_name
 from lowwater.io.sinks.sink_conflicts import check_conflicts, check_inputs, check_state
 from lowwater.pipeline.handle import RunHandle, stopping_at_sigterm
 from lowwater.pipeline.run import Outcomes, RunOptions
+from lowwater.pipeline.vocabulary import no_step
 
 _LOG = logging.getLogger("lowwater.pipeline")
+_OF_PIPELINES = (
+    *("collect", "filter", "key_by", "named", "process", "to_arrow", "to_pandas", "to_polars"),
+    *("write_jsonl", "write_parquet", "write_to"),
+)
 _LIKE_FILES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Writing:
     """A pipeline with the sinks that it writes to; nothing happens until ``run``.
 
@@ -49,6 +56,17 @@ class Writing:
             check_sink(sink, "Use, say, lowwater.io.sinks.ParquetFolder, or see Sink there")
             if isinstance(sink, Checks):
                 sink.check(self._empty)
+
+    def __repr__(self) -> str:
+        sinks = ", ".join(map(shown, self._sinks))
+        return f"Writing({stage_outline(self._stage)}{output_suffix(self._tag)} → {sinks})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "Write it with .run(); call this on the pipeline, before write_..."
+            hints = dict.fromkeys(_OF_PIPELINES, hint)
+            raise no_step("the output of a pipeline", name, hints, dir(Writing))
 
     def _repr_html_(self) -> str:
         from lowwater.viz import GraphDiagram
@@ -199,10 +217,13 @@ def _prepared(
         )
     for output in outputs:
         if not isinstance(output, Writing):
+            several = isinstance(output, (list, tuple))
             raise InvalidArgument(
                 f"{describe('output', output)} is not the output of a pipeline",
                 where="run",
-                hint='Give it an output: pipeline.write_parquet("out/")',
+                hint="Unpack the list: lw.run(*outputs)"
+                if several
+                else 'Give it an output: pipeline.write_parquet("out/")',
             )
     sinks = [output._sinks for output in outputs]
     sources = [read.source for read in Graph.of(output._stage for output in outputs).reads]
@@ -219,7 +240,7 @@ def _prepared(
         outcomes = _outcomes(outputs, options)
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
         return direct, outcomes
-    (path,) = as_paths(state)
+    (path,) = as_paths(state, "state")
     check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
@@ -239,13 +260,13 @@ def _prepared(
 
 def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
-    (path,) = as_paths(folder)
+    (path,) = as_paths(folder, "folder")
     return ParquetFolder(path, overwrite, compact=compact)
 
 
 def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
-    (target,) = as_paths(path)
+    (target,) = as_paths(path, "path")
     if is_file_name(target):
         if compact is not None:
             raise InvalidArgument(
@@ -270,7 +291,10 @@ def _drive(run: DirectRun | DurableRun, outcomes: Outcomes) -> None:
             for _ in delivered:
                 pass
     except Exception as error:  # a sink may fail after the input has ended
-        _LOG.error("the output is incomplete: %s: %s", type(error).__name__, error)
+        # What is refused before the run begins has touched no output, which may be complete.
+        is_refused = not outcomes.has_begun and isinstance(error, (InvalidArgument, StateError))
+        what = "the run was refused" if is_refused else "the output is incomplete"
+        _LOG.error("%s: %s: %s", what, type(error).__name__, error)
         raise
 
 

@@ -122,6 +122,7 @@ class Outcomes:
             self._lost = Counter()
         self._options = options
         self.bundle_size = size
+        self.has_begun = False
         self.graph = Graph.of(stages)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
@@ -167,6 +168,7 @@ class Outcomes:
             sources = ", ".join(f"{name} ({source!r})" for name, source in named)
             _LOG.info("the run of %s begins, with the options %r", sources, self._options)
         ending = "was closed before its end"
+        self.has_begun = True
         try:
             with closing(iter(self._run)) as outcomes:
                 for outcome in outcomes:
@@ -190,6 +192,7 @@ class Outcomes:
         finally:
             if self._observer is not None:
                 self._observer.close()
+            self._run.sum_up()
             at = self.metrics
             _LOG.info(
                 "the run %s after %d records: %d panes, %d late, %d dead letters",
@@ -293,6 +296,10 @@ def _check_arrivals(clock: ClockLike, graph: Graph) -> None:
 
 
 def _clock(clock: object) -> ClockLike:
+    if isinstance(clock, type):
+        raise InvalidArgument(
+            f"clock={clock.__name__} is a class", hint=f"Make one: {clock.__name__}(...)"
+        )
     if not isinstance(clock, (ArrivalClock, Clock)):
         raise InvalidArgument(
             f"{describe('clock', clock)} is not a clock",

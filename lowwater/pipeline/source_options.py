@@ -91,7 +91,7 @@ _DISORDER = (
 _OF_WINDOWS = {
     name: f"{name}= is no option of a reader: {_DISORDER}"
     for name in ("allowed_lateness", "delay", "lateness", "out_of_orderness")
-}
+} | {"key": 'The key is a column of the records: group by it, .key_by("...")'}
 
 
 def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:

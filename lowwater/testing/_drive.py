@@ -32,6 +32,7 @@ from lowwater.engine.records.steps import (
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument
+from lowwater.pipeline.checks import checked_aggregate
 from lowwater.testing._arrivals import (
     Add,
     Arrivals,
@@ -252,7 +253,8 @@ class _Source:
 
 
 def _named(aggregate: Aggregates) -> dict[str, AggregateSpec]:
-    return dict(aggregate) if isinstance(aggregate, Mapping) else {"value": aggregate}
+    specs = dict(aggregate) if isinstance(aggregate, Mapping) else {"value": aggregate}
+    return {name: checked_aggregate(name, spec) for name, spec in specs.items()}
 
 
 def _needs(specs: Mapping[str, AggregateSpec]) -> dict[str, Needs]:

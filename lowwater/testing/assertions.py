@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from lowwater.engine.records.panes import LateRecord, Pane
 from lowwater.errors import InvalidArgument, nearest
+from lowwater.pipeline import Result
 from lowwater.testing._moments import moment, show
 from lowwater.testing.scenario import ScenarioRun
 from lowwater.time import Instant
@@ -36,7 +37,7 @@ Expected: TypeAlias = Pane | LateRecord | Mapping[str, Any] | Sequence[Any]
 
 
 def assert_panes(
-    actual: ScenarioRun | Iterable[Pane],
+    actual: ScenarioRun | Result | Iterable[Pane],
     expected: Iterable[Expected],
     *,
     fields: Sequence[str] = PANE_FIELDS,
@@ -46,7 +47,7 @@ def assert_panes(
     Only the fields that an expectation gives are compared.
 
     Args:
-        actual: A run, or panes.
+        actual: A run, the result of ``collect()`` or ``replay``, or panes.
         expected: Each a ``Pane``, a mapping of some fields, or a tuple of the first few of
             ``fields``. Times may be text such as ``"12:06:39"``, windows pairs of such.
         fields: What the places of a tuple mean.
@@ -60,18 +61,18 @@ def assert_panes(
     AssertionError: the panes differ (- expected, + actual)
     - emitted_at=12:06:00  window=12:00:00..12:02:00  value=5  timing=ON_TIME
     """
-    panes = actual.panes if isinstance(actual, ScenarioRun) else actual
+    panes = actual.panes if isinstance(actual, (ScenarioRun, Result)) else actual
     _assert_same("panes", list(panes), list(expected), tuple(fields), PANE_FIELDS)
 
 
 def assert_late(
-    actual: ScenarioRun | Iterable[LateRecord],
+    actual: ScenarioRun | Result | Iterable[LateRecord],
     expected: Iterable[Expected],
     *,
     fields: Sequence[str] = LATE_FIELDS,
 ) -> None:
     """Assert that the late records equal the expected ones, as :func:`assert_panes` does."""
-    late = actual.late if isinstance(actual, ScenarioRun) else actual
+    late = actual.late if isinstance(actual, (ScenarioRun, Result)) else actual
     _assert_same("late records", list(late), list(expected), tuple(fields), LATE_FIELDS)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from lowwater.errors import InvalidArgument
 from lowwater.testing._arrivals import Add, InputEnd, ScenarioElement, Step, WatermarkMove
-from lowwater.testing.scenario import Scenario
+from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, saturating_add
 
 
@@ -27,6 +27,7 @@ def waiting(scenario: Scenario, *, by: int = 0) -> Scenario:
     >>> waiting(Scenario().watermark("12:05").add((1, "12:00", "A")))
     Scenario(start='00:00:00').watermark('12:00:00').add((1, '12:00:00', 'A'))
     """
+    check_scenario(scenario)
     earliest = END_OF_TIME
     limits: list[int] = []
     for step in reversed(scenario.steps):
@@ -116,6 +117,7 @@ def rebundled(scenario: Scenario, sizes: Sequence[int]) -> Scenario:
 
 def ended(scenario: Scenario) -> Scenario:
     """Return the scenario with the end of its input, if it has none."""
+    check_scenario(scenario)
     if scenario.steps and isinstance(scenario.steps[-1], InputEnd):
         return scenario
     return scenario.end()

@@ -26,7 +26,7 @@ from lowwater.pipeline.fluent import Processed
 from lowwater.pipeline.run import RunOptions
 from lowwater.testing._arrivals import Add, ClockMove, InputEnd, WatermarkMove
 from lowwater.testing._drive import column_of
-from lowwater.testing.scenario import Scenario
+from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import Instant
 from lowwater.watermark import External
 
@@ -101,6 +101,7 @@ class Grounded:
 
 def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
     """Return a pipeline with a scenario in place of its source. O(stages)."""
+    check_scenario(scenario)
     end = pipeline._stage
     graph = Graph.of([end])
     if len(graph.reads) != 1:

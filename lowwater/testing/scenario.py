@@ -11,7 +11,7 @@ from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, describe
 from lowwater.pipeline.result import Traced
 from lowwater.testing import _text
 from lowwater.testing._arrivals import Arrivals
@@ -150,6 +150,21 @@ class Scenario(Arrivals):
                 if len(steps) > 1:
                     printer.break_()
                 printer.text(step)
+
+
+def check_scenario(value: object) -> None:
+    """Raise for what was given as a scenario and is none.
+
+    Raises:
+        InvalidArgument: It is something else, such as the next argument.
+    """
+    if not isinstance(value, Scenario):
+        raise InvalidArgument(
+            f"{describe('scenario', value)} is not a Scenario",
+            where="lowwater.testing",
+            hint='Write Scenario().add((5, "12:00:26", "A")); the order of arguments is in the '
+            "help of the function",
+        )
 
 
 @final

@@ -8,6 +8,7 @@ and how often, which says whether it could lose data (S-R3).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, assert_never, final
 
@@ -460,7 +461,18 @@ def _require_trigger(name: str, value: object) -> None:
             hint = f"Make one: {value.__name__}(...)"
         elif callable(getattr(value, "on_element", None)):
             hint = "Wrap your logic: CustomTrigger(logic)"
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            hint = f"After so many elements: AfterCount({value})"
+        elif _is_duration(value):
+            hint = f"So long after the first element: AfterProcessingTime({value!r})"
         raise InvalidArgument(f"{describe(name, value)} is not a trigger", hint=hint)
+
+
+def _is_duration(value: Any) -> bool:
+    try:
+        return isinstance(value, (str, timedelta)) and duration(value) >= 0
+    except InvalidArgument:
+        return False
 
 
 def _require_parts(name: str, parts: tuple[Trigger, ...]) -> tuple[Trigger, ...]:

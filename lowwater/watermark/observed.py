@@ -104,7 +104,7 @@ class Observed:
         raise InvalidArgument(
             f"there is no column {name!r}",
             where=where,
-            hint=f"{nearest(name, self.names())}; an earlier step may have dropped it",
+            hint=f"An earlier step may have dropped it. {nearest(name, self.names())}",
         )
 
     def names(self) -> tuple[str, ...]:

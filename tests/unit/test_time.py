@@ -228,7 +228,17 @@ def test_plain_numbers_below_a_millisecond_are_warned_about(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, 1_000, 60_000_000, "120us", timedelta(microseconds=120), np.timedelta64(5, "us")]
+    "value",
+    [
+        0,
+        1_000,
+        250_000,
+        300_000,
+        60_000_000,
+        "120us",
+        timedelta(microseconds=120),
+        np.timedelta64(5, "us"),
+    ],
 )
 def test_what_has_a_unit_or_is_long_enough_is_not(value: Any) -> None:
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ from lowwater.engine.aggregates._base import Needs as Needs
 from lowwater.engine.aggregates._base import State as State
 from lowwater.engine.aggregates._base import StateColumn as StateColumn
 from lowwater.engine.aggregates._combine import Combiner as Combiner
+from lowwater.engine.aggregates._combine import checked_combiner as checked_combiner
 from lowwater.engine.aggregates._retractable import signed_specs as signed_specs
 from lowwater.engine.aggregates.specs import all as all
 from lowwater.engine.aggregates.specs import any as any

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Protocol, final, runtime_checkable
+from inspect import signature
+from typing import Any, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater.display.text import readable
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
-from lowwater.errors import user_code
+from lowwater.errors import DataError, InvalidArgument, describe, user_code
 from lowwater.time import Int64Array
 
 
@@ -41,6 +43,50 @@ class Combiner(Protocol):
         ...
 
 
+_METHODS = {  # and how it is called
+    "create_accumulator": (),
+    "add_input": ("accumulator", "value"),
+    "merge_accumulators": ("accumulators",),
+    "extract_output": ("accumulator",),
+}
+
+
+def checked_combiner(combiner: object, where: str) -> Combiner:
+    """Return a combiner that a user has given, or say what it lacks.
+
+    Merging may be rare, so a method with other parameters would fail long after the start.
+
+    Raises:
+        InvalidArgument: It is a class, lacks a method, or a method has other parameters.
+    """
+    given = describe("combiner", combiner)
+    if isinstance(combiner, type):
+        raise InvalidArgument(
+            f"{given} is a class", where=where, hint=f"Make one: {combiner.__name__}(...)"
+        )
+    missing = [name for name in _METHODS if not callable(getattr(combiner, name, None))]
+    if missing:
+        raise InvalidArgument(
+            f"{given} is not a combiner: it has no {', '.join(missing)}",
+            where=where,
+            hint=f"Give it {', '.join(list(_METHODS)[:3])} and extract_output, or use an aggregate "
+            "such as lw.sum()",
+        )
+    for name, parameters in _METHODS.items():
+        try:
+            signature(getattr(combiner, name)).bind(*parameters)
+        except ValueError:  # one written in C need not tell
+            continue
+        except TypeError as error:
+            raise InvalidArgument(
+                f"{name} of {readable(repr(combiner))} cannot be called with "
+                f"({', '.join(parameters)}): {error}",
+                where=where,
+                hint=f"Write def {name}({', '.join(('self', *parameters))})",
+            ) from None
+    return cast(Combiner, combiner)
+
+
 @final
 class Combine:
     """Runs a user's combiner."""
@@ -61,7 +107,9 @@ class Combine:
             pairs = [pair for pair, sign in zip(pairs, signs, strict=True) if sign > 0]
         with user_code(f"add_input of {self._combiner!r}"):
             for row, value in pairs:
-                held[row] = self._combiner.add_input(self._of(held, row), value)
+                held[row] = added = self._combiner.add_input(self._of(held, row), value)
+                if added is None:
+                    self._check_lost("add_input")
         if not back:
             return
         remove = self._combiner.remove_input  # type: ignore[attr-defined]  # bound only if it has
@@ -76,7 +124,9 @@ class Combine:
                 if held[row] is None:
                     continue
                 both = [self._of(held, target), held[row]]
-                held[target] = self._combiner.merge_accumulators(both)
+                held[target] = merged = self._combiner.merge_accumulators(both)
+                if merged is None:
+                    self._check_lost("merge_accumulators")
 
     def result(self, state: State, rows: Int64Array) -> Column:
         held: NDArray[Any] = state["accumulator"]
@@ -88,6 +138,19 @@ class Combine:
                 # an emitted pane must stay what it was, for its retraction (S-A2, S-A3).
                 results[at] = copy.deepcopy(output)
         return Column(results)
+
+    def _check_lost(self, method: str) -> None:
+        """Raise for a method that returned ``None``, unless that is the combiner's empty value.
+
+        A row without an accumulator holds ``None``, so the window would silently be empty again.
+        """
+        if self._combiner.create_accumulator() is not None:
+            raise DataError(
+                f"{method} of {readable(repr(self._combiner))} returned None, which would lose "
+                "what was added",
+                hint="Return the accumulator, also if it was modified in place (is there a "
+                "`return`?)",
+            )
 
     def _of(self, held: NDArray[Any], row: int) -> Any:
         accumulator = held[row]

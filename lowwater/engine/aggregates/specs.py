@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from lowwater.display.text import shown
 from lowwater.engine.aggregates._base import Aggregate, Needs
-from lowwater.engine.aggregates._combine import Combine, Combiner
+from lowwater.engine.aggregates._combine import Combine, Combiner, checked_combiner
 from lowwater.engine.aggregates._lists import Collect, Shape
 from lowwater.engine.aggregates._numeric import Count, Extreme, Mean, Sum, Variance
 from lowwater.engine.aggregates._picks import Endmost, Test
@@ -180,13 +180,9 @@ def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -
         name: The output's default name.
 
     Raises:
-        InvalidArgument: The object lacks one of the four.
+        InvalidArgument: The object lacks one of the four, or one has other parameters.
     """
-    if isinstance(combiner, type) or not isinstance(combiner, Combiner):
-        raise InvalidArgument(
-            f"{describe('combiner', combiner)} is not a combiner",
-            hint="Give it create_accumulator, add_input, merge_accumulators and extract_output",
-        )
+    checked_combiner(combiner, "combine")
     removes = callable(getattr(combiner, "remove_input", None))
     return BuiltIn(
         name, _named(column), "anything", lambda _type, _dtype: Combine(combiner),

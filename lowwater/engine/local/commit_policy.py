@@ -42,7 +42,11 @@ class CommitPolicy:
         if isinstance(value, str) and value == "bundle":
             return cls(1, None)
         if isinstance(value, (str, dt.timedelta, np.timedelta64)):
-            micros = duration(value, name="commit_every")
+            try:
+                micros = duration(value, name="commit_every")
+            except InvalidArgument as error:
+                what = f'{error.what}, nor is it "bundle"'
+                raise InvalidArgument(what, where=error.where, hint=error.hint) from None
             if micros >= 0:
                 return cls(None, micros / 1e6)
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:

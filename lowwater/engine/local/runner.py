@@ -146,6 +146,10 @@ class LocalRun:
         """Whether the input has ended, even if output is still to be emitted."""
         return all(reader.ended for reader in self.readers)
 
+    def sum_up(self) -> None:
+        """Count what was emitted since the last bundle ended: a run may be closed within one."""
+        self.metrics.sum_up(self._ends)
+
     def stop(self) -> None:
         """Stop at the next boundary, before more is read; may be called from another thread.
 

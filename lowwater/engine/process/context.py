@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
 from lowwater.engine.process.output import MAIN, OutputBuffer
 from lowwater.engine.process.timers import Timers
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
     LAST_EVENT_TIME,
@@ -126,6 +126,23 @@ class ProcessContext:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise not_declared(self, name, self._bounds.place)
+
+
+def not_declared(context: object, name: str, place: str) -> AttributeError:
+    """Return the error for a cell or timer that a context does not have."""
+    if hasattr(type(context), name):  # a slot that is empty
+        return AttributeError(name)
+    declared = [each for each in vars(type(context)) if not each.startswith("_")]
+    return UnknownName(
+        f"ctx has no {name!r}; declared are {', '.join(map(repr, declared)) or 'no cells'}",
+        where=place,
+        hint=f"Declare it in the body of the class, as in {name} = lw.value_cell()",
+    )
 
 
 def context_type(bound: Mapping[str, Any]) -> type[ProcessContext]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, final, get_args
 
 import numpy as np
 
 from lowwater.engine.aggregates import AggregateSpec, Combiner
 from lowwater.engine.process.folds import fold_of
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnknownName, describe
 
 CellKind: TypeAlias = Literal["value", "list", "map", "set", "combining", "ordered"]
 CellType: TypeAlias = Literal["int64", "float64", "bool"]
@@ -42,6 +42,14 @@ class Cell:
     dtype: CellType | None = None
     combiner: Combiner | None = None
     merge: Merge | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = None if name.startswith("_") else f"In a hook, write ctx.NAME.{name}(...)"
+            raise UnknownName(
+                f"a declared cell has no {name!r}: its values belong to the context", hint=hint
+            )
 
 
 @final

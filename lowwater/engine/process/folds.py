@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, final
 
-from lowwater.engine.aggregates import AggregateSpec, Combiner
+from lowwater.engine.aggregates import AggregateSpec, Combiner, checked_combiner
 from lowwater.engine.aggregates.specs import VALUE, BuiltIn
 from lowwater.errors import InvalidArgument, describe
 
@@ -82,11 +82,4 @@ def fold_of(combiner: Combiner | AggregateSpec) -> Combiner:
             hint="Use lw.count(), lw.sum(), lw.min(), lw.max() or lw.mean(), without a column, or "
             "a combiner of your own",
         )
-    if isinstance(combiner, type) or not isinstance(combiner, Combiner):
-        raise InvalidArgument(
-            f"{describe('combiner', combiner)} is not a combiner",
-            where="combining_cell",
-            hint="Give it create_accumulator, add_input, merge_accumulators and extract_output, "
-            "or use lw.sum()",
-        )
-    return combiner
+    return checked_combiner(combiner, "combining_cell")

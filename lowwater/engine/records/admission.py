@@ -19,7 +19,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems, Tally, is_nan
 from lowwater.engine.records.steps import Bundle
-from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
 
 OnError: TypeAlias = Literal["dead_letter", "raise"]
@@ -196,7 +196,7 @@ class Admission:
     def _column(self, records: Records, name: str) -> Column:
         column = records.columns.get(name)
         if column is None:
-            hint = nearest(name, records.names)
+            hint = nearest_column(name, records.names)
             # Files that disagree are bad data; a column missing from the start is a wrong name.
             if self._seen and records.origin is not None:
                 what = f"there is no column {name!r}, but there was in earlier records"

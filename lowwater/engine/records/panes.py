@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, final
 
+from lowwater.errors import UnknownName
 from lowwater.time import Instant
 from lowwater.windows import Window
 
@@ -55,6 +56,16 @@ class Pane:
             return next(iter(self.values.values()))
         return self.values
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = None
+            if name in ("start", "end"):
+                hint = f"Write pane.window.{name}"
+            elif not name.startswith("_") and name not in Pane.__slots__ and name in self.values:
+                hint = f"Aggregates are in .values: pane.values[{name!r}]"
+            raise UnknownName(f"a pane has no {name!r}", hint=hint)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,12 @@ class LateRecord:
     watermark: Instant
     reason: LateReason
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "In lowwater it is .value" if name in ("element", "record") else None
+            raise UnknownName(f"a late record has no {name!r}", hint=hint)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,11 @@ class ErrorRecord:
     reason: str
     detail: str
     where: str | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            of = {"element": "record", "error": "detail", "message": "detail", "value": "record"}
+            meant = of.get(name)
+            hint = None if meant is None else f"In lowwater it is .{meant}"
+            raise UnknownName(f"a dead letter has no {name!r}", hint=hint)

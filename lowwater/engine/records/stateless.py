@@ -12,7 +12,7 @@ import pyarrow as pa
 from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
-from lowwater.errors import DataError, InvalidArgument, describe, nearest
+from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.watermark.observed import PARTITION
 
 RecordFunction: TypeAlias = Callable[[Any], Any]
@@ -216,7 +216,7 @@ def require_names(names: Iterable[str], known: Iterable[str], where: str) -> Non
     for name in names:
         if name not in known:
             raise InvalidArgument(
-                f"there is no column {name!r}", where=where, hint=nearest(name, known)
+                f"there is no column {name!r}", where=where, hint=nearest_column(name, known)
             )
 
 

@@ -14,7 +14,7 @@ from lowwater.errors import InvalidArgument, describe
 from lowwater.io.paths import require_local
 from lowwater.io.sinks.compaction import Compaction
 from lowwater.io.sinks.file_forms import FileForm, LineFiles, ParquetFiles
-from lowwater.io.sinks.output_owner import check_closed
+from lowwater.io.sinks.output_owner import check_closed, check_overwrite
 from lowwater.io.sinks.owned_folder import HIDDEN, PREFIXES, OwnedFolder
 
 
@@ -32,6 +32,7 @@ class _Folder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_path(self.path))
+        check_overwrite(self.overwrite)
         if self.compact is not None and not isinstance(self.compact, Compaction):
             raise InvalidArgument(
                 f"{describe('compact', self.compact)} is not a Compaction",

@@ -17,6 +17,7 @@ from lowwater.io.paths import require_local
 from lowwater.io.sinks.output_owner import (
     PlaceLock,
     check_closed,
+    check_overwrite,
     check_owner,
     encoded,
     is_same_opening,
@@ -62,6 +63,7 @@ class JsonLinesFile:
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
         require_local(self.path)
+        check_overwrite(self.overwrite)
         if not is_file_name(self.path):
             raise InvalidArgument(
                 f"{describe('path', path)} does not name a file that ends in {SUFFIX}",
@@ -92,6 +94,11 @@ class JsonLinesFile:
     def _found(self, writer: Writer) -> _OwnedFile:
         check_closed(self, self._open)
         return _OwnedFile(self.path, writer, overwrite=self.overwrite)
+
+
+def is_output_of_run(path: Path) -> bool:
+    """Return whether a run or a state directory has written this file, and may go on writing it."""
+    return _marker_of(path).exists()
 
 
 def is_file_name(path: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from lowwater.engine.local.delivery import Writer
-from lowwater.errors import InvalidArgument, StateError
+from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state.ownership import FileLock, is_locked
 
 _VERSION = 3
@@ -87,6 +87,19 @@ class PlaceLock:
         return StateError(
             f"another run writes to {self._place!r} at this moment",
             hint="Wait until it has ended, or give another place to write to",
+        )
+
+
+def check_overwrite(value: object) -> None:
+    """Raise for any other value than a bool: text such as ``"no"`` is true, and would replace.
+
+    Raises:
+        InvalidArgument: It is not a bool.
+    """
+    if not isinstance(value, bool):
+        raise InvalidArgument(
+            f"{describe('overwrite', value)} is neither True nor False",
+            hint="Write overwrite=True to replace the output of another run, or leave it out",
         )
 
 

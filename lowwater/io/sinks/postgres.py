@@ -18,7 +18,7 @@ from lowwater.io.sinks.dialect import (
     check_table,
     double_quoted,
 )
-from lowwater.io.sinks.output_owner import check_closed
+from lowwater.io.sinks.output_owner import check_closed, check_overwrite
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _LONGEST = 63  # bytes of a name; PostgreSQL cuts off the rest
@@ -135,6 +135,7 @@ class PostgresTable:
                 f"dsn is {type(self.dsn).__name__}, not text",
                 hint='Use text such as "host=db dbname=counts"',
             )
+        check_overwrite(self.overwrite)
         check_table(self.table)
         parts = self.table.split(".")
         name = parts[-1]

@@ -59,7 +59,19 @@ def check_inputs(outputs: Iterable[Sequence[Sink]], sources: Iterable[Source]) -
             within a sink's folder, whatever symbolic links are on the way.
     """
     sinks = [sink for output in outputs for sink in output]
-    places = [_resolved(place, sink) for sink in sinks for place in sink.places()]
+    check_places([_resolved(place, sink) for sink in sinks for place in sink.places()], sources)
+
+
+def check_places(places: Sequence[Place], sources: Iterable[Source]) -> None:
+    """Do what :func:`check_inputs` does for the places of sinks.
+
+    Args:
+        places: What the run writes to; resolved, and with names.
+        sources: What the run reads.
+
+    Raises:
+        InvalidArgument: See :func:`check_inputs`.
+    """
     for source in sources:
         reads = getattr(source, "reads", None)
         paths: Iterable[str] = getattr(source, "paths", ())

@@ -30,7 +30,7 @@ from lowwater.io.sinks.dialect import (
     check_table,
     double_quoted,
 )
-from lowwater.io.sinks.output_owner import check_closed, lost
+from lowwater.io.sinks.output_owner import check_closed, check_overwrite, lost
 from lowwater.io.sinks.upserts import Upserts, tables_of
 
 _PATIENCE_S = 10.0
@@ -137,6 +137,7 @@ class SqliteTable:
                 f"{describe('path', path)} is a database in memory, which no restart finds again",
                 hint='Name a file, such as "counts.sqlite"',
             )
+        check_overwrite(self.overwrite)
         check_table(self.table)
         if self.table.lower().startswith(("sqlite_", "lowwater_")):
             raise InvalidArgument(

@@ -154,6 +154,7 @@ def test_sigterm_is_status_143(tmp_path: Path) -> None:
         ("{file}:broken", "must be longer than zero"),
         ("nowhere.py:counts", "there is no file"),
         ("no_such_module:counts", "there is no module"),
+        (".", "'.' names no module"),
     ],
 )
 def test_errors_without_a_traceback(
@@ -171,6 +172,24 @@ def test_a_module_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text("1 / 0")
     assert main(["run", f"{path}:counts"]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_an_error_while_loading_names_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("import lowwater as lw\n\nlw.FixedWindows('1 minute')\n")
+    assert main(["run", str(path)]) == 2
+    assert f"(at {path}:3)" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("clicks.jsonl").write_text("{}")
+    assert main(["run", "clicks.jsonl"]) == 2
+    assert "'clicks.jsonl' is not a Python file" in capsys.readouterr().err
 
 
 def test_bad_data_is_status_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,26 @@ def test_a_file_has_what_would_be_printed(
     assert Path(name).read_text().count("on the corner") == 5
 
 
+@pytest.mark.parametrize("arguments", [["-o", "sales.jsonl"], ["-o", "./sales.jsonl"]])
+def test_what_is_read_is_not_replaced(
+    file: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("sales.jsonl").read_bytes()
+    assert main(["run", str(file), *arguments]) == 2
+    assert "lies where the run reads 'sales.jsonl'" in capsys.readouterr().err
+    assert Path("sales.jsonl").read_bytes() == before
+
+
+def test_the_output_of_a_run_with_state_is_not_replaced(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _printed(capsys, str(file), "--state", "state", "-o", "out.jsonl")
+    before = Path("out.jsonl").read_bytes()
+    assert main(["run", str(file), "-o", "out.jsonl"]) == 2
+    assert "'out.jsonl' holds the output of a run" in capsys.readouterr().err
+    assert Path("out.jsonl").read_bytes() == before
+
+
 def test_one_file_of_parquet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
     assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]

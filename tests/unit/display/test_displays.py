@@ -82,6 +82,7 @@ def evil_displays(folder: Path) -> dict[str, str]:
     scenario = Scenario(start="12:00").add((EVIL, "12:00:10", EVIL), at="12:01").end()
     return {
         "result": result._repr_html_(),
+        "final": result.final()._repr_html_(),
         "process": process.collect()._repr_html_(),
         "scenario": scenario.run(windows=lw.FixedWindows("1m"))._repr_html_(),
         "pipeline": read.aggregate(n=lw.count()).named(EVIL)._repr_html_(),
@@ -103,6 +104,7 @@ def displays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     empty = lw.from_iterable([], time="at").key_by("k").process(Doubling()).collect()
     return found | {
         "empty": collected([])._repr_html_(),
+        "empty final": collected([]).final()._repr_html_(),
         "empty process": empty._repr_html_(),
         "empty metrics": Metrics()._repr_html_(),
         "empty explanation": Explanation(())._repr_html_(),

@@ -240,7 +240,7 @@ def test_a_failing_combiner_is_named() -> None:
     stream = lw.from_iterable(rows, time="t").key_by("k").window(lw.FixedWindows("1m"))
     with pytest.raises(lw.DataError, match=r"add_input of .*_Failing.*ZeroDivisionError"):
         stream.aggregate(lw.combine(_Failing(), "v")).collect()
-    with pytest.raises(lw.InvalidArgument, match="is not a combiner"):
+    with pytest.raises(lw.InvalidArgument, match=r"is a class.*Make one: _Failing"):
         lw.combine(_Failing, "v")  # type: ignore[arg-type]
 
 

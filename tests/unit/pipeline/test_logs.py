@@ -68,7 +68,20 @@ def test_a_run_says_what_it_reads_and_how_it_ended(tmp_path: Path, logged: Logge
     run = made.run(bundle_size=10)
     next(run)
     del run
-    assert "the run was closed before its end after" in logged()[-1]
+    assert logged()[-1].endswith(
+        "was closed before its end after 60 records: 1 panes, 0 late, 0 dead letters"
+    )
+
+
+def test_a_run_that_is_refused_leaves_its_output_as_it_is(tmp_path: Path, logged: Logged) -> None:
+    made = pipeline(tmp_path).write_jsonl(tmp_path / "out")
+    made.run(state=tmp_path / "state")
+    with pytest.raises(lw.StateError):
+        made.run(state=tmp_path / "state", bundle_size=7)
+    assert logged()[-1].startswith("pipeline ERROR: the run was refused: StateError: the state")
+    with pytest.raises(lw.StateError):
+        made.run()
+    assert logged()[-1].startswith("pipeline ERROR: the run was refused: StateError: ")
 
 
 def test_a_run_that_fails_says_so(tmp_path: Path, logged: Logged) -> None:

@@ -186,3 +186,11 @@ def test_expectations_name_known_fields() -> None:
         assert_panes([], [{"timming": "LATE"}])
     with pytest.raises(lw.InvalidArgument, match="places"):
         assert_panes([], [(1, 2)], fields=["value"])
+
+
+def test_the_result_of_a_pipeline_can_be_compared() -> None:
+    rows = [{"at": f"2000-01-01T12:0{minute}:00Z", "key": "A"} for minute in (2, 0)]
+    stream = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("key")
+    result = stream.window(lw.FixedWindows("1m")).aggregate(n=lw.count()).collect(bundle_size=1)
+    assert_panes(result, [{"window": ("12:02", "12:03"), "value": 1, "timing": "ON_TIME"}])
+    assert_late(result, [{"window": ("12:00", "12:01"), "reason": "expired"}])
