@@ -357,9 +357,10 @@ class Result(Traced):
 
         Panes have the columns of ``panes_to_arrow``, with text in ``timing`` and ``kind``;
         ``weight``, which is 1 for an insert and -1 for a retraction, so that sums over a column
-        times ``weight`` are right; and null in ``emitted_at`` and ``watermark`` where these are not
-        known yet, or beyond all times. Elements have the keys, their fields and ``timestamp``. A
-        column whose values have no common Arrow type holds msgpack; its metadata says so.
+        times ``weight`` are right (left out if a key or an aggregate has that name); and null in
+        ``emitted_at`` and ``watermark`` where these are not known yet, or beyond all times.
+        Elements have the keys, their fields and ``timestamp``. A column whose values have no common
+        Arrow type holds msgpack; its metadata says so.
 
         Args:
             output: The tag of an output of a process.
