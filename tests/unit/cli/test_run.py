@@ -25,6 +25,16 @@ counts = (
 )
 """
 
+ENDLESS = """
+from itertools import count
+
+import lowwater as lw
+
+def sales():
+    for minute in count():
+        yield {"at": 60_000_000 * minute + 1_714_564_800_000_000, "shop": "here", "item": minute}
+"""
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -106,6 +116,25 @@ def test_a_file_has_what_would_be_printed(
 
 def test_one_file_of_parquet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
+    assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]
+    Path("sales.jsonl").write_text("")
+    _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
+    assert pq.read_table("out.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize("stream", ["generator", "follow"])
+def test_a_limit_ends_what_never_ends_also_into_parquet(
+    file: Path, stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = file.read_text()
+    if stream == "follow":
+        text = text.replace("watermark=", "follow=True, watermark=")
+    else:
+        text = text.replace("lw.read_jsonl('sales.jsonl', ", "lw.from_iterable(sales(), ")
+        text = text.replace("import lowwater as lw", ENDLESS)
+    file.write_text(text)
+    assert main(["run", str(file), "-o", "out.parquet", "--limit", "3"]) == 0
+    assert capsys.readouterr().err == "stopped after 3 panes\n"
     assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]
 
 
