@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, final
 
+import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Windowed
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import Pane
-from lowwater.engine.records.steps import PaneBatch
+from lowwater.engine.records.steps import TIMINGS, PaneBatch
 from lowwater.engine.window.standing import Replaced, standing
 from lowwater.pipeline.forms import PaneForm, as_pandas, as_polars
 
@@ -86,6 +88,15 @@ class FinalPanes:
 
     def __len__(self) -> int:
         return sum(map(len, self._batches))
+
+    def _repr_html_(self) -> str:
+        from lowwater.viz.output_html import Rejected, panes_html
+
+        counts = Counter[str]()
+        for panes in self._batches:
+            for timing, count in enumerate(np.bincount(panes.timing, minlength=len(TIMINGS))):
+                counts[TIMINGS[timing]] += int(count)
+        return panes_html("What stands", self, counts, Rejected({}, {}), keys=self._keys)
 
     def __repr__(self) -> str:
         return f"FinalPanes({len(self)} windows)"

@@ -20,7 +20,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.standing import Replaced
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, NoItems, describe, explained, nearest
 from lowwater.pipeline.final import FinalPanes
 from lowwater.pipeline.forms import (
     BatchT,
@@ -57,6 +57,7 @@ class Traced(ABC):
     def trace(self) -> Trace:
         """What the run did, step by step; needs ``trace=True``."""
 
+    @explained()
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
         """Explain why a window fired or did not; needs ``trace=True``.
 
@@ -69,6 +70,7 @@ class Traced(ABC):
 
         return explain(self.trace, key, window, stage=stage)
 
+    @explained(record="element", row="element")
     def why(self, element: Any, *, stage: str | None = None) -> Explanation:
         """Explain where an element went; needs ``trace=True``.
 
@@ -174,6 +176,15 @@ class Run(Traced, Iterator[ItemT]):
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics, theme=theme)
 
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, at: object) -> NoReturn:
+            hint = "Take the next one: next(run); or keep them all: pipeline.collect().panes[0]"
+            raise NoItems("a run has no items: its panes come one by one", hint=hint)
+
+    def _repr_html_(self) -> str:
+        return self.metrics._repr_html_()
+
     def __repr__(self) -> str:
         return f"<Run, {self.metrics.events} events so far>"
 
@@ -184,6 +195,7 @@ _NOT_OUTPUTS = {
     "errors": "Dead letters are in .errors of a result",
     "panes": "Panes are the main output: leave output out",
 }
+_COLUMNS = "columns are in .to_pandas()"
 _INSTEAD = {
     **dict.fromkeys(("to_list", "items", "rows", "results"), "Panes are in .panes"),
     **dict.fromkeys(("head", "show", "describe"), "Make a DataFrame first: .to_pandas()"),
@@ -430,6 +442,11 @@ class Result(Traced):
         return self._outcomes.graph.name_of(self._stage)
 
     if not TYPE_CHECKING:
+
+        def __getitem__(self, at: object) -> NoReturn:  # and so it is for `for ... in result`
+            found = ".panes" if self._stage.work.emits_panes else ".elements()"
+            hint = f"They are in {found}, as in result{found}[0]; {_COLUMNS}"
+            raise NoItems("a result has no items", hint=hint)
 
         def __getattr__(self, name: str) -> NoReturn:
             if isinstance(own := getattr(type(self), name, None), property):

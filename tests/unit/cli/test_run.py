@@ -76,6 +76,16 @@ def test_a_file_without_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has no pipeline at its top level" in capsys.readouterr().err
 
 
+def test_a_pipeline_and_its_output_are_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(file.read_text() + '\nout = counts.write_jsonl("out.jsonl")\n')
+    assert _printed(capsys, str(file)) == ""
+    assert len(Path("out.jsonl").read_text().splitlines()) == 5
+    assert main(["diagram", str(file), "-o", "out.svg"]) == 0
+    file.write_text(file.read_text() + '\nother = counts.named("other")\n')
+    assert main(["run", str(file)]) == 2
+    assert "several pipelines: counts, out, other" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("format_", ["table", "csv", "jsonl"])
 def test_a_limit_stops_the_run(
     file: Path, format_: str, capsys: pytest.CaptureFixture[str]
