@@ -33,7 +33,7 @@ from lowwater.pipeline.forms import (
     as_polars,
 )
 from lowwater.pipeline.run import Outcomes
-from lowwater.pipeline.vocabulary import no_step
+from lowwater.pipeline.vocabulary import RESULTS_ELSEWHERE, no_step
 from lowwater.time import DurationLike, Instant
 
 if TYPE_CHECKING:
@@ -197,15 +197,11 @@ _NOT_OUTPUTS = {
 }
 _COLUMNS = "columns are in .to_pandas()"
 _INSTEAD = {
-    **dict.fromkeys(("to_list", "items", "rows", "results"), "Panes are in .panes"),
-    **dict.fromkeys(("head", "show", "describe"), "Make a DataFrame first: .to_pandas()"),
-    **dict.fromkeys(("to_csv", "to_json"), "Make a DataFrame first, as in .to_pandas().to_csv()"),
+    **RESULTS_ELSEWHERE,
     **dict.fromkeys(
         ("to_parquet", "write_parquet", "write_jsonl", "write_to"),
         'Write the pipeline\'s output instead: pipeline.write_parquet("out/").run()',
     ),
-    **dict.fromkeys(("df", "frame", "dataframe"), "Call .to_pandas() or .to_polars()"),
-    **dict.fromkeys(("latest", "current", "last", "final_panes"), "What stands now: .final()"),
 }
 
 
