@@ -109,8 +109,31 @@ def test_a_durable_run_passes_a_record_of_which_map_makes_nothing(tmp_path: Path
     write(tmp_path, "0.jsonl", (record(v, sound=True) for v in range(400)))
     stream = lw.read_jsonl(tmp_path / "in", time="at").map(adult)
     output = summed(stream).write_jsonl(tmp_path / "out.jsonl")
-    metrics = output.run(state=tmp_path / "state")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(metrics: Metrics) -> None:
+        if metrics.bundles >= 4:
+            raise Stopped
+
+    options: Any = {"state": tmp_path / "state", "commit_every": "bundle", "bundle_size": 100}
+    with pytest.raises(Stopped):  # in the middle of the batch
+        output.run(**options, progress=stop)
+    assert output.run(**options).errors == {"null_record": 3}
+    (line,) = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["n"] == sum(range(3, 400))
+
+
+def test_two_stages_may_share_a_map_that_makes_nothing(tmp_path: Path) -> None:
+    stream = lw.from_iterable(records(bad=0, of=400), time="at").map(adult).key_by("k")
+    sums = stream.window(lw.GlobalWindow()).aggregate(n=lw.sum("v"))
+    counts = stream.window(lw.GlobalWindow()).aggregate(n=lw.count())
+    metrics = lw.run(
+        sums.write_jsonl(tmp_path / "sums.jsonl"), counts.write_jsonl(tmp_path / "counts.jsonl")
+    )
     assert metrics.errors == {"null_record": 3}
+    assert json.loads((tmp_path / "counts.jsonl").read_text(encoding="utf-8"))["n"] == 397
 
 
 # ---------------------------------------------------------------------------------- dead letters
