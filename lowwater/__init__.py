@@ -205,89 +205,18 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-# What Beam, Flink, Spark, pandas, Polars and SQL call what has another name here.
-_ELSEWHERE = {
-    "FixedWindows": (
-        "FixedWindow Tumble TumblingWindow TumblingWindows TumblingEventTimeWindows TumbleWindows "
-        "tumble tumbling window"
-    ),
-    "SlidingWindows": (
-        "Hop HopWindows HoppingWindow HoppingWindows SlidingWindow SlidingEventTimeWindows Slide "
-        "hop hopping sliding"
-    ),
-    "Sessions": (
-        "Session SessionWindow SessionWindows EventTimeSessionWindows session session_window"
-    ),
-    "GlobalWindow": "GlobalWindows",
-    "CalendarWindows": "CalendarWindow DaysWindows MonthsWindows",
-    "CustomWindows": "CustomWindow WindowFn WindowAssigner WindowFunction",
-    "AfterCount": "AfterElementCount AfterElements AfterPane CountTrigger",
-    "AfterWatermark": "AfterEndOfWindow AfterWatermarkTrigger EventTimeTrigger OnTime",
-    "AfterProcessingTime": "AfterDelay ProcessingTimeTrigger ProcessingTime",
-    "AfterAny": "AfterFirst AnyOf",
-    "AfterAll": "AllOf",
-    "AfterEach": "AfterInOrder",
-    "Repeatedly": "Repeat RepeatedlyForever Forever",
-    "Default": "DefaultTrigger",
-    "BoundedDisorder": (
-        "BoundedOutOfOrderness BoundedOutOfOrdernessWatermarks forBoundedOutOfOrderness Watermark "
-        "with_watermark withWatermark"
-    ),
-    "Ascending": "AscendingTimestamps Monotonic MonotonousTimestamps forMonotonousTimestamps",
-    "FinishedFiles": "PerFile",
-    "mean": "average avg",
-    "count": "len rows size",
-    "count_distinct": (
-        "approx_count_distinct approx_n_unique countDistinct distinct n_unique nunique"
-    ),
-    "std": "stddev stdev stddev_samp",
-    "var": "variance var_samp",
-    "collect": "agg_list array_agg collect_list implode list to_list",
-    "collect_set": "set to_set unique",
-    "combine": "AggregateFunction CombineFn aggregate fold reduce udaf",
-    "any": "bool_or some",
-    "all": "bool_and every",
-    "first": "first_value",
-    "last": "last_value",
-    "sum": "total",
-    "col": "Column column field",
-    "lit": "literal",
-    "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
-    "from_pandas": "from_dataframe from_df from_frame",
-    "from_arrow": "from_pyarrow from_table",
-    "from_source": "add_source from_kafka read read_kafka",
-    "read_parquet": "ReadFromParquet from_parquet scan_parquet",
-    "read_csv": "ReadFromCsv from_csv scan_csv",
-    "read_jsonl": "ReadFromJson from_json from_jsonl read_json read_ndjson scan_ndjson",
-    "ManualClock": "FakeClock MockClock TestClock",
-    "value_cell": "ReadModifyWriteStateSpec ValueState ValueStateDescriptor value_state",
-    "list_cell": "BagStateSpec ListState ListStateDescriptor",
-    "map_cell": "MapState MapStateDescriptor",
-    "timer": "TimerSpec",
-}
-_OURS = {other: ours for ours, others in _ELSEWHERE.items() for other in others.split()}
-_FIX = {
-    **dict.fromkeys(("union", "concat", "merge"), "Unite streams with a | b, or a.union(b, c)"),
-    "join": "Unite the two streams, a | b, and join them in .process(...)",
-    "median": "There is none: gather values with collect(), or write one for combine()",
-    "quantile": "There is none: gather values with collect(), or write one for combine()",
-    "percentile": "There is none: gather values with collect(), or write one for combine()",
-}
-
-
 def _unknown(name: str) -> Exception:
     """Return the error for a name that the package does not have."""
     from difflib import get_close_matches
 
     from lowwater.errors import UnknownName
+    from lowwater.pipeline.vocabulary import name_elsewhere
 
     what = f"module 'lowwater' has no attribute {name!r}"
     if name.startswith("__"):  # Python's own, such as __wrapped__: nothing to suggest
         return AttributeError(what)
-    if name in _OURS:
-        return UnknownName(what, hint=f"In lowwater it is lw.{_OURS[name]}")
-    if name in _FIX:
-        return UnknownName(what, hint=_FIX[name])
+    if (meant := name_elsewhere(name)) is not None:
+        return UnknownName(what, hint=meant)
     close = get_close_matches(name, _PLACE_OF, n=1, cutoff=0.7)
     hint = f"Did you mean lw.{close[0]}?" if close else "dir(lowwater) lists the names"
     return UnknownName(what, hint=hint)

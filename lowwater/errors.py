@@ -4,7 +4,8 @@
 
     LowwaterError
     ├── InvalidArgument (also ValueError)   a value given to the API is wrong
-    │   └── UnknownName (also AttributeError)   there is no step, value or name like that
+    │   ├── UnknownName (also AttributeError)   there is no step, value or name like that
+    │   └── NoItems (also TypeError)        it is neither indexed nor iterated over
     ├── UnsafeTrigger                       the trigger could lose admitted data (S-R3)
     ├── UnsupportedByRunner                 a runner cannot do this; names the nearest that can
     ├── DataError                           an element, file or column cannot be used
@@ -41,6 +42,7 @@ __all__ = [
     "InvalidArgument",
     "LowwaterError",
     "LowwaterWarning",
+    "NoItems",
     "PipelineWarning",
     "StateError",
     "UnitWarning",
@@ -76,6 +78,10 @@ class InvalidArgument(LowwaterError, ValueError):
 
 class UnknownName(InvalidArgument, AttributeError):
     """A name is not there: of a step, an aggregate, a window or a result."""
+
+
+class NoItems(InvalidArgument, TypeError):
+    """A value has no items, so it is neither indexed nor iterated over."""
 
 
 class UnsafeTrigger(LowwaterError):

@@ -30,6 +30,7 @@ __all__ = [
     "format_duration",
     "format_instant",
     "instant",
+    "meant",
     "saturating_add",
     "saturating_add_array",
 ]
@@ -124,6 +125,15 @@ class Instant(int):
         return self.to_datetime().strftime(spec) if "%" in spec else super().__format__(spec)
 
 
+class _Meant(int):
+    """Microseconds that :func:`meant` marks: an ``int`` in all else, also when pickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
 DurationLike: TypeAlias = int | str | timedelta | np.timedelta64
 InstantLike: TypeAlias = int | str | datetime | np.datetime64
 
@@ -151,7 +161,7 @@ def duration(value: DurationLike, *, name: str = "duration") -> int:
         raise _bad_duration(name, value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         result = int(value)
-        if _looks_like_seconds(abs(result)):
+        if _looks_like_seconds(abs(result)) and not isinstance(value, _Meant):
             warn(
                 UnitWarning,
                 f"{describe(name, value)} is {result:,} µs: plain numbers are microseconds",
@@ -176,9 +186,18 @@ def _looks_like_seconds(micros: int) -> bool:
     return micros < _MINUTES_BELOW_US and micros % 60 == 0 and micros % 1_000 != 0
 
 
+def meant(micros: int) -> int:
+    """Return microseconds to store in a value's field that took a duration.
+
+    :func:`duration` accepts them again without a ``UnitWarning``, as ``dataclasses.replace`` and
+    the fields of other values need: what the user gave had a unit, or was warned about.
+    """
+    return _Meant(micros) if _looks_like_seconds(abs(micros)) else micros
+
+
 def as_micros(value: DurationLike) -> int:
     """Return a duration that :func:`duration` has converted before. O(1), without a check."""
-    return cast(int, value)
+    return int(cast(int, value))
 
 
 def instant(value: InstantLike, *, name: str = "instant") -> Instant:

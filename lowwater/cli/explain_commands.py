@@ -69,7 +69,7 @@ def _run_target(target: str, options: argparse.Namespace) -> Result | ScenarioRu
     from lowwater.engine.graph.graph import Windowed
     from lowwater.pipeline import Pipeline, Processed
 
-    pipeline = load(target)
+    pipeline = load(target, with_output=False)
     if isinstance(pipeline, Processed):
         raise InvalidArgument(
             f"{target!r} is a process, which has no panes",

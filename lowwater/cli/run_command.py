@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lowwater.engine.graph.metrics import Metrics
-    from lowwater.pipeline import Pipeline, Processed, Writing
+    from lowwater.pipeline import Pipeline, Processed, Run, Writing
 
 _FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 _DESCRIPTION = """\
@@ -276,14 +276,38 @@ def _write_csv(
         writer.writerow(target._to()._empty.schema.names)
 
 
-def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics:
+def _write_parquet(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics | None:
     """Write one file: at the end, because the types of all panes are known only then."""
     import pyarrow.parquet as pq
 
-    result = target.collect(bundle_size=options.bundle_size, on_error=options.on_error)
+    given = {"bundle_size": options.bundle_size, "on_error": options.on_error}
+    if options.limit is None:
+        result = target.collect(**given)
+        table, metrics = result.to_arrow(target._to()._tag), result.metrics
+    else:
+        run: Run[Any] = target.run_batches(**given)  # the source may never end
+        table, metrics = _first_rows(run, target, options.limit), run.metrics
     with writable(options.output):
-        pq.write_table(result.to_arrow(target._to()._tag).slice(0, options.limit), options.output)
-    return result.metrics
+        pq.write_table(table, options.output)
+    return None if table.num_rows == options.limit else metrics
+
+
+def _first_rows(run: Run[Any], target: Pipeline | Processed, limit: int) -> pa.Table:
+    """Return the first rows of an output, reading no more of it than that takes."""
+    from lowwater.engine.records.pane_table import readable_table
+    from lowwater.pipeline import Pipeline
+
+    batches, length = [], 0
+    for batch in run:
+        batches.append(batch)
+        length += len(batch)
+        if length >= limit:
+            break
+    if batches:
+        form: Any = target._form()
+        return form.table(batches).slice(0, limit)
+    nothing = target._to()._empty
+    return readable_table(nothing) if isinstance(target, Pipeline) else nothing
 
 
 @final

@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def load(target: str) -> Pipeline | Processed | Writing:
+def load(target: str, *, with_output: bool = True) -> Pipeline | Processed | Writing:
     """Load the pipeline named by ``module:name`` or ``file.py:name``, or the only one of either.
+
+    Of ``counts`` and ``out = counts.write_jsonl(...)`` in one file, one is the only one that is
+    meant.
+
+    Args:
+        target: What the command names.
+        with_output: Whether pipelines that feed one with an output are not meant by themselves;
+            else those with an output are not meant.
 
     Raises:
         InvalidArgument: There is no such pipeline, or several without a name, or the function that
             builds it failed.
     """
+    from lowwater.engine.graph.graph import Graph
     from lowwater.pipeline import Pipeline, Processed, Writing
 
     kinds = (Pipeline, Processed, Writing)
@@ -38,7 +47,15 @@ def load(target: str) -> Pipeline | Processed | Writing:
     module = _module(place)
     known = {n: v for n, v in vars(module).items() if isinstance(v, kinds)}
     if not colon:
-        return _only(place, known)
+        if with_output:
+            outputs = [one._stage for one in known.values() if isinstance(one, Writing)]
+            into = {id(stage) for stage in Graph.of(outputs).stages} if outputs else set()
+            meant = {
+                n: v for n, v in known.items() if isinstance(v, Writing) or id(v._stage) not in into
+            }
+        else:
+            meant = {n: v for n, v in known.items() if not isinstance(v, Writing)}
+        return _only(place, meant or known, known)
     if not hasattr(module, name):
         hint = nearest(name, known) if known else "Define a pipeline of that name there"
         raise InvalidArgument(f"{place!r} has no {name!r}", hint=hint)
@@ -53,10 +70,10 @@ def load(target: str) -> Pipeline | Processed | Writing:
     return found
 
 
-def _only(place: str, known: Mapping[str, _T]) -> _T:
+def _only(place: str, meant: Mapping[str, _T], known: Mapping[str, _T]) -> _T:
     """Return the only pipeline of a module; two names of one object are one pipeline."""
-    if len({id(value) for value in known.values()}) == 1:
-        return next(iter(known.values()))
+    if len({id(value) for value in meant.values()}) == 1:
+        return next(iter(meant.values()))
     if not known:
         raise InvalidArgument(
             f"{place!r} has no pipeline at its top level",

@@ -38,6 +38,7 @@ def why(trace: Trace, element: Any, *, stage: str | None = None) -> Explanation:
     if isinstance(element, TracedElement):
         found = [(each.name, element) for each in journeys.stages if element in each.elements]
         return _explained(journeys, found, [])
+    element = _as_mapping(element)
     matches = _Matches(element if callable(element) else _matcher(element))
     dead_letters = EqualityIndex((error.record, error) for error in trace.errors)
     meant: list[tuple[Any, None]] = []
@@ -87,7 +88,12 @@ def _unknown_fields(trace: Trace, element: Any) -> Iterator[str]:
         yield f"  records are mappings with the fields {known}: pass one of them with its value"
         return
     unknown = [name for name in element if name not in fields]
-    if unknown:
+    if "window_start" in unknown:
+        yield (
+            "  it is a row of a result, which is a pane: explain(key, window) explains its window, "
+            f"which has started at {shown(element['window_start'])}"
+        )
+    elif unknown:
         names = ", ".join(map(shown, unknown))
         yield f"  no record has {names}; the fields are {known}"
 
@@ -171,9 +177,13 @@ def _explained(
     return Explanation(tuple(lines), tuple(elements.values()), tuple(panes.values()))
 
 
+def _as_mapping(element: Any) -> Any:
+    """Return a row of a pandas DataFrame as a mapping, and anything else as it is."""
+    is_row = callable(getattr(element, "to_dict", None)) and hasattr(element, "ndim")
+    return _row(element) if is_row else element
+
+
 def _matcher(element: Any) -> Predicate:
-    if callable(getattr(element, "to_dict", None)) and hasattr(element, "ndim"):
-        element = _row(element)
     if isinstance(element, Mapping):
         wanted = dict(element)
         return lambda record: (

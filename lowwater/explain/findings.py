@@ -157,7 +157,7 @@ def _of_read(
     ]
     if endless and read.idle_after_us is None and len(set(map(id, siblings))) > 1:
         yield Finding(
-            "warning",
+            "note",
             "other sources are merged with it, and it holds their watermark while it is silent",
             where,
             'Set idle_after=, as in idle_after="1m"',
@@ -264,7 +264,7 @@ def _of_windowing(
         )
     if isinstance(windowing.windows, Sessions) and blind:
         yield Finding(
-            "error",
+            "warning" if said.fires is Moment.ANYTIME else "error",
             "only the watermark closes sessions, and the source has none: their number only grows",
             where,
             "Give the source a watermark",

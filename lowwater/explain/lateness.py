@@ -21,6 +21,7 @@ from lowwater.time import (
     START_OF_TIME,
     DurationLike,
     Int64Array,
+    as_micros,
     duration,
     format_duration,
     saturating_add_array,
@@ -246,7 +247,7 @@ def _present(trace: Trace, stage: StageTrace) -> tuple[int, int] | tuple[()]:
 
 def _delay(read: Read) -> int | None:
     if isinstance(read.watermark, BoundedDisorder):
-        return duration(read.watermark.delay)
+        return as_micros(read.watermark.delay)
     return 0 if isinstance(read.watermark, Ascending) else None
 
 

@@ -18,12 +18,13 @@ PathLike: TypeAlias = str | os.PathLike[str]
 PathsLike: TypeAlias = PathLike | Iterable[PathLike]
 
 
-def as_paths(paths: PathsLike, name: str = "paths") -> tuple[str, ...]:
+def as_paths(paths: PathsLike, name: str = "paths", *, writes: bool = False) -> tuple[str, ...]:
     """Convert one path or several to a tuple of strings.
 
     Args:
         paths: The path or the paths.
         name: What error messages call them.
+        writes: Whether something is written there, for messages.
 
     Raises:
         InvalidArgument: The value is neither a path nor a non-empty collection of paths.
@@ -40,12 +41,16 @@ def as_paths(paths: PathsLike, name: str = "paths") -> tuple[str, ...]:
     if not found:
         raise InvalidArgument(f"{describe(name, paths)} names no file", hint=hint)
     for path in found:
-        require_local(path)
+        require_local(path, writes=writes)
     return found
 
 
-def require_local(path: str) -> None:
+def require_local(path: str, *, writes: bool = False) -> None:
     """Raise ``InvalidArgument`` for a URL: only files of this machine are read and written.
+
+    Args:
+        path: The path.
+        writes: Whether something is written there, for the hint.
 
     >>> require_local("file:///data/clicks")
     Traceback (most recent call last):
@@ -62,7 +67,9 @@ def require_local(path: str) -> None:
         )
     raise InvalidArgument(
         f"{describe('path', path)} is in a remote store, and only local files are read and written",
-        hint="Copy or mount it; or read it with another library and pass the records: "
+        hint="Write to a local path and copy it there afterwards, or mount the store"
+        if writes
+        else "Copy or mount it; or read it with another library and pass the records: "
         'lw.from_arrow(pyarrow.dataset.dataset("s3://...").to_table(), time=...), '
         "lw.from_pandas(...); on Spark, lw.from_spark reads any store that Spark reads",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO, final
 
+from lowwater.display.text import cut
 from lowwater.engine.records.panes import Pane
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, format_duration
 
@@ -144,12 +145,3 @@ def fitting(widths: Sequence[int], total: int | None) -> list[int]:
         widest = found.index(max(found))
         found[widest] -= 1
     return found
-
-
-def cut(text: str, width: int) -> str:
-    """Shorten text to a width, and mark where.
-
-    >>> cut("a long name", 7)
-    'a long…'
-    """
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

@@ -24,7 +24,7 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
-from lowwater.time import format_duration
+from lowwater.time import format_duration, meant
 from lowwater.triggers import outlook
 
 STEPS: dict[type, str] = {
@@ -125,7 +125,7 @@ def checked_function(step: str, function: Any) -> Any:
 def inherited_lateness(flows: tuple[Flow, ...]) -> int:
     """Return how long upstream stages may still emit late panes, in microseconds (S-C7)."""
     stages = [flow.origin for flow in flows if isinstance(flow.origin, Stage)]
-    return max((stage.lateness_us for stage in stages), default=0)
+    return meant(max((stage.lateness_us for stage in stages), default=0))
 
 
 def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:

@@ -130,7 +130,8 @@ class RecordSteps(ABC):
     def map(self, function: RecordFunction) -> Stream:
         """Replace each record by the result of a Python function.
 
-        A record is a mapping of its columns, or a plain value if the source yields plain values.
+        A record is a mapping of its columns, or a plain value if the source yields plain values. If
+        the function returns ``None`` for a mapping, the record is a dead letter (``null_record``).
         """
         return self.to_stream()._with(Map(checked_function("map", function)))
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-TO_FRAMES = ("to_arrow", "to_pandas", "to_polars")
-
 ItemT = TypeVar("ItemT")
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 BatchT = TypeVar("BatchT")

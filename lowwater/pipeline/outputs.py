@@ -240,7 +240,7 @@ def _prepared(
         outcomes = _outcomes(outputs, options)
         direct = DirectRun(outcomes.local, _run_outputs(outputs, outcomes), policy)
         return direct, outcomes
-    (path,) = as_paths(state, "state")
+    (path,) = as_paths(state, "state", writes=True)
     check_state(path, sinks, sources)
     budget = MemoryBudget.of(memory_limit)
     if memory_limit is not None:
@@ -260,13 +260,13 @@ def _prepared(
 
 def parquet_sink(folder: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_parquet``."""
-    (path,) = as_paths(folder, "folder")
+    (path,) = as_paths(folder, "folder", writes=True)
     return ParquetFolder(path, overwrite, compact=compact)
 
 
 def jsonl_sink(path: PathLike, *, overwrite: bool, compact: Compaction | None) -> Sink:
     """Return the sink of ``write_jsonl``: one file if the name ends in ``.jsonl``, or a folder."""
-    (target,) = as_paths(path, "path")
+    (target,) = as_paths(path, "path", writes=True)
     if is_file_name(target):
         if compact is not None:
             raise InvalidArgument(

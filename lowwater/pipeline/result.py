@@ -20,7 +20,7 @@ from lowwater.engine.process import Emitted
 from lowwater.engine.records.pane_table import readable_table
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.window.standing import Replaced
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InvalidArgument, NoItems, describe, explained, nearest
 from lowwater.pipeline.final import FinalPanes
 from lowwater.pipeline.forms import (
     BatchT,
@@ -33,7 +33,7 @@ from lowwater.pipeline.forms import (
     as_polars,
 )
 from lowwater.pipeline.run import Outcomes
-from lowwater.pipeline.vocabulary import no_step
+from lowwater.pipeline.vocabulary import RESULTS_ELSEWHERE, no_step
 from lowwater.time import DurationLike, Instant
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Traced(ABC):
     def trace(self) -> Trace:
         """What the run did, step by step; needs ``trace=True``."""
 
+    @explained()
     def explain(self, key: Any, window: WindowLike, *, stage: str | None = None) -> Explanation:
         """Explain why a window fired or did not; needs ``trace=True``.
 
@@ -69,6 +70,7 @@ class Traced(ABC):
 
         return explain(self.trace, key, window, stage=stage)
 
+    @explained(record="element", row="element")
     def why(self, element: Any, *, stage: str | None = None) -> Explanation:
         """Explain where an element went; needs ``trace=True``.
 
@@ -174,6 +176,15 @@ class Run(Traced, Iterator[ItemT]):
 
         return GraphDiagram.of(self._outcomes.graph, self.metrics, theme=theme)
 
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, at: object) -> NoReturn:
+            hint = "Take the next one: next(run); or keep them all: pipeline.collect().panes[0]"
+            raise NoItems("a run has no items: its panes come one by one", hint=hint)
+
+    def _repr_html_(self) -> str:
+        return self.metrics._repr_html_()
+
     def __repr__(self) -> str:
         return f"<Run, {self.metrics.events} events so far>"
 
@@ -184,16 +195,13 @@ _NOT_OUTPUTS = {
     "errors": "Dead letters are in .errors of a result",
     "panes": "Panes are the main output: leave output out",
 }
+_COLUMNS = "columns are in .to_pandas()"
 _INSTEAD = {
-    **dict.fromkeys(("to_list", "items", "rows", "results"), "Panes are in .panes"),
-    **dict.fromkeys(("head", "show", "describe"), "Make a DataFrame first: .to_pandas()"),
-    **dict.fromkeys(("to_csv", "to_json"), "Make a DataFrame first, as in .to_pandas().to_csv()"),
+    **RESULTS_ELSEWHERE,
     **dict.fromkeys(
         ("to_parquet", "write_parquet", "write_jsonl", "write_to"),
         'Write the pipeline\'s output instead: pipeline.write_parquet("out/").run()',
     ),
-    **dict.fromkeys(("df", "frame", "dataframe"), "Call .to_pandas() or .to_polars()"),
-    **dict.fromkeys(("latest", "current", "last", "final_panes"), "What stands now: .final()"),
 }
 
 
@@ -357,9 +365,10 @@ class Result(Traced):
 
         Panes have the columns of ``panes_to_arrow``, with text in ``timing`` and ``kind``;
         ``weight``, which is 1 for an insert and -1 for a retraction, so that sums over a column
-        times ``weight`` are right; and null in ``emitted_at`` and ``watermark`` where these are not
-        known yet, or beyond all times. Elements have the keys, their fields and ``timestamp``. A
-        column whose values have no common Arrow type holds msgpack; its metadata says so.
+        times ``weight`` are right (left out if a key or an aggregate has that name); and null in
+        ``emitted_at`` and ``watermark`` where these are not known yet, or beyond all times.
+        Elements have the keys, their fields and ``timestamp``. A column whose values have no common
+        Arrow type holds msgpack; its metadata says so.
 
         Args:
             output: The tag of an output of a process.
@@ -429,6 +438,11 @@ class Result(Traced):
         return self._outcomes.graph.name_of(self._stage)
 
     if not TYPE_CHECKING:
+
+        def __getitem__(self, at: object) -> NoReturn:  # and so it is for `for ... in result`
+            found = ".panes" if self._stage.work.emits_panes else ".elements()"
+            hint = f"They are in {found}, as in result{found}[0]; {_COLUMNS}"
+            raise NoItems("a result has no items", hint=hint)
 
         def __getattr__(self, name: str) -> NoReturn:
             if isinstance(own := getattr(type(self), name, None), property):

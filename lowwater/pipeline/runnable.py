@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
 
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import InvalidArgument, load_extra
+from lowwater.errors import InvalidArgument, NoItems, load_extra
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -66,6 +66,14 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         from lowwater.viz.output_html import graph_html
 
         return graph_html(type(self).__name__, self.graph())
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, at: object) -> NoReturn:  # and so it is for `for ... in pipeline`
+            raise NoItems(
+                "a pipeline has no items: it computes nothing before it runs",
+                hint="Write for pane in pipeline.run(), or pipeline.collect().panes[0]",
+            )
 
     def run(self, **options: Unpack[RunOptions]) -> Run[ItemT]:
         """Run, and return an iterator over the panes, or over the elements of this output.

@@ -23,7 +23,7 @@ from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.io.follow import Follow
 from lowwater.io.paths import require_places
 from lowwater.pipeline.fluent import Stream
-from lowwater.pipeline.vocabulary import require_options
+from lowwater.pipeline.vocabulary import READERS_ELSEWHERE, require_options
 from lowwater.time import DurationLike
 from lowwater.watermark import WatermarkEstimator, columns_read
 from lowwater.windows._base import positive_duration
@@ -78,9 +78,6 @@ class FileOptions(SourceOptions, total=False):
     stop: Callable[[], bool] | None
 
 
-_ELSEWHERE = dict.fromkeys(
-    ("at", "event_time", "on", "ts", "time_column", "timestamp", "timestamp_col"), "time"
-)
 _DEFAULTS: dict[str, object] = {"follow": False, "poll_every": "1s"}  # None unless said here
 
 
@@ -117,7 +114,7 @@ def with_options(options: type[SourceOptions]) -> Callable[[ReaderT], ReaderT]:
         vars(reader)["__signature__"] = own.replace(parameters=parameters)
         if reader.__doc__ is not None:  # python -OO leaves docstrings out
             reader.__doc__ = _documented(inspect.cleandoc(reader.__doc__), names)
-        return cast(ReaderT, explained(**_ELSEWHERE)(reader))
+        return cast(ReaderT, explained(**READERS_ELSEWHERE)(reader))
 
     return decorate
 

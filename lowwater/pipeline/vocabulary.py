@@ -64,6 +64,72 @@ _OPTIONS = {
     "accumulation": "accumulation=",
     "accumulating": "accumulation=",
 }
+# What they call the functions and classes of the package.
+_NAMES_ELSEWHERE = {
+    "FixedWindows": (
+        "FixedWindow Tumble TumblingWindow TumblingWindows TumblingEventTimeWindows TumbleWindows "
+        "tumble tumbling window"
+    ),
+    "SlidingWindows": (
+        "Hop HopWindows HoppingWindow HoppingWindows SlidingWindow SlidingEventTimeWindows Slide "
+        "hop hopping sliding"
+    ),
+    "Sessions": (
+        "Session SessionWindow SessionWindows EventTimeSessionWindows session session_window"
+    ),
+    "GlobalWindow": "GlobalWindows",
+    "CalendarWindows": "CalendarWindow DaysWindows MonthsWindows",
+    "CustomWindows": "CustomWindow WindowFn WindowAssigner WindowFunction",
+    "AfterCount": "AfterElementCount AfterElements AfterPane CountTrigger",
+    "AfterWatermark": "AfterEndOfWindow AfterWatermarkTrigger EventTimeTrigger OnTime",
+    "AfterProcessingTime": "AfterDelay ProcessingTimeTrigger ProcessingTime",
+    "AfterAny": "AfterFirst AnyOf",
+    "AfterAll": "AllOf",
+    "AfterEach": "AfterInOrder",
+    "Repeatedly": "Repeat RepeatedlyForever Forever",
+    "Default": "DefaultTrigger",
+    "BoundedDisorder": (
+        "BoundedOutOfOrderness BoundedOutOfOrdernessWatermarks forBoundedOutOfOrderness Watermark "
+        "with_watermark withWatermark"
+    ),
+    "Ascending": "AscendingTimestamps Monotonic MonotonousTimestamps forMonotonousTimestamps",
+    "FinishedFiles": "PerFile",
+    "mean": "average avg",
+    "count": "len rows size",
+    "count_distinct": (
+        "approx_count_distinct approx_n_unique countDistinct distinct n_unique nunique"
+    ),
+    "std": "stddev stdev stddev_samp",
+    "var": "variance var_samp",
+    "collect": "agg_list array_agg collect_list implode list to_list",
+    "collect_set": "set to_set unique",
+    "combine": "AggregateFunction CombineFn aggregate fold reduce udaf",
+    "any": "bool_or some",
+    "all": "bool_and every",
+    "first": "first_value",
+    "last": "last_value",
+    "sum": "total",
+    "col": "Column column field",
+    "lit": "literal",
+    "from_iterable": "Create from_collection from_dicts from_elements from_list from_records",
+    "from_frame": "from_dataframe from_df from_polars",
+    "from_arrow": "from_pyarrow from_table",
+    "from_source": "add_source from_kafka read read_kafka",
+    "read_parquet": "ReadFromParquet from_parquet scan_parquet",
+    "read_csv": "ReadFromCsv from_csv scan_csv",
+    "read_jsonl": "ReadFromJson from_json from_jsonl read_json read_ndjson scan_ndjson",
+    "ManualClock": "FakeClock MockClock TestClock",
+    "value_cell": "ReadModifyWriteStateSpec ValueState ValueStateDescriptor value_state",
+    "list_cell": "BagStateSpec ListState ListStateDescriptor",
+    "map_cell": "MapState MapStateDescriptor",
+    "timer": "TimerSpec",
+}
+_NAME = {other: ours for ours, others in _NAMES_ELSEWHERE.items() for other in others.split()}
+_NO_NAME = {
+    "median": "There is none: gather values with collect(), or write one for combine()",
+    "quantile": "There is none: gather values with collect(), or write one for combine()",
+    "percentile": "There is none: gather values with collect(), or write one for combine()",
+}
 
 
 def no_step(
@@ -111,6 +177,23 @@ def _path_to_aggregate(known: set[str]) -> str:
     return window if "window" in known else f'.key_by("..."){window}'
 
 
+def name_elsewhere(name: str) -> str | None:
+    """Return a hint at what another library's function or class is called in this package."""
+    return f"In lowwater it is lw.{_NAME[name]}" if name in _NAME else _NO_NAME.get(name)
+
+
+# What others call what a result has.
+RESULTS_ELSEWHERE = {
+    **dict.fromkeys(("to_list", "items", "rows", "results"), "Panes are in .panes"),
+    **dict.fromkeys(("head", "show", "describe"), "Make a DataFrame first: .to_pandas()"),
+    **dict.fromkeys(("to_csv", "to_json"), "Make a DataFrame first, as in .to_pandas().to_csv()"),
+    **dict.fromkeys(("df", "frame", "dataframe"), "Call .to_pandas() or .to_polars()"),
+    **dict.fromkeys(("latest", "current", "last", "final_panes"), "What stands now: .final()"),
+}
+# What others call the option time= of readers.
+READERS_ELSEWHERE = dict.fromkeys(
+    ("at", "event_time", "on", "ts", "time_column", "timestamp", "timestamp_col"), "time"
+)
 # What others call the options of readers and of runs.
 _OPTIONS_ELSEWHERE = {
     "batch_size": "bundle_size",

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, assert_never, final
 
 from lowwater.errors import InvalidArgument, UnknownName, constructor, describe
-from lowwater.time import DurationLike, as_micros, duration, format_duration
+from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
 from lowwater.windows import Window
 
 
@@ -107,14 +107,14 @@ class AfterProcessingTime:
             raise InvalidArgument(
                 f"{describe('delay', self.delay)} must not be negative", hint='Use, say, "1m"'
             )
-        object.__setattr__(self, "delay", delay)
+        object.__setattr__(self, "delay", meant(delay))
         if self.align is not None:
             align = duration(self.align, name="align")
             if align <= 0:
                 raise InvalidArgument(
                     f"{describe('align', self.align)} must be above zero", hint='Use, say, "1m"'
                 )
-            object.__setattr__(self, "align", align)
+            object.__setattr__(self, "align", meant(align))
 
     @property
     def delay_us(self) -> int:

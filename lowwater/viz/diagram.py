@@ -111,7 +111,7 @@ class Diagram:
             InvalidArgument: The file has another suffix, or cannot be written.
             UnsupportedByRunner: matplotlib is not installed.
         """
-        (place,) = as_paths(path)
+        (place,) = as_paths(path, writes=True)
         texts = {".svg": self.to_svg, ".html": self.to_html, ".txt": self.__str__}
         save_picture(Path(place), self.picture, self.theme, texts)
 

@@ -108,7 +108,7 @@ class GraphDiagram:
             InvalidArgument: The file has another suffix, or cannot be written.
             UnsupportedByRunner: matplotlib is not installed.
         """
-        (place,) = as_paths(path)
+        (place,) = as_paths(path, writes=True)
         save_picture(Path(place), self.picture, self.theme, {".svg": self.to_svg})
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from lowwater.time import (
     as_micros,
     duration,
     format_duration,
+    meant,
     saturating_add,
 )
 from lowwater.watermark.observed import Observed
@@ -92,7 +93,7 @@ class BoundedDisorder:
             raise InvalidArgument(
                 f"{describe('delay', self.delay)} must not be negative", hint='Use, say, "5m"'
             )
-        object.__setattr__(self, "delay", delay)
+        object.__setattr__(self, "delay", meant(delay))
 
     def start(self) -> EstimatorState:
         return _DisorderState(as_micros(self.delay))

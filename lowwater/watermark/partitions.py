@@ -16,6 +16,7 @@ from lowwater.time import (
     as_micros,
     format_duration,
     format_instant,
+    meant,
     saturating_add,
     saturating_add_array,
 )
@@ -324,7 +325,8 @@ class PerPartition:
         if self.expected is not None:
             object.__setattr__(self, "expected", _distinct(self.expected))
         if self.idle_after is not None:
-            object.__setattr__(self, "idle_after", positive_duration(self.idle_after, "idle_after"))
+            idle_after = positive_duration(self.idle_after, "idle_after")
+            object.__setattr__(self, "idle_after", meant(idle_after))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from lowwater.time import (
     as_micros,
     duration,
     format_duration,
+    meant,
     saturating_add,
 )
 from lowwater.watermark.estimators import EstimatorState
@@ -85,8 +86,8 @@ class Quantile:
         _check_count("warm_up", self.warm_up, 0)
         _check_count("memory", self.memory, 1)
         object.__setattr__(self, "quantile", float(quantile))
-        object.__setattr__(self, "least", low)
-        object.__setattr__(self, "most", high)
+        object.__setattr__(self, "least", meant(low))
+        object.__setattr__(self, "most", None if high is None else meant(high))
 
     def start(self) -> EstimatorState:
         return _Learned(self)

@@ -16,6 +16,7 @@ from lowwater.time import (
     as_micros,
     duration,
     format_duration,
+    meant,
     saturating_add_array,
 )
 from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
@@ -45,8 +46,8 @@ class FixedWindows:
 
     def __post_init__(self) -> None:
         size = positive_duration(self.size, "size")
-        object.__setattr__(self, "size", size)
-        object.__setattr__(self, "offset", duration(self.offset, name="offset") % size)
+        object.__setattr__(self, "size", meant(size))
+        object.__setattr__(self, "offset", meant(duration(self.offset, name="offset") % size))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from lowwater.time import (
     Int64Array,
     as_micros,
     format_duration,
+    meant,
     saturating_add_array,
 )
 from lowwater.windows._base import Assignment, Columns, Merged, MergeScope, positive_duration
@@ -57,7 +58,7 @@ class Sessions:
                 hint='Write Sessions("30m"), or Sessions(gap_column="gap")',
             )
         if self.gap is not None:
-            object.__setattr__(self, "gap", positive_duration(self.gap, "gap"))
+            object.__setattr__(self, "gap", meant(positive_duration(self.gap, "gap")))
 
     @property
     def merge_scope(self) -> MergeScope:

@@ -15,6 +15,7 @@ from lowwater.time import (
     as_micros,
     duration,
     format_duration,
+    meant,
     saturating_add_array,
 )
 from lowwater.windows._base import Assignment, Columns, MergeScope, positive_duration
@@ -58,9 +59,9 @@ class SlidingWindows:
 
     def __post_init__(self) -> None:
         period = positive_duration(self.period, "period")
-        object.__setattr__(self, "size", positive_duration(self.size, "size"))
-        object.__setattr__(self, "period", period)
-        object.__setattr__(self, "offset", duration(self.offset, name="offset") % period)
+        object.__setattr__(self, "size", meant(positive_duration(self.size, "size")))
+        object.__setattr__(self, "period", meant(period))
+        object.__setattr__(self, "offset", meant(duration(self.offset, name="offset") % period))
 
     @property
     def columns(self) -> tuple[str, ...]:

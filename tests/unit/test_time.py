@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import lowwater as lw
 from lowwater.errors import InvalidArgument, UnitWarning
 from lowwater.time import (
     END_OF_TIME,
@@ -252,3 +256,66 @@ def test_a_number_without_unit_is_refused_with_one(value: Any) -> None:
     with pytest.raises(InvalidArgument) as caught:
         duration(value)
     assert f'"{str(value).strip()}s"' in str(caught.value)
+
+
+VALUES = [
+    lw.FixedWindows("500us", offset="3us"),
+    lw.SlidingWindows("500us", period="50us", offset="3us"),
+    lw.Sessions("500us"),
+    lw.AfterProcessingTime("500us", align="3us"),
+    lw.BoundedDisorder("500us"),
+    lw.Quantile(0.9, least="3us", most="500us"),
+    lw.PerPartition(lw.BoundedDisorder("500us"), by="p", idle_after="500us"),
+    lw.ArrivalClock("came", tick="500us"),
+    lw.Windowing(
+        windows=lw.FixedWindows("500us"), allowed_lateness="900us", accumulation="discarding"
+    ),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_what_was_given_with_a_unit_is_not_warned_about_again(value: Any) -> None:
+    """The fields hold plain microseconds, which come back when a value is made of another."""
+    assert replace(value) == value
+    assert repr(replace(value)) == repr(value)
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_a_duration_in_a_field_is_an_int_to_all_else() -> None:
+    size: Any = lw.FixedWindows("500us").size
+    assert size == 500
+    assert (repr(size), hash(size)) == ("500", hash(500))
+    assert type(pickle.loads(pickle.dumps(size))) is int
+    assert type(lw.FixedWindows("500us").size_us) is int
+
+
+def test_short_durations_of_a_chain_are_not_warned_about(tmp_path: Path) -> None:
+    rows = [{"at": at * 400, "k": "a"} for at in range(9)]
+    hits = lw.from_iterable(
+        rows, time="at", unit="us", watermark=lw.BoundedDisorder("500us")
+    ).key_by("k")
+    first = hits.window(
+        lw.FixedWindows("900us"), allowed_lateness="900us", accumulation="retracting"
+    ).aggregate(n=lw.count())
+    second = (
+        first.key_by("k")
+        .window(lw.FixedWindows("9ms"), accumulation="retracting")
+        .aggregate(n=lw.sum("n"))
+    )
+    result = second.collect(trace=True)
+    assert result.lateness_profile().suggestion is not None
+    assert [pane.value for pane in result.panes] == [9]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "in.jsonl").write_text(lines, encoding="utf-8")
+    durable = lw.read_jsonl(
+        tmp_path / "in.jsonl", time="at", unit="us", watermark=lw.BoundedDisorder("500us")
+    )
+    panes = durable.key_by("k").window(
+        lw.Sessions("500us"),
+        trigger=lw.AfterWatermark(early=lw.AfterProcessingTime("500us"), late=lw.AfterCount(1)),
+        allowed_lateness="900us",
+        accumulation="accumulating",
+    )
+    output = panes.aggregate(n=lw.count()).write_jsonl(tmp_path / "out.jsonl")
+    for _ in range(2):
+        assert output.run(state=tmp_path / "state").events == 9

@@ -23,6 +23,7 @@ from lowwater.time import (
     as_micros,
     format_duration,
     instant,
+    meant,
 )
 from lowwater.windows._base import positive_duration
 
@@ -85,7 +86,7 @@ class ArrivalClock:
     tick: DurationLike = "1m"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tick", positive_duration(self.tick, "tick"))
+        object.__setattr__(self, "tick", meant(positive_duration(self.tick, "tick")))
 
     @property
     def tick_us(self) -> int:

@@ -32,6 +32,7 @@ from lowwater.engine.records.stateless import (
     Select,
     Step,
     WithColumns,
+    apply_steps,
 )
 from lowwater.errors import InvalidArgument
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
@@ -207,12 +208,14 @@ class SourceReader:
             yield from self._cuts_for_one_stage(self._entries[0], records)
             return
         arrived = self._arrivals(records)
-        before = records
-        for step in self._shared:
-            before = step.apply(before)
+        before, rejected = apply_steps(self._shared, records)
         if len(self._entries) == 1 and self.read.time not in set(before.columns):
-            yield from self._cuts_for_one_stage(self._entries[0], records)  # the steps make it
-        else:
+            # The steps make it; or they have rejected all records.
+            yield from self._cuts_for_one_stage(self._entries[0], records)
+            return
+        if rejected:
+            yield self._own.reject(rejected)
+        if before.length:
             yield from self._cuts_for_several_stages(self._own, before, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:
@@ -315,6 +318,8 @@ class SourceReader:
         if admitted.errors:
             yield admitted.errors
         bundle = admitted.bundle
+        if not len(bundle):
+            return
         if len(bundle) > self._size:
             bundle = replace(bundle, keys=tuple(_as_dictionary(key) for key in bundle.keys))
         observed = ObservedBatch(admitted_batch.records, admitted.kept, self.read.times)

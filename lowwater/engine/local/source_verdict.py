@@ -11,8 +11,10 @@ from typing import final
 import numpy as np
 
 from lowwater.engine.local.source_reader import SourceReader
+from lowwater.engine.local.stage_input import StageAdmission
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.problems import JUDGED, Tally
+from lowwater.engine.records.stateless import NULL_RECORD
 from lowwater.errors import DataError, DataWarning, UnitWarning, warn
 from lowwater.time import DAY_US, Int64Array, format_instant
 
@@ -28,6 +30,8 @@ _FIXES = {
     "time_out_of_range": _UNIT,
     "too_far_ahead": f"{_UNIT}, or raise max_ahead=",
     "null_key": "Fill the column, or filter such records out before",
+    NULL_RECORD: "Return a record from map, such as {**record, 'total': 1} (is there a "
+    "`return`?); to leave records out, use filter, or flat_map with an empty list",
     "null_id": "Fill the column, or filter such records out before",
     "wrong_type": "Convert the column first, as in "
     '.map(lambda row: row | {"price": float(row["price"])})',
@@ -129,6 +133,24 @@ class SourceVerdict:
                 where=self._name,
                 hint=f"{fix}. Read them with on_dead_letter=",
             )
+
+
+def judge_map(entry: StageAdmission, where: str) -> None:
+    """Raise if ``map`` makes nothing of all records of the first batch between two stages.
+
+    Later batches are not judged: there may be such records among others.
+
+    Raises:
+        DataError: It does; most likely the function lacks its ``return``.
+    """
+    tally = entry.admission.tally
+    count, example = tally.failed.get(NULL_RECORD, (0, ""))
+    if count and count == tally.seen:
+        raise DataError(
+            f"{_all(count)} ({NULL_RECORD}), so the result would be empty; the first: {example}",
+            where=where,
+            hint=f'{_FIXES[NULL_RECORD]}. Or run with on_error="dead_letter" to set them aside',
+        )
 
 
 def _all(records: int) -> str:

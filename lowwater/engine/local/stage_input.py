@@ -10,11 +10,15 @@ import numpy as np
 
 from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.records.admission import Admission, Admitted
-from lowwater.engine.records.batch import Records
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
-from lowwater.engine.records.stateless import Step
+from lowwater.engine.records.stateless import Step, apply_steps
 from lowwater.engine.records.steps import Bundle
 from lowwater.time import Int64Array
+
+_ARRIVED = HIDDEN + "arrived"
+"""Hidden column: the clock at the arrival of each record, where it is not the same for all."""
 
 
 @final
@@ -43,13 +47,23 @@ class StageAdmission:
             records: The batch.
             clock: The clock when the batch arrived; needed if event times have a ``max_ahead``.
         """
-        for step in self.steps:
-            records = step.apply(records)
-            # A Python function that is called for no rows returns no columns, so the validation
-            # below would report every column as missing.
-            if not records.length:
+        if isinstance(clock, np.ndarray):  # the steps may drop records: carry it along
+            came = Column(clock)
+            records = records.replaced({**records.columns, _ARRIVED: came})
+        records, rejected = apply_steps(self.steps, records)
+        errors = self.admission.reject(rejected)
+        # A Python function that is called for no rows returns no columns, so the validation below
+        # would report every column as missing.
+        if not records.length:
+            if not errors:
                 return None
+            nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})
+            return AdmittedBatch(self, records, Admitted(nothing, None, errors))
+        if isinstance(clock, np.ndarray):
+            clock = records.columns[_ARRIVED].data
         admitted = self.admission.admit(records, clock=clock)
+        if errors:
+            admitted = replace(admitted, errors=[*errors, *admitted.errors])
         return AdmittedBatch(self, records, _signed(admitted, records) if self.signed else admitted)
 
 

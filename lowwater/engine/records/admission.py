@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, final
@@ -17,7 +17,7 @@ from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import Problems, Tally, is_nan
+from lowwater.engine.records.problems import JUDGED, Problems, Tally, is_nan
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
@@ -158,6 +158,30 @@ class Admission:
         )
         self.tally.count(records.length, failures)
         return admitted
+
+    def reject(self, rejected: Sequence[tuple[int, ErrorRecord]]) -> list[ErrorRecord]:
+        """Count the records of a batch that a step has rejected; call it before :meth:`admit`.
+
+        Args:
+            rejected: Their rows in the batch, and their dead letters.
+
+        Raises:
+            DataError: ``on_error`` is ``"raise"``.
+        """
+        if self._raise and rejected:
+            _, first = rejected[0]
+            raise DataError(
+                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
+                where=first.where,
+                hint='Fix it, or use on_error="dead_letter" to set such records aside',
+            )
+        # Only those among the first records of the stream, as the tally sees no rows that are gone.
+        counted = [error for row, error in rejected if row < JUDGED - self.tally.seen]
+        failures = (
+            (at, error.reason, error.detail, error.record) for at, error in enumerate(counted)
+        )
+        self.tally.count(len(counted), failures)
+        return [error for _, error in rejected]
 
     def _times(self, records: Records, problems: Problems) -> Int64Array:
         times = self._checked(

@@ -37,6 +37,8 @@ class Records:
         rest_seconds: Poll the source again after this time; other sources are read meanwhile.
         row_numbers: Row of each element in ``origin``, int64, where rows were dropped; ``None``:
             they follow ``first_row``.
+        rejected: Dead letters of the stateless step that made these elements, each with its row
+            among the elements that the step was given.
     """
 
     columns: Mapping[str, Column]
@@ -46,6 +48,7 @@ class Records:
     unreadable: Sequence[ErrorRecord] = ()
     rest_seconds: float = 0.0
     row_numbers: Int64Array | None = None
+    rejected: Sequence[tuple[int, ErrorRecord]] = ()
 
     @classmethod
     def from_arrow(
@@ -132,7 +135,9 @@ class Records:
 
     def replaced(self, columns: Mapping[str, Column]) -> Records:
         """Return the same elements with other columns, row for row."""
-        return Records(columns, self.length, self.origin, self.first_row)
+        return Records(
+            columns, self.length, self.origin, self.first_row, row_numbers=self.row_numbers
+        )
 
     def take(self, indices: Int64Array) -> Records:
         """Select the elements at ``indices`` (int64)."""

@@ -46,6 +46,7 @@ from lowwater.time import (
     Int64Array,
     as_micros,
     format_duration,
+    meant,
     saturating_add_array,
 )
 from lowwater.windows._base import positive_duration
@@ -167,7 +168,7 @@ class Deduplication:
                 hint='Write deduplicate(id="order_id", within="1h")',
             )
         object.__setattr__(self, "id", tuple(names))
-        object.__setattr__(self, "within", positive_duration(self.within, "within"))
+        object.__setattr__(self, "within", meant(positive_duration(self.within, "within")))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ PANE_FIELDS = (
 )
 WEIGHT = "weight"
 """1 for an insert, -1 for a retraction; only in tables of results, because sinks keep ``kind``."""
-RESERVED = frozenset({"window_start", "window_end", WEIGHT, *(field.name for field in PANE_FIELDS)})
+RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
 
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
@@ -86,8 +86,9 @@ def readable_table(panes: Tabular) -> Tabular:
     """Convert a table of :func:`panes_to_arrow` to what results hand out, to be read by people.
 
     ``timing`` and ``kind`` become plain text, ``weight`` is added after ``kind``, and times of
-    emission beyond the years 1 to 9999, as watermarks that are not known, become nulls. Sinks and
-    Spark keep the compact form.
+    emission beyond the years 1 to 9999, as watermarks that are not known, become nulls. A key or an
+    aggregate called ``weight`` keeps its column, and none is added: ``kind`` says the same. Sinks
+    and Spark keep the compact form.
 
     Args:
         panes: A ``pa.Table`` or ``pa.RecordBatch``.
@@ -100,6 +101,8 @@ def readable_table(panes: Tabular) -> Tabular:
         at, column = panes.schema.get_field_index(name), panes.column(name)
         known = pc.and_(pc.greater(column, first), pc.less(column, last))
         panes = panes.set_column(at, name, pc.if_else(known, column, None))
+    if WEIGHT in panes.schema.names:
+        return panes
     at = panes.schema.get_field_index("kind") + 1
     is_insert = pc.equal(panes.column("kind"), KINDS[INSERT])
     one, minus_one = pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow as pa
 from lowwater.engine.records.batch import HIDDEN, TRACED, Records, columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
+from lowwater.time import Int64Array
 from lowwater.watermark.observed import PARTITION
 
 RecordFunction: TypeAlias = Callable[[Any], Any]
@@ -30,6 +32,30 @@ class Step(Protocol):
     def apply(self, records: Records) -> Records:
         """Apply the step to a batch of records."""
         ...
+
+
+NULL_RECORD = "null_record"
+"""The reason of a dead letter of which ``map`` made ``None``."""
+
+
+def apply_steps(
+    steps: Iterable[Step], records: Records
+) -> tuple[Records, list[tuple[int, ErrorRecord]]]:
+    """Apply steps in turn. A record that one rejects is a dead letter; later steps do not see it.
+
+    Returns:
+        What is left, and the dead letters, with their rows. Steps after one that leaves nothing are
+        not applied, so the columns of an empty batch may be any.
+    """
+    rejected: list[tuple[int, ErrorRecord]] = []
+    for step in steps:
+        if not records.length:
+            break
+        records = step.apply(records)
+        if records.rejected:
+            rejected.extend(records.rejected)
+            records = replace(records, rejected=())
+    return records, rejected
 
 
 @final
@@ -100,7 +126,11 @@ class Select:
 @final
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Replaces each record with the result of a Python function."""
+    """Replaces each record with the result of a Python function.
+
+    Rejects a record with fields for which the function returns ``None`` (S-B1): such a function
+    lacks its ``return``, on some path or on all. A plain value may become ``None``.
+    """
 
     function: RecordFunction
 
@@ -110,7 +140,17 @@ class Map:
         rows = records.rows()
         made = [_call("map", self.function, row) for row in rows]
         if any(each is None for each in made):  # `in` would compare arrays
-            _check_returned(rows, made)
+            nothing = np.array(
+                [
+                    each is None and isinstance(row, Mapping)
+                    for row, each in zip(rows, made, strict=True)
+                ]
+            )
+            rejected = _rejected(records, np.flatnonzero(nothing))
+            kept = np.flatnonzero(~nothing)
+            records, made = records.take(kept), [made[at] for at in kept.tolist()]
+            found = records.replaced({**columns_of(made), **_hidden(records)})
+            return replace(found, rejected=rejected)
         return records.replaced({**columns_of(made), **_hidden(records)})
 
 
@@ -233,16 +273,13 @@ def _call(step: str, function: Callable[[Any], Any], given: Any, record: Any = N
         ) from error
 
 
-def _check_returned(rows: Sequence[Any], made: Sequence[Any]) -> None:
-    """Raise if a function made nothing of a record with fields: likely it lacks its ``return``."""
-    for row, each in zip(rows, made, strict=True):
-        if each is None and isinstance(row, Mapping):
-            raise DataError(
-                f"map's function returned None for {row!r}, which is not a record",
-                where="map",
-                hint="Return a record, such as {**record, 'total': 1} (is there a `return`?); to "
-                "leave records out, use filter, or flat_map with an empty list",
-            )
+def _rejected(records: Records, rows: Int64Array) -> list[tuple[int, ErrorRecord]]:
+    """Return dead letters for the records of which ``map`` made nothing."""
+    detail = "map's function returned None, which is not a record"
+    return [
+        (row, ErrorRecord(record, NULL_RECORD, detail, records.place(row) or "map"))
+        for row, record in zip(rows.tolist(), records.rows(rows, exact=True), strict=True)
+    ]
 
 
 def _row_for_row(given: pa.RecordBatch, made: pa.Table) -> bool:

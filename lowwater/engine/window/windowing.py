@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast, final, get_args
 
 from lowwater.display.text import shown
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, nearest
-from lowwater.time import DurationLike, as_micros, duration, format_duration
+from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
 from lowwater.triggers import CustomTrigger, Default, Moment, Trigger, outlook
 from lowwater.triggers._machine import compile_trigger, walk
 from lowwater.triggers._values import _require_trigger
@@ -72,7 +72,7 @@ class Windowing:
                 f"{describe('allowed_lateness', self.allowed_lateness)} must not be negative",
                 hint='Use "0s" or more',
             )
-        object.__setattr__(self, "allowed_lateness", lateness)
+        object.__setattr__(self, "allowed_lateness", meant(lateness))
         _require_choice("closing", self.closing, get_args(Closing))
         _require_choice("on_time", self.on_time, get_args(OnTime))
         _require_choice("timestamps", self.timestamps, get_args(TimestampRule))

@@ -135,5 +135,5 @@ def checked_path(path: object) -> str:
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a folder")
     text: str = os.fspath(path)
-    require_local(text)
+    require_local(text, writes=True)
     return text

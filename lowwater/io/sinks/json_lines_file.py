@@ -62,7 +62,7 @@ class JsonLinesFile:
         if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
-        require_local(self.path)
+        require_local(self.path, writes=True)
         check_overwrite(self.overwrite)
         if not is_file_name(self.path):
             raise InvalidArgument(

@@ -131,7 +131,7 @@ class SqliteTable:
         if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             raise InvalidArgument(f"{describe('path', path)} is not a path", hint="Name a file")
         object.__setattr__(self, "path", os.fspath(path))
-        require_local(self.path)
+        require_local(self.path, writes=True)
         if self.path in {"", ":memory:"}:
             raise InvalidArgument(
                 f"{describe('path', path)} is a database in memory, which no restart finds again",

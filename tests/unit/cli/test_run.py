@@ -25,6 +25,16 @@ counts = (
 )
 """
 
+ENDLESS = """
+from itertools import count
+
+import lowwater as lw
+
+def sales():
+    for minute in count():
+        yield {"at": 60_000_000 * minute + 1_714_564_800_000_000, "shop": "here", "item": minute}
+"""
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -64,6 +74,16 @@ def test_a_file_without_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_text("def made(): ...\n")
     assert main(["run", str(path)]) == 2
     assert "has no pipeline at its top level" in capsys.readouterr().err
+
+
+def test_a_pipeline_and_its_output_are_one(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(file.read_text() + '\nout = counts.write_jsonl("out.jsonl")\n')
+    assert _printed(capsys, str(file)) == ""
+    assert len(Path("out.jsonl").read_text().splitlines()) == 5
+    assert main(["diagram", str(file), "-o", "out.svg"]) == 0
+    file.write_text(file.read_text() + '\nother = counts.named("other")\n')
+    assert main(["run", str(file)]) == 2
+    assert "several pipelines: counts, out, other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("format_", ["table", "csv", "jsonl"])
@@ -126,6 +146,25 @@ def test_the_output_of_a_run_with_state_is_not_replaced(
 
 def test_one_file_of_parquet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
+    assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]
+    Path("sales.jsonl").write_text("")
+    _printed(capsys, str(file), "-o", "out.parquet", "--limit", "3")
+    assert pq.read_table("out.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize("stream", ["generator", "follow"])
+def test_a_limit_ends_what_never_ends_also_into_parquet(
+    file: Path, stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = file.read_text()
+    if stream == "follow":
+        text = text.replace("watermark=", "follow=True, watermark=")
+    else:
+        text = text.replace("lw.read_jsonl('sales.jsonl', ", "lw.from_iterable(sales(), ")
+        text = text.replace("import lowwater as lw", ENDLESS)
+    file.write_text(text)
+    assert main(["run", str(file), "-o", "out.parquet", "--limit", "3"]) == 0
+    assert capsys.readouterr().err == "stopped after 3 panes\n"
     assert pq.read_table("out.parquet")["n"].to_pylist() == [1, 1, 1]
 
 

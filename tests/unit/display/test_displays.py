@@ -206,6 +206,15 @@ def test_a_result_is_a_table_that_is_cut() -> None:
     assert "0.30000000000000004" not in text
 
 
+def test_what_stands_and_a_run_are_displayed() -> None:
+    result = collected(orders(30))
+    stands = result.final()._repr_html_()
+    assert f"{len(result.final())} panes" in stands
+    assert "retract" not in re.sub("<style>.*?</style>", "", stands, flags=re.DOTALL)
+    run = lw.from_iterable(orders(3), time="at").key_by("shop").window(lw.GlobalWindow())
+    assert "events" in run.aggregate(n=lw.count()).run()._repr_html_()
+
+
 def test_late_elements_and_dead_letters_are_counted_and_folded() -> None:
     late = [dict(orders(1)[0], came="2024-05-01T12:31:00Z") for _ in range(7)]
     null = [dict(orders(1)[0], at=None, came="2024-05-01T12:32:00Z")]

@@ -119,6 +119,11 @@ def test_sources_without_end(tmp_path: Path) -> None:
     assert not lw.check(windowed(following(tmp_path, watermark=lw.Ascending())))
     sessions = lw.check(windowed(following(tmp_path), lw.Sessions("1m")))
     assert [finding.severity for finding in sessions] == ["error", "error"]
+    early = lw.Repeatedly(lw.AfterCount(10))
+    counted = windowed(
+        following(tmp_path), lw.Sessions("1m"), trigger=early, accumulation="discarding"
+    )
+    assert lw.check(counted)[0].severity == "warning"  # its panes do come
     everything = following(tmp_path, watermark=lw.Ascending())
     assert lw.check(windowed(everything, lw.GlobalWindow()))[0].severity == "error"
     repeated = lw.check(
@@ -225,6 +230,7 @@ def test_sources_that_wait_for_one_another(tmp_path: Path) -> None:
 
     assert [finding.where for finding in both()] == ["source 1", "source 2"]
     assert "idle_after" in both()[0].hint
+    assert {finding.severity for finding in both()} == {"note"}  # nothing to be told at every run
     assert not both(idle_after="1m")
 
 

@@ -31,3 +31,15 @@ def test_a_row_is_found_by_its_fields(row: int) -> None:
 def test_a_table_is_not_one_record() -> None:
     with pytest.raises(lw.InvalidArgument, match="DataFrame with 3 rows"):
         _traced().why(TAPS)
+
+
+def test_a_row_of_a_result_is_a_pane() -> None:
+    result = _traced()
+    said = repr(result.why(result.to_pandas().iloc[1]))
+    assert "is a row of a result" in said
+    assert "explain(key, window)" in said
+
+
+def test_a_row_with_an_unknown_column_names_it() -> None:
+    row = TAPS.iloc[0].rename({"price": "cost"})
+    assert "no record has 'cost'" in repr(_traced().why(row))

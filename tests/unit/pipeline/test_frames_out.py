@@ -11,7 +11,6 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.records.pane_table import PANE_FIELDS
-from lowwater.errors import InvalidArgument
 
 ROWS = [
     {"at": 0, "k": "a", "v": 1},
@@ -126,6 +125,18 @@ def test_sinks_keep_the_compact_form(tmp_path: Any) -> None:
     assert pa.types.is_dictionary(stored.field("kind").type)
 
 
-def test_weight_is_reserved() -> None:
-    with pytest.raises(InvalidArgument, match="weight"):
-        pipeline(weight=lw.sum("v"))
+def test_an_aggregate_called_weight_keeps_its_name() -> None:
+    """The name belongs to users: only tables of results have a column of their own called so."""
+    result = pipeline(weight=lw.sum("v")).collect()
+    assert result.to_arrow()["weight"].to_pylist() == [
+        pane.values["weight"] for pane in result.panes
+    ]
+    assert result.to_arrow().column_names.count("weight") == 1
+    assert "kind" in result.to_arrow(final=True).column_names
+
+
+def test_a_key_called_weight_keeps_its_name() -> None:
+    rows = [{"at": row["at"], "weight": 70} for row in ROWS]
+    stream = lw.from_iterable(rows, time="at").key_by("weight")
+    parcels = stream.window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    assert set(parcels.to_arrow()["weight"].to_pylist()) == {70}

@@ -53,7 +53,7 @@ def test_left_out_options_have_the_defaults_that_the_signature_shows(tmp_path: P
         stream._flows
         for stream in (lw.read_jsonl(path, time="t", **shown), lw.read_jsonl(path, time="t"))
     )
-    names = ("time", "timezone", "watermark", "clock", "max_ahead_us", "idle_after_us")
+    names = ("time", "times", "watermark", "clock", "max_ahead_us", "idle_after_us")
     assert [getattr(given.origin, name) for name in names] == [
         getattr(left_out.origin, name) for name in names
     ]

@@ -48,6 +48,94 @@ def said(pipeline: lw.Pipeline, **options: Any) -> list[str]:
     return [str(one.message) for one in warned]
 
 
+def adult(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a record, or nothing on one path: its ``return`` is forgotten there."""
+    return record if record["v"] >= 3 else None
+
+
+@pytest.mark.parametrize("bundle_size", [1, 7, 50_000])
+@pytest.mark.parametrize("follows", ["nothing", "a filter", "a map"])
+def test_a_record_of_which_map_makes_nothing_is_a_dead_letter(
+    bundle_size: int, follows: str
+) -> None:
+    stream = lw.from_iterable(records(bad=0, of=400), time="at").map(adult)
+    if follows == "a filter":
+        stream = stream.filter(lw.col("v") >= 0)
+    elif follows == "a map":
+        stream = stream.map(lambda row: row | {"v": row["v"] * 1})
+    result = summed(stream).collect(bundle_size=bundle_size)
+    assert [(error.record["v"], error.reason) for error in result.errors] == [
+        (v, "null_record") for v in range(3)
+    ]
+    assert result.panes[-1].value == sum(range(3, 400))
+
+
+@pytest.mark.parametrize("bundle_size", [1, 50_000])
+def test_map_that_makes_the_event_time_may_make_nothing(bundle_size: int) -> None:
+    rows = [{"when": AT + v, "k": "a", "v": v} for v in range(400)]
+    stream = lw.from_iterable(rows, time="at").map(
+        lambda row: {**row, "at": row["when"]} if row["v"] >= 3 else None
+    )
+    result = summed(stream).collect(bundle_size=bundle_size)
+    assert [error.reason for error in result.errors] == ["null_record"] * 3
+    assert result.panes[-1].value == sum(range(3, 400))
+
+
+def test_records_after_the_first_thousand_of_which_map_makes_nothing_are_not_judged() -> None:
+    rows = [record(v, sound=True) for v in range(4_000)]
+    stream = lw.from_iterable(rows, time="at").map(lambda row: row if row["v"] < 1_000 else None)
+    assert said(summed(stream)) == []
+
+
+def test_map_that_makes_nothing_at_all_is_an_error() -> None:
+    pipeline = summed(lw.from_iterable(records(bad=0, of=5), time="at").map(lambda row: None))
+    with pytest.raises(lw.DataError, match=r"all 5 records .* \(null_record\)"):
+        pipeline.collect()
+    with pytest.raises(lw.DataError, match="null_record"):
+        pipeline.collect(on_error="raise")
+    assert len(pipeline.collect(on_error="dead_letter").errors) == 5
+
+
+def test_arrivals_fit_the_records_that_map_leaves() -> None:
+    rows = [record(v, sound=True) | {"came": AT + v} for v in range(400)]
+    stream = lw.from_iterable(rows, time="at", clock=lw.ArrivalClock("came"), max_ahead="1s").map(
+        adult
+    )
+    result = summed(stream).collect()
+    assert [error.reason for error in result.errors] == ["null_record"] * 3
+
+
+def test_a_durable_run_passes_a_record_of_which_map_makes_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "0.jsonl", (record(v, sound=True) for v in range(400)))
+    stream = lw.read_jsonl(tmp_path / "in", time="at").map(adult)
+    output = summed(stream).write_jsonl(tmp_path / "out.jsonl")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(metrics: Metrics) -> None:
+        if metrics.bundles >= 4:
+            raise Stopped
+
+    options: Any = {"state": tmp_path / "state", "commit_every": "bundle", "bundle_size": 100}
+    with pytest.raises(Stopped):  # in the middle of the batch
+        output.run(**options, progress=stop)
+    assert output.run(**options).errors == {"null_record": 3}
+    (line,) = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["n"] == sum(range(3, 400))
+
+
+def test_two_stages_may_share_a_map_that_makes_nothing(tmp_path: Path) -> None:
+    stream = lw.from_iterable(records(bad=0, of=400), time="at").map(adult).key_by("k")
+    sums = stream.window(lw.GlobalWindow()).aggregate(n=lw.sum("v"))
+    counts = stream.window(lw.GlobalWindow()).aggregate(n=lw.count())
+    metrics = lw.run(
+        sums.write_jsonl(tmp_path / "sums.jsonl"), counts.write_jsonl(tmp_path / "counts.jsonl")
+    )
+    assert metrics.errors == {"null_record": 3}
+    assert json.loads((tmp_path / "counts.jsonl").read_text(encoding="utf-8"))["n"] == 397
+
+
 # ---------------------------------------------------------------------------------- dead letters
 
 
