@@ -433,6 +433,7 @@ def test_key_groups_are_spread_evenly(spark: Any) -> None:
         assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
 
 
+@pytest.mark.filterwarnings("error::lowwater.errors.LowwaterWarning")  # as of tests/docs
 @pytest.mark.parametrize("page", pages(spark=True))
 def test_the_pages_tell_the_truth(
     spark: Any, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
