@@ -90,7 +90,7 @@ class SourceVerdict:
         if not self._reader.has_plain_times:
             return
         if low > -_EARLY_US and high < _EARLY_US:
-            unit = "s" if high < 10_000_000_000 else "ms"
+            unit = _seconds_or_millis(high)
         elif low > _YEAR_9999_US:
             unit = "ns"
         else:
@@ -101,7 +101,9 @@ class SourceVerdict:
             f"the event time{_named(self._reader.read.time)} is {at}, which is "
             f"{format_instant(at)}: plain numbers are microseconds",
             where=self._name,
-            hint=f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
+            hint='Write unit="us" if this is meant, or name the unit, as in unit="s" for seconds'
+            if unit is None
+            else f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
             "is meant",
         )
 
@@ -129,6 +131,17 @@ class SourceVerdict:
                 where=self._name,
                 hint=f"{fix}. Read them with on_dead_letter=",
             )
+
+
+def _seconds_or_millis(latest: int) -> str | None:
+    """Return the unit in which a number is a likely date; ``None`` between the two.
+
+    Such a number is a year after 2286 in seconds and before 1973 in milliseconds, so it most likely
+    counts microseconds from 0.
+    """
+    if latest < 10_000_000_000:
+        return "s"
+    return "ms" if latest >= 100_000_000_000 else None
 
 
 def _all(records: int) -> str:
