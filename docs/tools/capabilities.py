@@ -156,9 +156,8 @@ def _tried(session: Any, probe: Probe, folder: Path) -> str:
     if not hasattr(pipeline, "to_spark"):
         return f"there is no to_spark() of {type(pipeline).__name__}"
     try:
-        frame = pipeline.to_spark(session, **probe.options)
-        if frame.isStreaming:  # it has no end of its own
-            frame = pipeline.to_spark(session, drain=True, **probe.options)
+        # A stream has no end of its own; a static frame has, whatever is said.
+        frame = pipeline.to_spark(session, drain=True, **probe.options)
     except UnsupportedByRunner as error:
         return error.what.replace(str(folder), "…")  # a path that differs each time
     rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()

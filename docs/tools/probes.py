@@ -152,8 +152,11 @@ def probes() -> Iterator[Probe]:
         lw.OrFinally(lw.Repeatedly(lw.AfterCount(3)), lw.AfterWatermark()),
         lw.Always(),
     ):
-        lossy = isinstance(trigger, (lw.OrFinally, lw.AfterWatermark)) and trigger != early_and_late
-        options = {"allow_data_loss": "nothing is late here"} if lossy else {}
+        options = {}
+        if trigger == early_and_late:
+            options = {"allowed_lateness": "1m"}
+        elif isinstance(trigger, (lw.OrFinally, lw.AfterWatermark)):
+            options = {"allow_data_loss": "nothing is late here"}
         made = in_windows(
             lw.FixedWindows("1m"), trigger=trigger, accumulation="accumulating", **options
         )

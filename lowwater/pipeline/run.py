@@ -124,6 +124,7 @@ class Outcomes:
         self.bundle_size = size
         self.has_begun = False
         self.graph = Graph.of(stages)
+        _refuse_elsewhere(self.graph)
         heed(findings_of(self.graph, sinks or [(stage, ()) for stage in stages]))
         given = options.get("clock")
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
@@ -220,6 +221,7 @@ def refuse_endless(graph: Graph, step: str) -> None:
         graph: The graph to run.
         step: What the user called, such as ``collect``.
     """
+    _refuse_elsewhere(graph)
     for read in graph.reads:
         if is_endless(read):
             raise InvalidArgument(
@@ -228,6 +230,14 @@ def refuse_endless(graph: Graph, step: str) -> None:
                 hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
                 'with follow=True, max_idle="10s"',
             )
+
+
+def _refuse_elsewhere(graph: Graph) -> None:
+    """Raise if a source can be read by another runner only, which its own message names."""
+    for read in graph.reads:
+        refuse = getattr(read.source, "refuse_embedded", None)
+        if refuse is not None:
+            refuse()
 
 
 def _say_lost(lost: Counter[str], events: int) -> None:

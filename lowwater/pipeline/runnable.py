@@ -10,6 +10,7 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
 from lowwater.errors import InvalidArgument, NoItems, load_extra
+from lowwater.explain.findings import findings_of
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -22,7 +23,7 @@ from lowwater.pipeline.result import (
     batches_of,
     items_of,
 )
-from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
+from lowwater.pipeline.run import Outcomes, RunOptions, heed, refuse_endless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,11 +220,16 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             **options: See :class:`lowwater.spark.SparkOptions`.
 
         Raises:
-            InvalidArgument: Spark is not installed.
+            InvalidArgument: Spark is not installed, or ``lw.check`` calls something an error.
             UnsupportedByRunner: Spark does not support the pipeline.
         """
         load_extra("pyspark.sql", extra="spark", purpose="to_spark")
         from lowwater.spark.options import options_of
         from lowwater.spark.query import panes_on_spark
+        from lowwater.spark.supported import as_spark_reads
 
-        return panes_on_spark(spark, self._graph(), options_of(options))
+        graph, chosen = self._graph(), options_of(options)
+        panes = panes_on_spark(spark, graph, chosen)
+        read = as_spark_reads(graph, endless=panes.isStreaming and not chosen.drain)
+        heed(findings_of(read, [(read.stages[-1], ())]))
+        return panes

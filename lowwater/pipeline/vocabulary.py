@@ -126,6 +126,8 @@ _NAMES_ELSEWHERE = {
 }
 _NAME = {other: ours for ours, others in _NAMES_ELSEWHERE.items() for other in others.split()}
 _NO_NAME = {
+    **dict.fromkeys(("union", "concat", "merge"), "Unite streams with a | b, or a.union(b, c)"),
+    "join": "Unite the two streams, a | b, and join them in .process(...)",
     "median": "There is none: gather values with collect(), or write one for combine()",
     "quantile": "There is none: gather values with collect(), or write one for combine()",
     "percentile": "There is none: gather values with collect(), or write one for combine()",

@@ -21,6 +21,7 @@ from lowwater.errors import (
     describe,
     nearest,
 )
+from lowwater.spark.first_time import warn_of_first_time
 from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
 from lowwater.spark.reading import frame_of_source
@@ -87,6 +88,9 @@ def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> 
         tagged=options.outputs == "all",
     )
     require_distinct(shown.names, stage.key_names)
+    flow = stage.inputs[0]
+    if flow.times.unit is None and not steps:  # a step that workers apply may make the times
+        warn_of_first_time(frame, flow.time, graph.name_of(read))
     _LOG.info("a query over %r is made, with %r", read.source, options)
     backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
     shipped = shippable(stage, steps)

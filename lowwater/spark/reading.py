@@ -192,16 +192,29 @@ class SparkSource:
         return f"from_spark({kind} DataFrame: {', '.join(self.frame.columns)})"
 
     @property
+    def endless(self) -> bool:
+        """Whether it never ends by itself."""
+        return bool(self.frame.isStreaming)
+
+    @property
     def schema(self) -> pa.Schema | None:
         return arrow_schema(self.frame.schema)
 
-    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+    def refuse_embedded(self) -> None:
+        """Raise if only Spark can read it.
+
+        Raises:
+            UnsupportedByRunner: It is a streaming DataFrame.
+        """
         if self.frame.isStreaming:
             raise UnsupportedByRunner(
                 "the embedded runner cannot read a streaming DataFrame",
                 where="from_spark",
                 hint="Call to_spark(spark) instead of run",
             )
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        self.refuse_embedded()
         return (Records.from_arrow(batch) for batch in self.frame.toArrow().to_batches(size))
 
 

@@ -87,10 +87,30 @@ def shippable(stage: Stage, steps: tuple[Step, ...]) -> Stage:
     return replace(stage, inputs=(replace(flow, origin=origin, steps=steps),))
 
 
+def as_spark_reads(graph: Graph, *, endless: bool) -> Graph:
+    """Return a graph of one stage and one source, with a source that ends when Spark's does.
+
+    A folder, which ends when it is read embedded, is a stream on Spark; ``drain=True`` ends one.
+
+    Args:
+        graph: The graph.
+        endless: Whether the query reads its source for ever.
+    """
+    stage, read, _ = only_stage(graph)
+    origin = replace(read, source=Elsewhere(endless=endless), name=graph.name_of(read))
+    return Graph.of([replace(stage, inputs=(replace(stage.inputs[0], origin=origin),))])
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Stands for a source that stayed with the driver."""
+    """Stands for a source that stayed with the driver.
+
+    Args:
+        endless: Whether it never ends by itself.
+    """
+
+    endless: bool = False
 
     @property
     def schema(self) -> pa.Schema | None:

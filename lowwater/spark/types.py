@@ -14,9 +14,11 @@ from pyspark.sql.types import StructField, StructType
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.records.pane_table import (
+    EMISSION,
     MICROS_UTC,
     PANE_FIELDS,
     instants_to_arrow,
+    known_instants,
     panes_to_arrow,
 )
 from lowwater.engine.records.steps import REASONS, UNWINDOWED, LateBatch, PaneBatch
@@ -214,7 +216,10 @@ class OutputRows:
     def add_panes(self, panes: PaneBatch) -> None:
         """Add panes."""
         batch = panes_to_arrow(panes, self._keys)
-        self._add(PANE, dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        # pandas counts nanoseconds, so toPandas fails on the year 9999, which stands for infinity.
+        columns |= {name: known_instants(columns[name]) for name in EMISSION}
+        self._add(PANE, columns, len(batch))
 
     def add_late(self, late: LateBatch, elements: ShuffledElements) -> None:
         """Add late elements, with the records that contain them."""
@@ -230,7 +235,7 @@ class OutputRows:
             made = instants_to_arrow(instants)
             columns[name] = pa.compute.if_else(pa.array(windowed), made, None)
         columns["timestamp"] = instants_to_arrow(bundle.times[rows])
-        columns["watermark"] = instants_to_arrow(np.full(len(rows), late.watermark))
+        columns["watermark"] = known_instants(instants_to_arrow(np.full(len(rows), late.watermark)))
         columns["reason"] = pa.array([REASONS[code] for code in late.reason.tolist()])
         columns["record"] = pa.array([record_text(r) for r in elements.records.rows(rows)])
         self._add(LATE, columns, len(rows))

@@ -40,6 +40,7 @@ INPUT = pa.schema(
         ("at_watermark", pa.int64()),
     ]
 )
+UNKNOWN = Instant(END_OF_TIME)  # stands for a null
 
 
 @final
@@ -151,8 +152,8 @@ def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:
             is_last=row["is_last"],
             kind=row["kind"],
             timestamp=Instant(row["timestamp"]),
-            emitted_at=Instant(row["emitted_at"]),
-            watermark=Instant(row["watermark"]),
+            emitted_at=UNKNOWN if row["emitted_at"] is None else Instant(row["emitted_at"]),
+            watermark=UNKNOWN if row["watermark"] is None else Instant(row["watermark"]),
         )
         for row in rows
     ]
@@ -161,6 +162,11 @@ def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:
 def near(at: int) -> Instant:
     """Return an instant as it comes through a column of timestamps: within the years 1 to 9999."""
     return Instant(min(max(int(at), FIRST_DATETIME), LAST_DATETIME))
+
+
+def known(at: int) -> Instant:
+    """Return when a pane was emitted as it comes through rows: infinities are nulls there."""
+    return Instant(at) if FIRST_DATETIME < at < LAST_DATETIME else UNKNOWN
 
 
 def wanted_panes(panes: list[Pane]) -> list[Pane]:
@@ -177,8 +183,8 @@ def wanted_panes(panes: list[Pane]) -> list[Pane]:
             is_last=pane.is_last,
             kind=pane.kind,
             timestamp=near(pane.timestamp),
-            emitted_at=near(pane.emitted_at),
-            watermark=near(pane.watermark),
+            emitted_at=known(pane.emitted_at),
+            watermark=known(pane.watermark),
         )
         for pane in panes
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
 from lowwater.spark import CarriedTime
 from tests.paths import ROOT
-from tests.spark.test_to_spark import START, table, write
+from tests.spark.test_to_spark import SECOND, START, table, write
 
 LIMITS = (ROOT / "docs" / "spark.md").read_text().partition("## What does not run here")[2]
 
@@ -129,6 +130,40 @@ def test_the_embedded_runner_cannot_read_streams(spark: Any, tmp_path: Path) -> 
     frame = spark.readStream.schema("at long, key string").json(str(tmp_path))
     with pytest.raises(UnsupportedByRunner, match="streaming DataFrame"):
         counted(lw.from_spark(frame, time="at")).collect()
+
+
+def test_a_stream_without_a_watermark_is_refused_unless_it_is_drained(
+    spark: Any, tmp_path: Path
+) -> None:
+    frame = spark.readStream.schema("at long, key string").json(str(tmp_path))
+    folder = write(tmp_path / "in", pa.table({"at": [START], "key": ["A"]}))
+    for reading in (lw.from_spark(frame, time="at"), lw.read_parquet(folder, time="at")):
+        with pytest.raises(InvalidArgument, match=r"no watermark.*may never happen.*source 1"):
+            counted(reading).to_spark(spark)
+        assert counted(reading).to_spark(spark, drain=True).isStreaming
+    assert lw.check(counted(lw.from_spark(frame, time="at")))[0].severity == "error"
+
+
+def test_what_check_warns_of_is_a_warning_of_to_spark(spark: Any) -> None:
+    pipeline = begun().key_by("key").window(lw.FixedWindows("1m"), trigger=lw.Never())
+    with pytest.warns(lw.PipelineWarning, match="never fires"):
+        pipeline.aggregate(n=lw.count()).to_spark(spark)
+
+
+def test_seconds_as_event_times_of_a_static_frame_are_warned_of(spark: Any) -> None:
+    frame = spark.createDataFrame([(START // SECOND, "A")], "at long, key string")
+    for reading in (
+        lw.from_spark(frame, time="at"),
+        lw.from_spark(frame.withColumn("n", frame["at"] + 1), time="at"),
+        lw.from_iterable([{"at": START // SECOND, "key": "A"}], time="at"),
+    ):
+        with pytest.warns(lw.UnitWarning, match=r"'at' is 946728000, .*1970.*source 1.*unit=\"s\""):
+            counted(reading).to_spark(spark)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", lw.LowwaterWarning)
+        counted(lw.from_spark(frame, time="at", unit="s")).to_spark(spark)
+        # The first row of a join or of an aggregation may cost as much as all of them.
+        counted(lw.from_spark(frame.groupBy("key").min("at"), time="min(at)")).to_spark(spark)
 
 
 @pytest.mark.parametrize(

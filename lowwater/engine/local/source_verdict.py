@@ -87,27 +87,11 @@ class SourceVerdict:
         if not self._times_open or not len(times):
             return
         first = times[:JUDGED]
-        low, high = int(first.min()), int(first.max())
-        if low == high == 0:
+        if not first.any():
             return  # says nothing about the unit
         self._times_open = False
-        if not self._reader.has_plain_times:
-            return
-        if low > -_EARLY_US and high < _EARLY_US:
-            unit = "s" if high < 10_000_000_000 else "ms"
-        elif low > _YEAR_9999_US:
-            unit = "ns"
-        else:
-            return
-        at = int(first[int(np.argmax(first))])
-        warn(
-            UnitWarning,
-            f"the event time{_named(self._reader.read.time)} is {at}, which is "
-            f"{format_instant(at)}: plain numbers are microseconds",
-            where=self._name,
-            hint=f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
-            "is meant",
-        )
+        if self._reader.has_plain_times:
+            warn_of_unit(first, self._reader.read.time, self._name)
 
     def _judge(self, tally: Tally) -> None:
         failed = tally.failed
@@ -151,6 +135,45 @@ def judge_map(entry: StageAdmission, where: str) -> None:
             where=where,
             hint=f'{_FIXES[NULL_RECORD]}. Or run with on_error="dead_letter" to set them aside',
         )
+
+
+def warn_of_unit(times: Int64Array, column: str, where: str) -> None:
+    """Warn if event times that were plain numbers look like another unit.
+
+    Args:
+        times: A few of them, int64 microseconds; not empty.
+        column: The column that they are from.
+        where: The name of the source.
+    """
+    low, high = int(times.min()), int(times.max())
+    if low > -_EARLY_US and high < _EARLY_US:
+        unit = _seconds_or_millis(high)
+    elif low > _YEAR_9999_US:
+        unit = "ns"
+    else:
+        return
+    at = int(times[int(np.argmax(times))])
+    warn(
+        UnitWarning,
+        f"the event time{_named(column)} is {at}, which is "
+        f"{format_instant(at)}: plain numbers are microseconds",
+        where=where,
+        hint='Write unit="us" if this is meant, or name the unit, as in unit="s" for seconds'
+        if unit is None
+        else f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
+        "is meant",
+    )
+
+
+def _seconds_or_millis(latest: int) -> str | None:
+    """Return the unit in which a number is a likely date; ``None`` between the two.
+
+    Such a number is a year after 2286 in seconds and before 1973 in milliseconds, so it most likely
+    counts microseconds from 0.
+    """
+    if latest < 10_000_000_000:
+        return "s"
+    return "ms" if latest >= 100_000_000_000 else None
 
 
 def _all(records: int) -> str:

@@ -42,6 +42,8 @@ PANE_FIELDS = (
 WEIGHT = "weight"
 """1 for an insert, -1 for a retraction; only in tables of results, because sinks keep ``kind``."""
 RESERVED = frozenset({"window_start", "window_end", *(field.name for field in PANE_FIELDS)})
+EMISSION = ("emitted_at", "watermark")
+"""The columns that say when a pane was emitted; nulls, for people, where that is infinite."""
 
 _NOT_FOR_ARROW = (
     pa.ArrowInvalid,
@@ -88,7 +90,7 @@ def readable_table(panes: Tabular) -> Tabular:
     ``timing`` and ``kind`` become plain text, ``weight`` is added after ``kind``, and times of
     emission beyond the years 1 to 9999, as watermarks that are not known, become nulls. A key or an
     aggregate called ``weight`` keeps its column, and none is added: ``kind`` says the same. Sinks
-    and Spark keep the compact form.
+    keep the compact form; rows on Spark have the nulls.
 
     Args:
         panes: A ``pa.Table`` or ``pa.RecordBatch``.
@@ -96,17 +98,22 @@ def readable_table(panes: Tabular) -> Tabular:
     for name in ("timing", "kind"):
         at = panes.schema.get_field_index(name)
         panes = panes.set_column(at, name, panes.column(name).cast(pa.string()))
-    first, last = pa.scalar(FIRST_DATETIME, MICROS_UTC), pa.scalar(LAST_DATETIME, MICROS_UTC)
-    for name in ("emitted_at", "watermark"):
-        at, column = panes.schema.get_field_index(name), panes.column(name)
-        known = pc.and_(pc.greater(column, first), pc.less(column, last))
-        panes = panes.set_column(at, name, pc.if_else(known, column, None))
+    for name in EMISSION:
+        at = panes.schema.get_field_index(name)
+        panes = panes.set_column(at, name, known_instants(panes.column(name)))
     if WEIGHT in panes.schema.names:
         return panes
     at = panes.schema.get_field_index("kind") + 1
     is_insert = pc.equal(panes.column("kind"), KINDS[INSERT])
     one, minus_one = pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8())
     return panes.add_column(at, WEIGHT, pc.if_else(is_insert, one, minus_one))
+
+
+def known_instants(instants: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Turn what :func:`instants_to_arrow` clipped, such as an infinite watermark, into nulls."""
+    first, last = pa.scalar(FIRST_DATETIME, MICROS_UTC), pa.scalar(LAST_DATETIME, MICROS_UTC)
+    known = pc.and_(pc.greater(instants, first), pc.less(instants, last))
+    return pc.if_else(known, instants, None)
 
 
 def empty_panes(keys: Sequence[tuple[str, pa.DataType]], values: Sequence[str]) -> pa.Table:

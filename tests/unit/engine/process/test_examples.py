@@ -20,6 +20,7 @@ from lowwater.time import duration
 from tests.unit.engine.process.process_steps import Driven
 
 MINUTE = duration("1m")
+LOUD = "error::lowwater.errors.LowwaterWarning"
 
 
 def test_first_seen() -> None:
@@ -182,7 +183,7 @@ def test_alarms_do_not_depend_on_the_order_of_payments() -> None:
 )
 def test_the_files_run(name: str, last: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        [sys.executable, "-W", LOUD, str(ROOT / "examples" / f"{name}.py")],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
