@@ -56,9 +56,10 @@ class RunOptions(TypedDict, total=False):
         clock: Where processing time comes from; by default the clock of the sources, which must
             agree, or else the machine's.
         on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
-            the first one. Without it they become dead letters too, but a source whose first 1,000
-            records (or all, if it has fewer) are dead letters for one reason is a ``DataError``,
-            and more than 1 % of them give a ``DataWarning``.
+            the first one. Without it they become dead letters too, and each source and stage is
+            judged once it had 1,000 records, or has ended: more than 1 % of dead letters give a
+            ``DataWarning``. If all that the sources delivered until then are dead letters, for
+            one reason, a ``DataError`` stops the run.
         progress: A function that is called with the metrics after each bundle; ``True`` for a
             status line, ``False`` for none. By default a status line if standard error is a
             terminal.

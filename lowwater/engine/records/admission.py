@@ -48,8 +48,7 @@ class Admission:
     """Validates one stream of records, batch by batch (S-B1).
 
     Whether a record is valid does not depend on how the stream is split into batches: the only
-    state is the kind of values each column has held so far. ``tally`` counts the first invalid
-    ones.
+    state is the kind of values each column has held so far. ``tally`` counts the invalid ones.
 
     Args:
         time: Name of the column of event times.
@@ -152,11 +151,7 @@ class Admission:
             self._stop(records, problems, first, where)
         bad = problems.rows()
         admitted = self._sift(records, Bundle(times, keys, values), ids, problems, bad, where)
-        failures = (
-            (row, error.reason, error.detail, error.record)
-            for row, error in zip(bad.tolist(), admitted.errors, strict=True)
-        )
-        self.tally.count(records.length, failures)
+        self.tally.count(records.length, admitted.errors)
         return admitted
 
     def _times(self, records: Records, problems: Problems) -> Int64Array:
