@@ -124,11 +124,7 @@ class LocalRun:
             for read in graph.reads
         ]
         self._unit_checks = {
-            reader: UnitCheck(
-                reader.read.time,
-                graph.name_of(reader.read),
-                is_open=reader.read.times.unit is None,
-            )
+            reader: UnitCheck(reader.read.time, graph.name_of(reader.read), reader.read.times.unit)
             for reader in self.readers
         }
         # The inputs of downstream stages, by the number of the stage that they read.
@@ -364,9 +360,9 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            self._unit_checks[reader].look_at(cut.times, are_numbers=reader.has_plain_times)
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
+                self._unit_checks[reader].look_at(bundle)
                 self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)

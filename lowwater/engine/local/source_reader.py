@@ -19,7 +19,6 @@ from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
 from lowwater.engine.records.admission import Admission, OnError
-from lowwater.engine.records.admit_times import are_numbers
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
@@ -114,8 +113,6 @@ class SourceReader:
         self.tally = Tally()
         self.taken = 0
         self.ended = False
-        # Whether event times are plain numbers, which have no unit of their own.
-        self.has_plain_times = False
         self.due_at = 0.0
         # The clock at the last element, or at the first poll before any.
         self.heard_at: int | None = None
@@ -203,8 +200,6 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
-        times = records.columns.get(self.read.time)
-        self.has_plain_times = times is not None and are_numbers(times)
         if self._own is None:
             yield from self._cuts_for_one_stage(self._entries[0], records)
             return

@@ -430,6 +430,38 @@ def test_one_early_time_among_others_is_no_matter_of_units() -> None:
     assert said(of_list(rows)) == []
 
 
+@pytest.mark.parametrize(
+    ("at", "given", "unit"),
+    [
+        (1_714_564_800_000, "s", "ms"),
+        (1_714_564_800_000_000, "ms", "us"),
+    ],
+)
+def test_a_unit_that_was_named_and_leads_beyond_the_year_9999(
+    at: int, given: str, unit: str
+) -> None:
+    (text,) = said(of_list([{"at": at, "k": "a", "v": 1}], unit=given))
+    assert f"'at' is {at}" in text
+    assert f'after the year 9999 with unit="{given}"' in text
+    assert f'Write unit="{unit}"' in text
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("step", ["map", "with_columns"])
+def test_units_are_judged_by_the_times_that_steps_compute(step: str, filtered: bool) -> None:
+    rows = [{"at": "2024-05-01T12:00:00Z", "ts": 1_714_564_800, "k": "a", "v": 1}]
+    stream = lw.from_iterable(rows, time="at")
+    if filtered:
+        stream = stream.filter(lw.col("v") == 1)
+    if step == "map":
+        stream = stream.map(lambda row: row | {"at": row["ts"]})
+    else:
+        stream = stream.with_columns(at=lw.col("ts"))
+    (text,) = said(summed(stream))
+    assert "'at' is 1714564800" in text
+    assert 'unit="s"' in text
+
+
 def test_times_that_steps_compute_are_looked_at_afterwards() -> None:
     rows = [{"at": 1_714_564_800, "k": "a", "v": 1}]
     stream = lw.from_iterable(rows, time="at").map(lambda row: row | {"at": row["at"] * 1_000_000})
