@@ -173,6 +173,29 @@ def test_who_says_how_errors_are_handled_is_not_warned() -> None:
     assert said(of_list(records(bad=3, of=5)), on_error="dead_letter") == []
 
 
+@pytest.mark.parametrize(("bad", "of"), [(3, 5), (5, 5)])
+def test_who_takes_dead_letters_is_neither_warned_nor_stopped(bad: int, of: int) -> None:
+    taken: list[lw.ErrorRecord] = []
+    assert said(of_list(records(bad=bad, of=of)), on_dead_letter=taken.append) == []
+    assert len(taken) == bad
+
+
+def test_the_warning_says_where_dead_letters_are(tmp_path: Path) -> None:
+    pipeline = of_list(records(bad=2, of=5))
+    (text,) = said(pipeline)
+    assert text.endswith("Read them in the errors of the result")
+    sinks = {
+        "on_dead_letter=": lw.io.sinks.Callback(str),
+        f"'{tmp_path}/out.errors.jsonl'": lw.io.sinks.JsonLinesFile(tmp_path / "out.jsonl"),
+        f"'{tmp_path}/out/errors-*'": lw.io.sinks.ParquetFolder(tmp_path / "out"),
+        "the table 'panes_errors'": lw.io.sinks.SqliteTable(tmp_path / "out.db", "panes"),
+    }
+    for place, sink in sinks.items():
+        with pytest.warns(lw.DataWarning) as warned:
+            pipeline.write_to(sink).run()
+        assert str(warned[0].message).endswith(place)
+
+
 def test_each_stage_that_reads_a_source_is_judged_by_itself(tmp_path: Path) -> None:
     rows = [{"at": AT + at, "k": "a", "v": at, "text": "x"} for at in range(3)]
     stream = lw.from_iterable(rows, time="at").key_by("k").window(lw.GlobalWindow())
