@@ -486,9 +486,19 @@ class LocalRun:
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
         if metrics.late.total() >= self._log_late:
-            self._log_late = _log_count("elements were dropped as late", metrics.late)
+            self._log_late = _log_count(
+                logging.INFO,
+                "element was dropped as late",
+                "elements were dropped as late",
+                metrics.late,
+            )
         if metrics.errors.total() >= self._log_dead_letters:
-            self._log_dead_letters = _log_count("records became dead letters", metrics.errors)
+            self._log_dead_letters = _log_count(
+                logging.WARNING,
+                "record became a dead letter",
+                "records became dead letters",
+                metrics.errors,
+            )
         if self._recorder is not None:
             self._record(self._recorder)
 
@@ -519,10 +529,11 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
             assert_never(work)
 
 
-def _log_count(what: str, counts: Counter[str]) -> int:
+def _log_count(level: int, one: str, many: str, counts: Counter[str]) -> int:
     """Log a count that has reached a power of ten; return at which one to log it again."""
-    _LOG.warning("%d %s: %s", counts.total(), what, dict(counts))
-    return _next_power(counts.total())
+    total = counts.total()
+    _LOG.log(level, "%d %s: %s", total, one if total == 1 else many, dict(counts))
+    return _next_power(total)
 
 
 def _next_power(count: int) -> int:
