@@ -156,7 +156,7 @@ class _SourceVerdict:
                 f"{_all(delivered, ended=self._reader.ended)} ({reason}){_EMPTY}; "
                 f"the first: {example}",
                 where=self._name,
-                hint=f"{fix_for(reason, example)}. {_IGNORE}",
+                hint=f"{fix_for(reason, example, self._reader.read.time)}. {_IGNORE}",
             )
         return True
 
@@ -171,7 +171,7 @@ class _SourceVerdict:
             seen = max(seen, sum(tally.bad for tally in self._shared) + self._per_stage[0].seen)
         self._is_warned_about = _warn_of_many(
             _merged(self._counted), bad, seen, ended=self._reader.ended, where=self._name,
-            place=self._place, effect=effect,
+            place=self._place, effect=effect, time=self._reader.read.time,
         )  # fmt: skip
 
     def warn_of_stages(self, *, quiet: bool) -> None:
@@ -217,7 +217,15 @@ class _StreamVerdict:
 
 
 def _warn_of_many(
-    failed: _Failed, bad: int, seen: int, *, ended: bool, where: str, place: str, effect: str
+    failed: _Failed,
+    bad: int,
+    seen: int,
+    *,
+    ended: bool,
+    where: str,
+    place: str,
+    effect: str,
+    time: str = "",
 ) -> bool:
     """Warn if more than 1 % of the records are dead letters; return whether they are."""
     if bad * 100 <= seen * _PER_CENT or not failed:
@@ -232,7 +240,7 @@ def _warn_of_many(
             f"{bad:,} of {which} records are dead letters, {count:,} of them {reason}{effect}; "
             f"the first of these: {example}"
         )
-    warn(DataWarning, what, where=where, hint=f"{fix_for(reason, example)}. {place}")
+    warn(DataWarning, what, where=where, hint=f"{fix_for(reason, example, time)}. {place}")
     return True
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times, gaps, note_far_ahead
 from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
+from lowwater.engine.records.batch import shown_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.problems import Problems, Tally, is_nan
@@ -155,19 +156,21 @@ class Admission:
         return admitted
 
     def _times(self, records: Records, problems: Problems) -> Int64Array:
+        shown = shown_name(self._time)
         times = self._checked(
             records,
             self._time,
             problems,
-            lambda column, found: Column(event_times(column, self._time, found, self._format)),
+            lambda column, found: Column(event_times(column, shown, found, self._format)),
         )
         return times.data
 
     def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
         if name in self._sound_keys:
             return self._column(records, name)
+        shown = shown_name(name)
         return self._checked(
-            records, name, problems, lambda column, found: check_key(column, name, found, noun)
+            records, name, problems, lambda column, found: check_key(column, shown, found, noun)
         )
 
     def _checked(
