@@ -16,7 +16,7 @@ from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.outline import output_suffix, stage_outline
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
-from lowwater.engine.local.delivery import Checks, Sink, check_sink
+from lowwater.engine.local.delivery import Checks, Place, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
 from lowwater.engine.local.durable import DurableRun
 from lowwater.engine.local.memory_budget import MemoryBudget, MemoryLimit
@@ -342,12 +342,27 @@ def _outcomes(
 ) -> Outcomes:
     stages = tuple(dict.fromkeys(output._stage for output in outputs))
     # All dead letters go to the first output. A sink that names its places stores what it is given.
-    stored = any(True for sink in outputs[0]._sinks for _ in sink.places())
+    places = [place for sink in outputs[0]._sinks for place in sink.places()]
     return Outcomes(
         stages,
         options,
-        keeps_dead_letters=stored,
+        dead_letters_in=_dead_letters_in(places) if places else None,
         durable=durable,
         memory=memory,
         sinks=[(output._stage, output._sinks) for output in outputs],
     )
+
+
+def _dead_letters_in(places: Sequence[Place]) -> str:
+    """Return where sinks store dead letters: in a file, in files of a folder, or in a table."""
+    for place in places:
+        for part in place.parts:
+            if part.endswith("_errors"):
+                return f"the table {part!r}"
+        if isinstance(place.at, Path):
+            for pattern in place.patterns:
+                if pattern.startswith("errors"):
+                    return repr(str(place.at / pattern))
+            if place.at.name.endswith(".errors.jsonl"):
+                return repr(str(place.at))
+    return "the output"

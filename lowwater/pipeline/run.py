@@ -56,9 +56,10 @@ class RunOptions(TypedDict, total=False):
         clock: Where processing time comes from; by default the clock of the sources, which must
             agree, or else the machine's.
         on_error: ``"dead_letter"`` turns invalid records into dead letters; ``"raise"`` stops at
-            the first one. Without it they become dead letters too, but a source whose first 1,000
-            records (or all, if it has fewer) are dead letters for one reason is a ``DataError``,
-            and more than 1 % of them give a ``DataWarning``.
+            the first one. Without it they become dead letters too, and each source and stage is
+            judged once it had 1,000 records, or has ended: more than 1 % of dead letters give a
+            ``DataWarning``. If all that the sources delivered until then are dead letters, for
+            one reason, a ``DataError`` stops the run. With ``on_dead_letter=`` nothing is judged.
         progress: A function that is called with the metrics after each bundle; ``True`` for a
             status line, ``False`` for none. By default a status line if standard error is a
             terminal.
@@ -87,8 +88,8 @@ class Outcomes:
     Args:
         stages: The stages whose output leaves the pipeline.
         options: The options of the run.
-        keeps_dead_letters: Whether the caller stores or returns dead letters. If nobody does, their
-            number is written to standard error when the run ends.
+        dead_letters_in: Where the caller stores or returns dead letters, for hints; ``None`` if it
+            does not: their number is then written to standard error when the run ends.
         durable: Whether the run can be stopped and resumed.
         memory: Approximate memory limit for state, in bytes.
         sinks: The sinks of each stage.
@@ -102,7 +103,7 @@ class Outcomes:
         stages: Sequence[Stage],
         options: RunOptions,
         *,
-        keeps_dead_letters: bool = True,
+        dead_letters_in: str | None = "the output",
         durable: bool = False,
         memory: int | None = None,
         sinks: Sequence[tuple[Stage, Sequence[Sink]]] = (),
@@ -118,7 +119,7 @@ class Outcomes:
         self._on_late = _callback("on_late", options.get("on_late"))
         self._on_dead_letter = _callback("on_dead_letter", options.get("on_dead_letter"))
         self._lost: Counter[str] | None = None  # dead letters that nobody takes, by reason
-        if not keeps_dead_letters and self._on_dead_letter is None:
+        if dead_letters_in is None and self._on_dead_letter is None:
             self._lost = Counter()
         self._options = options
         self.bundle_size = size
@@ -130,17 +131,27 @@ class Outcomes:
         self.clock = _clock_of(self.graph.reads) if given is None else _clock(given)
         _check_arrivals(self.clock, self.graph)
         self._recorder = Recorder(self.graph) if _traced(options.get("trace", False)) else None
+        on_error = options.get("on_error")
+        if on_error is None and self._on_dead_letter is not None:
+            on_error = (
+                "dead_letter"  # the user looks at them, so they are neither warned nor stopped
+            )
         self.local = self._run = LocalRun(
             self.graph,
             stages,
             bundle_size=size,
             clock=self.clock,
-            on_error=options.get("on_error"),
+            on_error=on_error,
             observer=self._observer,
             durable=durable,
             memory=memory,
             max_skew_us=_max_skew(options.get("max_skew")),
             recorder=self._recorder,
+            dead_letters=(
+                "Read them with on_dead_letter="
+                if dead_letters_in is None
+                else f"Read them in {dead_letters_in}"
+            ),
         )
 
     @property

@@ -155,7 +155,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def _outcomes(self, options: RunOptions, *, keeps_dead_letters: bool = False) -> Outcomes:
         stages = (self._to()._stage,)
-        return Outcomes(stages, options, keeps_dead_letters=keeps_dead_letters)
+        kept = "the errors of the result" if keeps_dead_letters else None
+        return Outcomes(stages, options, dead_letters_in=kept)
 
     def write_parquet(
         self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None

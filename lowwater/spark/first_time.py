@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType
 
-from lowwater.engine.local.source_verdict import warn_of_unit
+from lowwater.engine.local.unit_check import warn_of_unit
 from lowwater.spark.types import quoted
 
 # A first row of these takes one task, which reads little. Others may compute everything for it.

@@ -26,8 +26,9 @@ from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
-from lowwater.engine.local.source_verdict import SourceVerdict, judge_map
+from lowwater.engine.local.source_verdict import RunVerdict, judge_map
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
+from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
@@ -61,8 +62,8 @@ class LocalRun:
         ends: The stages whose panes leave the pipeline.
         bundle_size: The largest number of elements in a bundle.
         clock: The clock for processing time.
-        on_error: How invalid records are handled; ``None``: they are dead letters, and a source
-            of which too many are is judged (:class:`SourceVerdict`).
+        on_error: How invalid records are handled; ``None``: they are dead letters, and it is
+            judged whether too many are (:class:`RunVerdict`).
         observer: Called with the metrics after every bundle and at the end.
         durable: Whether the run can be stopped and resumed. Operators then track their changes,
             and sources must be replayable.
@@ -71,6 +72,7 @@ class LocalRun:
         memory: Approximate memory limit for the state of a durable run, in bytes; the rest stays
             in the store. ``None``: no limit.
         recorder: Records a trace of the run; ``None``: no trace.
+        dead_letters: Where the user finds dead letters, as a sentence for hints.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class LocalRun:
         memory: int | None = None,
         max_skew_us: int | None = None,
         recorder: Recorder | None = None,
+        dead_letters: str = "Read them with on_dead_letter=",
     ) -> None:
         self.graph = graph
         self._max_skew_us = max_skew_us
@@ -120,8 +123,8 @@ class LocalRun:
             )
             for read in graph.reads
         ]
-        self._verdicts = {
-            reader: SourceVerdict(reader, graph.name_of(reader.read), is_judged=is_judged)
+        self._unit_checks = {
+            reader: UnitCheck(reader.read.time, graph.name_of(reader.read), reader.read.times.unit)
             for reader in self.readers
         }
         # The inputs of downstream stages, by the number of the stage that they read.
@@ -129,6 +132,14 @@ class LocalRun:
             [self._entry(at, nth, on_error) for at, nth in graph.into(stage)]
             for stage in graph.stages
         ]
+        self._verdict = RunVerdict(
+            self.readers,
+            self._between,
+            sources=[graph.name_of(read) for read in graph.reads],
+            stages=[graph.name_of(stage) for stage in graph.stages],
+            is_judged=is_judged,
+            place=dead_letters,
+        )
         self._reading = _reading(graph)
         if durable:
             share = None if memory is None else memory // max(1, len(self._stages))
@@ -214,6 +225,7 @@ class LocalRun:
             stored = known["between"][self.graph.name_of(stage)]
             for entry, learned in zip(entries, stored, strict=True):
                 entry.admission.resume(learned)
+        self._verdict.resume()
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
         self._log_late = _next_power(self.metrics.late.total())
@@ -268,7 +280,7 @@ class LocalRun:
             found = reader.next()
             if found is None:
                 reader.ended = True
-                self._verdicts[reader].judge()
+                self._verdict.judge_source(reader)
                 if self.ending:
                     break
                 yield from self._turn(began)
@@ -286,6 +298,7 @@ class LocalRun:
             reader.bundles_done = 0
             yield Outcome(boundary=True)
         yield from self._turn(began)
+        self._verdict.judge_rest()
         self.ended = True
         for run in self._stages:
             run.forget(END_OF_TIME)
@@ -331,19 +344,18 @@ class LocalRun:
             self._notify_observer()
         resumed = reader.bundles_done
         reader.begin(fresh=not resumed)
-        verdict = self._verdicts[reader]
-        if unread:
-            reader.count_unreadable(unread)
-            verdict.judge()
+        reader.count(records)
+        is_judged_before = bool(resumed)  # a bundle of this batch was processed
         if not resumed:
             self.metrics.events += records.length + len(unread)
             if unread:
                 yield self._dead_letters(unread)
         if not records.columns:
+            self._verdict.judge_source(reader, quiet=is_judged_before)
             return
         done = 0
         for cut in reader.cuts(records):
-            verdict.judge()
+            self._verdict.judge_source(reader, quiet=is_judged_before)
             if not isinstance(cut, SourceCut):
                 if not resumed:
                     yield self._dead_letters(cut)
@@ -352,9 +364,9 @@ class LocalRun:
             if done <= resumed:
                 continue
             self.metrics.bundles += 1
-            verdict.look_at(cut.times)
             self._move_clock(reader.now() if cut.clock is None else cut.clock)
             for bundle in cut.bundles:
+                self._unit_checks[reader].look_at(bundle)
                 self._waiting[bundle.stage].append(bundle)
             reader.observe(cut, self._clock)
             reader.taken += len(cut.times)
@@ -367,6 +379,8 @@ class LocalRun:
             yield Outcome(boundary=True)
             if self._stopping:
                 return
+        # A batch of which nothing is left has no cuts.
+        self._verdict.judge_source(reader, quiet=is_judged_before)
 
     def _turn(self, began: float) -> Iterator[Outcome]:
         """Process queued bundles through all stages, and advance their clocks and watermarks."""
@@ -436,6 +450,7 @@ class LocalRun:
                 admitted = entry.take(records) if entry.output == output else None
                 if admitted is None:
                     continue
+                self._verdict.judge_output(run.number)
                 if admitted.admitted.errors:
                     if self._is_judged:
                         judge_map(entry, self.graph.name_of(self.graph.stages[entry.stage]))
@@ -477,9 +492,19 @@ class LocalRun:
         metrics.clock = Instant(last.clock)
         metrics.elapsed = time.perf_counter() - began
         if metrics.late.total() >= self._log_late:
-            self._log_late = _log_count("elements were dropped as late", metrics.late)
+            self._log_late = _log_count(
+                logging.INFO,
+                "element was dropped as late",
+                "elements were dropped as late",
+                metrics.late,
+            )
         if metrics.errors.total() >= self._log_dead_letters:
-            self._log_dead_letters = _log_count("records became dead letters", metrics.errors)
+            self._log_dead_letters = _log_count(
+                logging.WARNING,
+                "record became a dead letter",
+                "records became dead letters",
+                metrics.errors,
+            )
         if self._recorder is not None:
             self._record(self._recorder)
 
@@ -510,10 +535,11 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
             assert_never(work)
 
 
-def _log_count(what: str, counts: Counter[str]) -> int:
+def _log_count(level: int, one: str, many: str, counts: Counter[str]) -> int:
     """Log a count that has reached a power of ten; return at which one to log it again."""
-    _LOG.warning("%d %s: %s", counts.total(), what, dict(counts))
-    return _next_power(counts.total())
+    total = counts.total()
+    _LOG.log(level, "%d %s: %s", total, one if total == 1 else many, dict(counts))
+    return _next_power(total)
 
 
 def _next_power(count: int) -> int:

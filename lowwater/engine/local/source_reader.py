@@ -19,7 +19,6 @@ from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
 from lowwater.engine.records.admission import Admission, OnError
-from lowwater.engine.records.admit_times import are_numbers
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
@@ -112,10 +111,9 @@ class SourceReader:
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
         self.bundles_done = 0
+        self.tally = Tally()
         self.taken = 0
         self.ended = False
-        # Whether event times are plain numbers, which have no unit of their own.
-        self.has_plain_times = False
         self.due_at = 0.0
         # The clock at the last element, or at the first poll before any.
         self.heard_at: int | None = None
@@ -175,17 +173,18 @@ class SourceReader:
         if close is not None:
             close()
 
-    def tallies(self) -> list[Tally]:
-        """Return what counts the source's dead letters, for each stage that reads it."""
-        return [admission.tally for admission in self._admissions()]
+    def tallies(self) -> tuple[list[Tally], list[tuple[int, Tally]]]:
+        """Return what counts dead letters: in front of all stages, and by number of each stage.
 
-    def count_unreadable(self, errors: Sequence[ErrorRecord]) -> None:
-        """Count dead letters of the source itself, such as lines that are no records.
-
-        They count where records are validated first, before the rest of their batch.
+        The first of the former counts all records, and as dead letters those that the source could
+        not parse.
         """
-        failures = ((at, each.reason, each.detail, each.record) for at, each in enumerate(errors))
-        self._admissions()[0].tally.count(len(errors), failures)
+        shared = [self.tally] if self._own is None else [self.tally, self._own.tally]
+        return shared, [(entry.stage, entry.admission.tally) for entry in self._entries]
+
+    def count(self, records: Records) -> None:
+        """Count a batch and what the source could not parse of it, before it is validated."""
+        self.tally.count(records.length + len(records.unreadable), records.unreadable)
 
     def begin(self, *, fresh: bool) -> None:
         """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
@@ -202,8 +201,6 @@ class SourceReader:
         Args:
             records: The batch, not empty.
         """
-        times = records.columns.get(self.read.time)
-        self.has_plain_times = times is not None and are_numbers(times)
         if self._own is None:
             yield from self._cuts_for_one_stage(self._entries[0], records)
             return
@@ -249,6 +246,7 @@ class SourceReader:
         self.position = known["position"]
         self.bundles_done = known["bundles"]
         self._learned = known["learned"]
+        self.tally.resume(self._learned.get("tally"))
         for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
             admission.resume(learned)
         self._cutter.tick = self._learned["tick"]
@@ -263,7 +261,12 @@ class SourceReader:
 
     def _learn(self) -> dict[str, Any]:
         learned = [admission.remember() for admission in self._admissions()]
-        return {"ingest": learned, "tick": self._cutter.tick, "came": self._arrived_at}
+        return {
+            "ingest": learned,
+            "tally": self.tally.remember(),
+            "tick": self._cutter.tick,
+            "came": self._arrived_at,
+        }
 
     def _arrivals(self, records: Records) -> int | Int64Array | None:
         """Return the clock at arrival if event times have a ``max_ahead``; else ``None``.
@@ -332,11 +335,12 @@ class SourceReader:
         self, own: Admission, records: Records, arrived: int | Int64Array | None
     ) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         checked = own.admit(records, clock=arrived)
-        if checked.errors:
-            yield checked.errors
         sound = records if checked.kept is None else records.take(checked.kept)
         cuts = list(self._cutter.cuts(sound, None))
+        # All validation comes before the first yield: the source is judged there.
         by_stage = [self._bundles_by_cut(entry, sound, cuts) for entry in self._entries]
+        if checked.errors:
+            yield checked.errors
         for _, errors in by_stage:
             if errors:
                 yield errors

@@ -1,122 +1,258 @@
-"""Judges a source by its first records: are most of them dead letters, and are its times in 1970.
+"""Judges the records of a run: are many of them dead letters, or all of them.
 
-The counts are those of the source's admissions, which a state directory stores. So a run that
-resumes judges the same records as one that was never stopped.
+The counts are those of the sources and of the stages' admissions, which a state directory stores.
+So a run that resumes goes on with the counts of the one that was stopped, and what was judged
+before is not judged again.
 """
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, final
 
-import numpy as np
-
+from lowwater.engine.local.dead_letter_fixes import fix_for
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.stage_input import StageAdmission
-from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.problems import JUDGED, Tally
 from lowwater.engine.records.stateless import NULL_RECORD
-from lowwater.errors import DataError, DataWarning, UnitWarning, warn
-from lowwater.time import DAY_US, Int64Array, format_instant
+from lowwater.errors import DataError, DataWarning, warn
 
 _PER_CENT = 1
-_EARLY_US = 31 * DAY_US  # milliseconds of the present, taken as microseconds, are on the 20th
-_YEAR_9999_US = 253_402_300_800_000_000  # nanoseconds of the present are far beyond
+_IGNORE = 'Or run with on_error="dead_letter" to set them aside'
+_EMPTY = ", so the result would be empty"
 
-_UNIT = 'Name the unit of times that are numbers, as in unit="s" for seconds'
-_ZONE = 'Name the time zone of times that have none, as in timezone="UTC"'
-_FIXES = {
-    "bad_time": "Convert the times first, to ISO-8601 text with an offset or to aware datetimes",
-    "null_time": "Name the column of event times with time=, or filter such records out before",
-    "time_out_of_range": _UNIT,
-    "too_far_ahead": f"{_UNIT}, or raise max_ahead=",
-    "null_key": "Fill the column, or filter such records out before",
-    NULL_RECORD: "Return a record from map, such as {**record, 'total': 1} (is there a "
-    "`return`?); to leave records out, use filter, or flat_map with an empty list",
-    "null_id": "Fill the column, or filter such records out before",
-    "wrong_type": "Convert the column first, as in "
-    '.map(lambda row: row | {"price": float(row["price"])})',
-    "nan": "Filter such records out before, as in .filter(lambda row: row[...] == row[...])",
-    "bad_gap": "Give each record a gap above zero",
-    "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',
-    "malformed_json": "Check that each line holds one JSON object",
-}
-
-_NAMES = {"s": "seconds", "ms": "milliseconds", "ns": "nanoseconds"}
+_Failed: TypeAlias = Mapping[str, tuple[int, str]]
 
 
 @final
-class SourceVerdict:
-    """Judges one source, once its first 1,000 records were validated or it has ended.
+class RunVerdict:
+    """Judges each source and each input of a stage, once it had 1,000 records or has ended.
 
-    More than 1 % of dead letters among them give a ``DataWarning``. If all are dead letters for one
-    reason, a ``DataError`` stops the run: its output would be empty or nearly so. Each stage that
-    reads the source is judged by itself.
+    All records that were read until then count. More than 1 % of dead letters among them give a
+    ``DataWarning``. A ``DataError`` stops the run only if its output would be empty: all that its
+    sources delivered until they were judged are dead letters, for one reason each.
 
     Args:
-        reader: The reader of the source.
-        name: The name of the source.
+        readers: The readers of the sources.
+        between: The inputs of downstream stages, by the number of the stage that they read.
+        sources: The names of the sources.
+        stages: The names of the stages.
         is_judged: Whether dead letters are judged: not if the user said how to handle them.
+        place: Where to find the dead letters, as a sentence.
     """
 
-    def __init__(self, reader: SourceReader, name: str, *, is_judged: bool) -> None:
-        self._reader = reader
-        self._name = name
-        self._open = reader.tallies() if is_judged else []
-        self._times_open = reader.read.times.unit is None
+    def __init__(
+        self,
+        readers: Sequence[SourceReader],
+        between: Iterable[Sequence[StageAdmission]],
+        *,
+        sources: Sequence[str],
+        stages: Sequence[str],
+        is_judged: bool,
+        place: str,
+    ) -> None:
+        self._is_judged = is_judged
+        self._sources = {
+            reader: _SourceVerdict(reader, name, stages, place)
+            for reader, name in zip(readers, sources, strict=True)
+        }
+        self._between = [
+            [
+                _StreamVerdict(entry.admission.tally, f"{name} → {stages[entry.stage]}", place)
+                for entry in entries
+            ]
+            for name, entries in zip(stages, between, strict=True)
+        ]
 
-    def judge(self) -> None:
-        """Judge what can be judged by now; O(1) once all is.
+    def resume(self) -> None:
+        """Close what an earlier run has judged; call it once the counts are restored."""
+        for source in self._sources.values():
+            source.resume()
+        for stream in self._streams_between():
+            stream.resume()
 
-        Raises:
-            DataError: The first records are all dead letters for one reason.
-        """
-        if not self._open:
-            return
-        ended = self._reader.ended
-        done = [tally for tally in self._open if ended or tally.seen >= JUDGED]
-        self._open = [tally for tally in self._open if tally not in done]
-        for tally in done:
-            self._judge(tally)
-
-    def look_at(self, times: Int64Array) -> None:
-        """Warn if event times are plain numbers that look like another unit; once. O(n) once.
+    def judge_source(self, reader: SourceReader, *, quiet: bool = False) -> None:
+        """Judge a source, if it is time; O(1) otherwise. Call it between batches only.
 
         Args:
-            times: The event times of a bundle as they were understood, int64 microseconds.
-        """
-        if not self._times_open or not len(times):
-            return
-        first = times[:JUDGED]
-        if not first.any():
-            return  # says nothing about the unit
-        self._times_open = False
-        if self._reader.has_plain_times:
-            warn_of_unit(first, self._reader.read.time, self._name)
+            reader: Its reader.
+            quiet: Whether an earlier run has judged the batch already.
 
-    def _judge(self, tally: Tally) -> None:
-        failed = tally.failed
-        if not failed:
+        Raises:
+            DataError: Nothing of any source was admitted.
+        """
+        if not self._is_judged:
             return
-        records = min(tally.seen, JUDGED)
-        total = sum(count for count, _ in failed.values())
-        reason = max(failed, key=lambda name: failed[name][0])
-        count, example = failed[reason]
-        which = "the first 1,000" if records == JUDGED else f"{records:,}"
-        fix = _fix(reason, example)
-        if count >= records:
-            raise DataError(
-                f"{_all(records)} ({reason}), so the result would be empty; the first: {example}",
+        source = self._sources[reader]
+        # A source that nothing was read of yet may well be sound, so the error waits for it.
+        if source.close(quiet=quiet):
+            is_empty = not any(one.is_open or one.admitted for one in self._sources.values())
+            errors = (one.error for one in self._sources.values() if one.error is not None)
+            if is_empty and (error := next(errors, None)) is not None:
+                raise error
+            source.warn(quiet=quiet, effect=_EMPTY if is_empty and reader.ended else "")
+        source.warn_of_stages(quiet=quiet)
+
+    def judge_output(self, stage: int) -> None:
+        """Judge the inputs that read a stage, if it is time; O(inputs)."""
+        if self._is_judged:
+            for stream in self._between[stage]:
+                stream.warn(ended=False)
+
+    def judge_rest(self) -> None:
+        """Judge what is left when the input has ended and all output was emitted."""
+        if self._is_judged:
+            for stream in self._streams_between():
+                stream.warn(ended=True)
+
+    def _streams_between(self) -> Iterable[_StreamVerdict]:
+        return (stream for streams in self._between for stream in streams)
+
+
+@final
+class _SourceVerdict:
+    """Judges one source, and what each stage reads of it."""
+
+    def __init__(self, reader: SourceReader, name: str, stages: Sequence[str], place: str) -> None:
+        self._reader = reader
+        self._name = name
+        self._place = place
+        self._shared, per_stage = reader.tallies()
+        self._per_stage = [tally for _, tally in per_stage]
+        alone = len(per_stage) == 1
+        self._streams = [
+            _StreamVerdict(tally, name if alone else f"{name} → {stages[stage]}", place)
+            for stage, tally in per_stage
+        ]
+        # A single stage's dead letters count with those in front of it: together they may be many.
+        self._counted = [*self._shared, *self._per_stage] if alone else self._shared
+        self._alone = alone
+        self._is_warned_about = False
+        self.is_open = True
+        self.error: DataError | None = None
+
+    @property
+    def admitted(self) -> int:
+        """How many records the stages that read the source have admitted."""
+        return sum(tally.admitted for tally in self._per_stage)
+
+    def resume(self) -> None:
+        if self._reader.ended or self._reader.tally.seen >= JUDGED:
+            self._close()
+        for stream in self._streams:
+            stream.resume()
+
+    def close(self, *, quiet: bool) -> bool:
+        """Decide on the source if it is time; return whether this was the time."""
+        if not self.is_open or not (self._reader.ended or self._reader.tally.seen >= JUDGED):
+            return False
+        self._close()
+        delivered = self._reader.tally.seen
+        tallies = [*self._shared, *self._per_stage]
+        bad = sum(tally.bad for tally in tallies)
+        failed = _merged(tallies)
+        if not self.admitted and bad >= delivered and len(failed) == 1:
+            ((reason, (_, example)),) = failed.items()
+            self.error = DataError(
+                f"{_all(delivered, ended=self._reader.ended)} ({reason}){_EMPTY}; "
+                f"the first: {example}",
                 where=self._name,
-                hint=f'{fix}. Or run with on_error="dead_letter" to set them aside',
+                hint=f"{fix_for(reason, example, self._reader.read.time)}. {_IGNORE}",
             )
-        if total * 100 > records * _PER_CENT:
-            warn(
-                DataWarning,
-                f"{total:,} of {which} records are dead letters, {count:,} of them {reason}; "
-                f"the first of these: {example}",
-                where=self._name,
-                hint=f"{fix}. Read them with on_dead_letter=",
-            )
+        return True
+
+    def warn(self, *, quiet: bool, effect: str) -> None:
+        """Warn of the source if it was closed just now and too many are dead letters."""
+        if quiet or self._is_warned_about:
+            self._is_warned_about = True
+            return
+        bad = sum(tally.bad for tally in self._counted)
+        seen = self._reader.tally.seen
+        if self._alone:  # a flat_map may give a stage more records than there were
+            seen = max(seen, sum(tally.bad for tally in self._shared) + self._per_stage[0].seen)
+        self._is_warned_about = _warn_of_many(
+            _merged(self._counted), bad, seen, ended=self._reader.ended, where=self._name,
+            place=self._place, effect=effect, time=self._reader.read.time,
+        )  # fmt: skip
+
+    def warn_of_stages(self, *, quiet: bool) -> None:
+        """Warn of what stages read of the source, where it is time."""
+        for stream in self._streams:
+            known = quiet or (self._alone and self._is_warned_about)
+            if stream.warn(ended=self._reader.ended, quiet=known):
+                self._is_warned_about |= self._alone
+
+    def _close(self) -> None:
+        self.is_open = False
+        for tally in self._shared:
+            tally.close()
+
+
+@final
+class _StreamVerdict:
+    """Judges what one stage reads of one source or stage."""
+
+    def __init__(self, tally: Tally, where: str, place: str) -> None:
+        self._tally = tally
+        self._where = where
+        self._place = place
+        self._is_open = True
+
+    def resume(self) -> None:
+        if self._tally.seen >= JUDGED:
+            self._is_open = False
+            self._tally.close()
+
+    def warn(self, *, ended: bool, quiet: bool = False) -> bool:
+        """Warn of many dead letters if it is time; return whether it did."""
+        tally = self._tally
+        if not self._is_open or not (ended or tally.seen >= JUDGED):
+            return False
+        self._is_open = False
+        tally.close()
+        return not quiet and _warn_of_many(
+            tally.failed, tally.bad, tally.seen, ended=ended and tally.seen < JUDGED,
+            where=self._where, place=self._place,
+            effect="" if tally.admitted else ", so this stage has nothing to work on",
+        )  # fmt: skip
+
+
+def _warn_of_many(
+    failed: _Failed,
+    bad: int,
+    seen: int,
+    *,
+    ended: bool,
+    where: str,
+    place: str,
+    effect: str,
+    time: str = "",
+) -> bool:
+    """Warn if more than 1 % of the records are dead letters; return whether they are."""
+    if bad * 100 <= seen * _PER_CENT or not failed:
+        return False
+    reason = max(failed, key=lambda name: failed[name][0])
+    count, example = failed[reason]
+    which = f"{seen:,}" if ended else f"the first {seen:,}"
+    if bad == seen == 1:
+        what = f"{_all(seen, ended=ended)} ({reason}){effect}: {example}"
+    else:
+        what = (
+            f"{bad:,} of {which} records are dead letters, {count:,} of them {reason}{effect}; "
+            f"the first of these: {example}"
+        )
+    warn(DataWarning, what, where=where, hint=f"{fix_for(reason, example, time)}. {place}")
+    return True
+
+
+def _merged(tallies: Iterable[Tally]) -> _Failed:
+    """Add up counts by reason; the first example of each stays."""
+    found: dict[str, tuple[int, str]] = {}
+    for tally in tallies:
+        for reason, (count, example) in tally.failed.items():
+            before, first = found.get(reason, (0, example))
+            found[reason] = (before + count, first)
+    return found
 
 
 def judge_map(entry: StageAdmission, where: str) -> None:
@@ -131,70 +267,17 @@ def judge_map(entry: StageAdmission, where: str) -> None:
     count, example = tally.failed.get(NULL_RECORD, (0, ""))
     if count and count == tally.seen:
         raise DataError(
-            f"{_all(count)} ({NULL_RECORD}), so the result would be empty; the first: {example}",
+            f"{_all(count, ended=True)} ({NULL_RECORD}){_EMPTY}; the first: {example}",
             where=where,
-            hint=f'{_FIXES[NULL_RECORD]}. Or run with on_error="dead_letter" to set them aside',
+            hint=f"{fix_for(NULL_RECORD, example)}. {_IGNORE}",
         )
 
 
-def warn_of_unit(times: Int64Array, column: str, where: str) -> None:
-    """Warn if event times that were plain numbers look like another unit.
-
-    Args:
-        times: A few of them, int64 microseconds; not empty.
-        column: The column that they are from.
-        where: The name of the source.
-    """
-    low, high = int(times.min()), int(times.max())
-    if low > -_EARLY_US and high < _EARLY_US:
-        unit = _seconds_or_millis(high)
-    elif low > _YEAR_9999_US:
-        unit = "ns"
-    else:
-        return
-    at = int(times[int(np.argmax(times))])
-    warn(
-        UnitWarning,
-        f"the event time{_named(column)} is {at}, which is "
-        f"{format_instant(at)}: plain numbers are microseconds",
-        where=where,
-        hint='Write unit="us" if this is meant, or name the unit, as in unit="s" for seconds'
-        if unit is None
-        else f'Write unit="{unit}" if they are {_NAMES[unit]} since 1970, or unit="us" if this '
-        "is meant",
-    )
-
-
-def _seconds_or_millis(latest: int) -> str | None:
-    """Return the unit in which a number is a likely date; ``None`` between the two.
-
-    Such a number is a year after 2286 in seconds and before 1973 in milliseconds, so it most likely
-    counts microseconds from 0.
-    """
-    if latest < 10_000_000_000:
-        return "s"
-    return "ms" if latest >= 100_000_000_000 else None
-
-
-def _all(records: int) -> str:
+def _all(records: int, *, ended: bool) -> str:
     if records == 1:
-        return "the only record is a dead letter"
-    count = "of the first 1,000" if records == JUDGED else f"{records:,}"
-    return f"all {count} records are dead letters"
-
-
-def _named(column: str) -> str:
-    return "" if column.startswith(HIDDEN) else f" {column!r}"
-
-
-def _fix(reason: str, example: str) -> str:
-    """Return one concrete fix for the commonest reason, as far as its example tells more."""
-    if reason == "bad_time" and "has no time zone" in example:
-        return _ZONE
-    if reason == "bad_time" and "(float) is not an instant" in example:
-        return _UNIT
-    if reason == "wrong_type" and "cannot be a" in example:
-        return (
-            'Make it a plain value first, as in .map(lambda row: row | {"key": tuple(row["key"])})'
-        )
-    return _FIXES.get(reason, "Fix such records, or filter them out before")
+        return "the only record is a dead letter" if ended else "the first record is a dead letter"
+    return (
+        f"all {records:,} records are dead letters"
+        if ended
+        else (f"all of the first {records:,} records are dead letters")
+    )

@@ -15,9 +15,10 @@ import pyarrow as pa
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times, gaps, note_far_ahead
 from lowwater.engine.records.admit_values import Needs, ValueAdmission
 from lowwater.engine.records.batch import Records as Records
+from lowwater.engine.records.batch import shown_name
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.engine.records.problems import JUDGED, Problems, Tally, is_nan
+from lowwater.engine.records.problems import Problems, Tally, is_nan
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InvalidArgument, describe, nearest_column
 from lowwater.time import Int64Array
@@ -48,8 +49,7 @@ class Admission:
     """Validates one stream of records, batch by batch (S-B1).
 
     Whether a record is valid does not depend on how the stream is split into batches: the only
-    state is the kind of values each column has held so far. ``tally`` counts the first invalid
-    ones.
+    state is the kind of values each column has held so far. ``tally`` counts the invalid ones.
 
     Args:
         time: Name of the column of event times.
@@ -152,11 +152,7 @@ class Admission:
             self._stop(records, problems, first, where)
         bad = problems.rows()
         admitted = self._sift(records, Bundle(times, keys, values), ids, problems, bad, where)
-        failures = (
-            (row, error.reason, error.detail, error.record)
-            for row, error in zip(bad.tolist(), admitted.errors, strict=True)
-        )
-        self.tally.count(records.length, failures)
+        self.tally.count(records.length, admitted.errors)
         return admitted
 
     def reject(self, rejected: Sequence[tuple[int, ErrorRecord]]) -> list[ErrorRecord]:
@@ -175,28 +171,26 @@ class Admission:
                 where=first.where,
                 hint='Fix it, or use on_error="dead_letter" to set such records aside',
             )
-        # Only those among the first records of the stream, as the tally sees no rows that are gone.
-        counted = [error for row, error in rejected if row < JUDGED - self.tally.seen]
-        failures = (
-            (at, error.reason, error.detail, error.record) for at, error in enumerate(counted)
-        )
-        self.tally.count(len(counted), failures)
-        return [error for _, error in rejected]
+        errors = [error for _, error in rejected]
+        self.tally.count(len(errors), errors)
+        return errors
 
     def _times(self, records: Records, problems: Problems) -> Int64Array:
+        shown = shown_name(self._time)
         times = self._checked(
             records,
             self._time,
             problems,
-            lambda column, found: Column(event_times(column, self._time, found, self._format)),
+            lambda column, found: Column(event_times(column, shown, found, self._format)),
         )
         return times.data
 
     def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
         if name in self._sound_keys:
             return self._column(records, name)
+        shown = shown_name(name)
         return self._checked(
-            records, name, problems, lambda column, found: check_key(column, name, found, noun)
+            records, name, problems, lambda column, found: check_key(column, shown, found, noun)
         )
 
     def _checked(

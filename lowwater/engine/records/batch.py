@@ -23,6 +23,17 @@ TRACED = HIDDEN + "traced"
 """Hidden column of traced runs: the number of each record in its source."""
 
 
+def shown_name(column: str) -> str:
+    """Return what messages call a column: a hidden one has the name of the argument it is from.
+
+    >>> shown_name("price"), shown_name("__lw_time"), shown_name("__lw_key0")
+    ('price', 'time', 'key')
+    """
+    if not column.startswith(HIDDEN):
+        return column
+    return column.removeprefix(HIDDEN).rstrip("0123456789")
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Records:

@@ -1,13 +1,14 @@
-"""Collects the invalid rows of a batch, and counts those among the first records of a stream."""
+"""Collects the invalid rows of a batch, and counts those of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, final
 
 import numpy as np
 
+from lowwater.engine.records.panes import ErrorRecord
 from lowwater.time import Int64Array
 
 
@@ -35,49 +36,61 @@ class Problems:
 
 
 JUDGED = 1_000
-"""How many of the first records of a stream are counted, to judge by them whether it is usable."""
+"""A stream is judged once it has had so many records, with all of the batch that reached them."""
 
 _LONGEST_EXAMPLE = 400
 
 
 @final
 class Tally:
-    """Counts the dead letters among the first records of a stream, by reason.
+    """Counts the records of a stream and its dead letters.
 
-    ``seen`` counts all records; ``failed`` has for each reason the count among the first 1,000, and
-    an example in words. It counts the same however the stream is split into batches.
+    ``seen`` and ``bad`` count all of them. ``failed`` has, for each reason, the count and an
+    example in words, until the tally is closed: what judges the stream closes it after a batch.
+    Which rows of a batch are dead letters does not matter, because a source does not know where in
+    a batch the lines were that it could not parse.
     """
 
-    __slots__ = ("failed", "seen")
+    __slots__ = ("_is_open", "bad", "failed", "seen")
 
     def __init__(self) -> None:
         self.seen = 0
+        self.bad = 0
         self.failed: dict[str, tuple[int, str]] = {}
+        self._is_open = True
 
-    def count(self, length: int, failures: Iterable[tuple[int, str, str, Any]]) -> None:
-        """Count a batch. O(the failures among the first 1,000 records of the stream).
+    @property
+    def admitted(self) -> int:
+        """How many records were no dead letters."""
+        return self.seen - self.bad
+
+    def count(self, length: int, errors: Sequence[ErrorRecord]) -> None:
+        """Count records. O(dead letters); O(1) once the tally is closed.
 
         Args:
-            length: How many records it has.
-            failures: The row, the reason, the detail and the record of each dead letter, in order.
+            length: How many there are, with the dead letters.
+            errors: The dead letters among them, in order.
         """
-        first, self.seen = self.seen, self.seen + length
-        if first >= JUDGED:
+        self.seen += length
+        self.bad += len(errors)
+        if not self._is_open:
             return
-        for row, reason, detail, record in failures:
-            if first + row >= JUDGED:
-                return
-            count, example = self.failed.get(reason, (0, ""))
+        for error in errors:
+            count, example = self.failed.get(error.reason, (0, ""))
             if not count:
-                example = f"{detail}; it is {record!r}"
+                example = f"{error.detail}; it is {error.record!r}"
                 if len(example) > _LONGEST_EXAMPLE:
                     example = f"{example[:_LONGEST_EXAMPLE]}…"
-            self.failed[reason] = (count + 1, example)
+            self.failed[error.reason] = (count + 1, example)
+
+    def close(self) -> None:
+        """Stop counting by reason: the stream was judged."""
+        self._is_open = False
 
     def remember(self) -> dict[str, Any]:
         """Return the counts to store, as plain values."""
         failed = {reason: list(counted) for reason, counted in self.failed.items()}
-        return {"seen": self.seen, "failed": failed}
+        return {"seen": self.seen, "bad": self.bad, "failed": failed}
 
     def resume(self, known: Mapping[str, Any] | None) -> None:
         """Restore the counts that an earlier run stored; ``None``: it did not count."""
@@ -85,7 +98,7 @@ class Tally:
             self.seen = JUDGED
             return
         failed = known["failed"].items()
-        self.seen = known["seen"]
+        self.seen, self.bad = known["seen"], known["bad"]
         self.failed = {reason: (count, example) for reason, (count, example) in failed}
 
 
