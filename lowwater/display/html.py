@@ -38,7 +38,7 @@ class Markup(str):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A cell of a table with a class or a title of its own.
 
     Args:
@@ -165,7 +165,7 @@ def table(headings: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Markup:
 
     Args:
         headings: The headings.
-        rows: Values, markup or :class:`Cell`, one for each heading.
+        rows: Values, markup or :class:`TableCell`, one for each heading.
     """
     given = [list(row) for row in rows]
     right = [
@@ -181,7 +181,7 @@ def table(headings: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Markup:
     return scrolling(Markup(inner))
 
 
-def heat(content: Any, share: float, *, marked: bool = False, title: str = "") -> Cell:
+def heat(content: Any, share: float, *, marked: bool = False, title: str = "") -> TableCell:
     """Return a cell of a heat map.
 
     Args:
@@ -191,7 +191,7 @@ def heat(content: Any, share: float, *, marked: bool = False, title: str = "") -
         title: What hovering over it says.
     """
     shade = 0 if share <= 0 else 1 + min(HEATS - 2, int(share * (HEATS - 1)))
-    return Cell(content, f"lw-heat{shade}{' lw-marked' if marked else ''}", title)
+    return TableCell(content, f"lw-heat{shade}{' lw-marked' if marked else ''}", title)
 
 
 def details(summary: str, *content: Markup) -> Markup:
@@ -210,7 +210,7 @@ def _element(tag: str, content: Any, *, style: str) -> Markup:
 
 
 def _cell(tag: str, given: Any, flush: bool) -> str:
-    cell = given if isinstance(given, Cell) else Cell(given)
+    cell = given if isinstance(given, TableCell) else TableCell(given)
     styles = " ".join(filter(None, (cell.style, "lw-right" if flush else "")))
     style = f' class="{styles}"' if styles else ""
     title = f' title="{escaped(cell.title)}"' if cell.title else ""

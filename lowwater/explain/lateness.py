@@ -115,7 +115,7 @@ class LatenessProfile:
         now = () if self.present is None else (self.present,)
         known = {(row.delay, row.lateness): row for row in (*now, *self.around, *self.rows)}
         delays, latenesses = (sorted({place[at] for place in known}) for at in (0, 1))
-        over = (html.Cell(f"lateness {format_duration(at)}", "lw-over") for at in latenesses)
+        over = (html.TableCell(f"lateness {format_duration(at)}", "lw-over") for at in latenesses)
         head = ["delay", *over, "median wait"]
         waits = {row.delay: _span(row.median_wait) for row in known.values()}
         lines = (
@@ -159,10 +159,10 @@ class LatenessProfile:
         return "\n".join((table(head, lines), *self._said()))
 
 
-def _heat(row: LatenessRow | None, profile: LatenessProfile) -> html.Cell:
+def _heat(row: LatenessRow | None, profile: LatenessProfile) -> html.TableCell:
     """Return the cell of a choice: the hotter, the more elements would be dropped."""
     if row is None:
-        return html.Cell("")
+        return html.TableCell("")
     said, present = profile.suggestion, row == profile.present
     parts: list[Any] = [f"{row.dropped:,} dropped", f"{row.late:,} late"]
     if present:
