@@ -289,6 +289,7 @@ def test_a_duration_in_a_field_is_an_int_to_all_else() -> None:
     assert type(lw.FixedWindows("500us").size_us) is int
 
 
+@pytest.mark.filterwarnings("ignore::lowwater.errors.PipelineWarning")  # its files keep all panes
 def test_short_durations_of_a_chain_are_not_warned_about(tmp_path: Path) -> None:
     rows = [{"at": at * 400, "k": "a"} for at in range(9)]
     hits = lw.from_iterable(

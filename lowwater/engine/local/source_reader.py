@@ -212,7 +212,7 @@ class SourceReader:
             return
         if rejected:
             yield self._own.reject(rejected)
-        if before.length:
+        if before.length or not self._shared:
             yield from self._cuts_for_several_stages(self._own, before, arrived)
 
     def observe(self, cut: SourceCut, clock: int) -> None:

@@ -53,8 +53,8 @@ class StageAdmission:
         records, rejected = apply_steps(self.steps, records)
         errors = self.admission.reject(rejected)
         # A Python function that is called for no rows returns no columns, so the validation below
-        # would report every column as missing.
-        if not records.length:
+        # would report every column as missing. Without steps it is right to do so.
+        if self.steps and not records.length:
             if not errors:
                 return None
             nothing = Bundle(np.zeros(0, dtype=np.int64), (), {})

@@ -60,14 +60,14 @@ def with_everything(epoch: int = 1, piece: int = 0, add: int = 0) -> Delivery:
         .window(lw.FixedWindows("1m"))
         .aggregate(total=lw.sum("v"), values=lw.collect("v"), mean=lw.mean("v"))
     )
-    result = pipeline.collect(bundle_size=1)
+    result = pipeline.collect(bundle_size=1, on_error="dead_letter")
     assert result.late
     assert result.errors
     return Delivery(
         epoch,
         0,
         piece,
-        panes_of(pipeline, bundle_size=1),
+        panes_of(pipeline, bundle_size=1, on_error="dead_letter"),
         late_to_table(result.late),
         errors_to_table(result.errors),
     )
