@@ -26,7 +26,7 @@ from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
-from lowwater.engine.local.source_verdict import RunVerdict, judge_map
+from lowwater.engine.local.source_verdict import RunVerdict
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
@@ -94,7 +94,7 @@ class LocalRun:
         self._max_skew_us = max_skew_us
         self.metrics = Metrics(reporter=self.watermarks)
         self._bundle_size = bundle_size
-        self._is_judged = is_judged = on_error is None
+        is_judged = on_error is None
         on_error = "dead_letter" if on_error is None else on_error
         self._raise = on_error == "raise"
         self._observer = observer
@@ -452,8 +452,6 @@ class LocalRun:
                     continue
                 self._verdict.judge_output(run.number)
                 if admitted.admitted.errors:
-                    if self._is_judged:
-                        judge_map(entry, self.graph.name_of(self.graph.stages[entry.stage]))
                     yield self._dead_letters(admitted.admitted.errors)
                 # Keep a retraction and the pane that replaces it in one bundle: a downstream
                 # stage that fires between the two would emit a result without either (S-C5).

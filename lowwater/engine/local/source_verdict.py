@@ -1,8 +1,8 @@
-"""Judges the records of a run: are many of them dead letters, or all of them.
+"""Judges the records of a run: whether many of them, or all, are dead letters.
 
 The counts are those of the sources and of the stages' admissions, which a state directory stores.
-So a run that resumes goes on with the counts of the one that was stopped, and what was judged
-before is not judged again.
+A run that resumes continues with the stored counts, and does not judge again what was judged
+before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from lowwater.engine.local.dead_letter_fixes import fix_for
 from lowwater.engine.local.source_reader import SourceReader
 from lowwater.engine.local.stage_input import StageAdmission
 from lowwater.engine.records.problems import JUDGED, Tally
-from lowwater.engine.records.stateless import NULL_RECORD
 from lowwater.errors import DataError, DataWarning, warn
 
 _PER_CENT = 1
@@ -85,10 +84,11 @@ class RunVerdict:
             return
         source = self._sources[reader]
         # A source that nothing was read of yet may well be sound, so the error waits for it.
-        if source.close(quiet=quiet):
+        if source.close():
             is_empty = not any(one.is_open or one.admitted for one in self._sources.values())
             errors = (one.error for one in self._sources.values() if one.error is not None)
-            if is_empty and (error := next(errors, None)) is not None:
+            error = next(errors, None) if is_empty and not quiet else None
+            if error is not None:
                 raise error
             source.warn(quiet=quiet, effect=_EMPTY if is_empty and reader.ended else "")
         source.warn_of_stages(quiet=quiet)
@@ -142,7 +142,7 @@ class _SourceVerdict:
         for stream in self._streams:
             stream.resume()
 
-    def close(self, *, quiet: bool) -> bool:
+    def close(self) -> bool:
         """Decide on the source if it is time; return whether this was the time."""
         if not self.is_open or not (self._reader.ended or self._reader.tally.seen >= JUDGED):
             return False
@@ -253,24 +253,6 @@ def _merged(tallies: Iterable[Tally]) -> _Failed:
             before, first = found.get(reason, (0, example))
             found[reason] = (before + count, first)
     return found
-
-
-def judge_map(entry: StageAdmission, where: str) -> None:
-    """Raise if ``map`` makes nothing of all records of the first batch between two stages.
-
-    Later batches are not judged: there may be such records among others.
-
-    Raises:
-        DataError: It does; most likely the function lacks its ``return``.
-    """
-    tally = entry.admission.tally
-    count, example = tally.failed.get(NULL_RECORD, (0, ""))
-    if count and count == tally.seen:
-        raise DataError(
-            f"{_all(count, ended=True)} ({NULL_RECORD}){_EMPTY}; the first: {example}",
-            where=where,
-            hint=f"{fix_for(NULL_RECORD, example)}. {_IGNORE}",
-        )
 
 
 def _all(records: int, *, ended: bool) -> str:

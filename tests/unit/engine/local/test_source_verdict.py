@@ -86,6 +86,20 @@ def test_map_that_makes_the_event_time_may_make_nothing(bundle_size: int) -> Non
     assert result.panes[-1].value == sum(range(3, 400))
 
 
+@pytest.mark.parametrize("bundle_size", [1, 50_000])
+def test_panes_of_which_map_makes_nothing_stop_no_run(bundle_size: int) -> None:
+    """The first bundle may hold such panes alone, with sound ones to come."""
+    rows = [{"at": AT + v * 60_000_000, "k": "a", "v": v} for v in range(6)]
+    keyed = lw.from_iterable(rows, time="at", watermark=lw.Ascending()).key_by("k")
+    first = keyed.window(lw.FixedWindows("1m")).aggregate(n=lw.sum("v"))
+    panes = first.map(lambda pane: pane if pane["n"] > 2 else None)
+    second = panes.key_by("k").window(lw.FixedWindows("1d")).aggregate(n=lw.sum("n"))
+    with pytest.warns(lw.DataWarning, match="3 of 6 records .* null_record"):
+        result = second.collect(bundle_size=bundle_size)
+    assert [pane.value for pane in result.panes] == [3 + 4 + 5]
+    assert [error.reason for error in result.errors] == ["null_record"] * 3
+
+
 def test_map_that_makes_nothing_at_all_is_an_error() -> None:
     pipeline = summed(lw.from_iterable(records(bad=0, of=5), time="at").map(lambda row: None))
     with pytest.raises(lw.DataError, match=r"all 5 records .* \(null_record\)"):
