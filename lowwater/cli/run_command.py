@@ -72,7 +72,7 @@ def add_command(commands: Any) -> None:
         "--on-error",
         choices=("dead_letter", "raise"),
         help="turn invalid records into dead letters, or stop at the first one (default: dead "
-        "letters, unless the first 1,000 records of a source all are)",
+        "letters, and an error at the end if nothing of any source can be used)",
     )
 
 
@@ -186,7 +186,7 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
             f"the format of {options.output!r} cannot be told from its name",
             hint=f"Use a name that ends in {', '.join(_FORMATS)}, or name it: --format jsonl",
         )
-    _check_free(Path(options.output), target)
+    _check_free(Path(options.output), options.target, target)
     if kind == "parquet":
         return _write_parquet(target, options)
     with ExitStack() as opened:
@@ -196,8 +196,8 @@ def _print(target: Pipeline | Processed, options: argparse.Namespace) -> Metrics
         return _print_to(file, target, options, kind)
 
 
-def _check_free(path: Path, target: Pipeline | Processed) -> None:
-    """Raise if the file is one that must not be replaced: an input, or the output of another run.
+def _check_free(path: Path, program: str, target: Pipeline | Processed) -> None:
+    """Raise if the file must not be replaced: the program, an input, or another run's output.
 
     Opening it for writing would empty it, before anything is read.
     """
@@ -206,6 +206,8 @@ def _check_free(path: Path, target: Pipeline | Processed) -> None:
     from lowwater.io.sinks.json_lines_file import is_output_of_run
     from lowwater.io.sinks.sink_conflicts import check_places
 
+    if path.resolve() in {Path(program).resolve(), Path(program.rpartition(":")[0]).resolve()}:
+        raise InvalidArgument(f"{str(path)!r} is the program itself", hint="Name another file")
     sources = [read.source for read in Graph.of([target._stage]).reads]
     check_places([Place(path.resolve(), str(path))], sources)
     if is_output_of_run(path):

@@ -21,10 +21,9 @@ from lowwater.errors import (
     describe,
     nearest,
 )
-from lowwater.spark.first_time import warn_of_first_time
 from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
 from lowwater.spark.options import SparkOptions
-from lowwater.spark.reading import frame_of_source
+from lowwater.spark.reading import frame_of_source, warn_of_first_time
 from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.spark_steps import native_steps

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegralType, StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.local.unit_check import warn_of_unit
 from lowwater.engine.records.batch import Records
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe
 from lowwater.io.csv import CsvSource
@@ -21,7 +23,7 @@ from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.spark.shuffle import CORRUPT
-from lowwater.spark.types import arrow_schema, spark_like, spark_schema
+from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 
 FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
 
@@ -38,6 +40,8 @@ _SUFFIXES = {
 }
 # Spark's parser reads an unquoted empty field as this, which is null; a quoted one stays "".
 _NO_TEXT = "\0null"
+# A first row of these takes one task, which reads little. Others may compute everything for it.
+_CHEAP = {"LocalRelation", "LogicalRDD", "LogicalRelation", "Project", "Range"}
 
 
 def frame_of_source(
@@ -232,3 +236,32 @@ def spark_source(frame: Any) -> SparkSource:
             hint="Give what spark.read or spark.readStream returns",
         )
     return SparkSource(frame)
+
+
+def warn_of_first_time(frame: DataFrame, column: str, where: str) -> None:
+    """Warn if the first event time looks like another unit; O(1) rows, in one small job.
+
+    Nothing is read of a stream, over Spark Connect (which does not say how it would compute a
+    row), or if a first row may cost much: after a filter, a join, a sort or an aggregation.
+
+    Args:
+        frame: The DataFrame, whose event times have no unit.
+        column: The column of event times.
+        where: The name of the source.
+    """
+    if not isinstance(frame.schema[column].dataType, IntegralType) or frame.isStreaming:
+        return
+    times = frame.select(quoted(column))
+    made = getattr(times, "_jdf", None)
+    if made is None or not _is_cheap(made.queryExecution().optimizedPlan()):
+        return
+    first = times.head()
+    if first is not None and first[0]:  # 0 says nothing about the unit
+        warn_of_unit(np.array([first[0]], dtype=np.int64), column, where)
+
+
+def _is_cheap(plan: Any) -> bool:
+    if plan.getClass().getSimpleName() not in _CHEAP:
+        return False
+    children = plan.children()
+    return all(_is_cheap(children.apply(at)) for at in range(children.size()))

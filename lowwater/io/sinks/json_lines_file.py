@@ -28,6 +28,7 @@ from lowwater.io.sinks.output_owner import (
 from lowwater.io.sinks.staging import PASSING, make_folder, publish, refusals, write_at
 
 SUFFIX = ".jsonl"
+_LATE, _ERRORS = f".late{SUFFIX}", f".errors{SUFFIX}"
 _KIND = "JSON lines in one file"
 _FIELDS = {"last": str, "lengths": list}
 
@@ -97,8 +98,14 @@ class JsonLinesFile:
 
 
 def is_output_of_run(path: Path) -> bool:
-    """Return whether a run or a state directory has written this file, and may go on writing it."""
-    return _marker_of(path).exists()
+    """Return whether a run or a state directory has written this file, and may go on writing it.
+
+    ``out.late.jsonl`` and ``out.errors.jsonl`` are files of the run that writes ``out.jsonl``.
+    """
+    name = path.name
+    stems = [name.removesuffix(side) for side in (_LATE, _ERRORS) if name.endswith(side)]
+    owners = [path, *(path.with_name(stem + SUFFIX) for stem in stems)]
+    return any(_marker_of(owner).exists() for owner in owners)
 
 
 def is_file_name(path: str) -> bool:
@@ -350,8 +357,8 @@ def _files_of(path: Path) -> tuple[Path, Path, Path]:
     stem = path.name.removesuffix(SUFFIX)
     return (
         path,
-        path.with_name(f"{stem}.late{SUFFIX}"),
-        path.with_name(f"{stem}.errors{SUFFIX}"),
+        path.with_name(stem + _LATE),
+        path.with_name(stem + _ERRORS),
     )
 
 

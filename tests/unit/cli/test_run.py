@@ -134,14 +134,27 @@ def test_what_is_read_is_not_replaced(
     assert Path("sales.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("target", ["{}", "{}:counts"])
+def test_the_program_is_not_replaced(
+    file: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = file.read_bytes()
+    arguments = ["run", target.format(file), "--format", "jsonl", "-o", str(file)]
+    assert main(arguments) == 2
+    assert "is the program itself" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.late.jsonl", "out.errors.jsonl"])
 def test_the_output_of_a_run_with_state_is_not_replaced(
-    file: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _printed(capsys, str(file), "--state", "state", "-o", "out.jsonl")
-    before = Path("out.jsonl").read_bytes()
-    assert main(["run", str(file), "-o", "out.jsonl"]) == 2
-    assert "'out.jsonl' holds the output of a run" in capsys.readouterr().err
-    assert Path("out.jsonl").read_bytes() == before
+    Path(name).touch()
+    before = Path(name).read_bytes()
+    assert main(["run", str(file), "-o", name]) == 2
+    assert f"'{name}' holds the output of a run" in capsys.readouterr().err
+    assert Path(name).read_bytes() == before
 
 
 def test_one_file_of_parquet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
