@@ -249,12 +249,12 @@ class Recorder:
 
     def stood(self, reader: SourceReader, clock: int, *, idle: bool) -> None:
         """Record a source's clock and watermark if they changed."""
-        heard = reader.heard_at
+        heard = reader.mark.heard_at
         stands = TracedSource(
             Instant(clock),
             Instant(reader.watermark()),
             idle,
-            "the input has ended" if reader.ended else reader.holder(clock),
+            "the input has ended" if reader.ended else reader.mark.holder(clock),
             None if heard is None else Instant(heard),
             reader.ended,
             next(self._order),

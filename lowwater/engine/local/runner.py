@@ -27,6 +27,7 @@ from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
 from lowwater.engine.local.source_verdict import RunVerdict
+from lowwater.engine.local.source_watermark import followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.unit_check import UnitCheck
 from lowwater.engine.local.window_stage import WindowRun
@@ -246,7 +247,7 @@ class LocalRun:
         low = LowWatermarks(before)
         for reader in self.readers:
             name = graph.name_of(reader.read)
-            low.enter(name, [Hold(self._source_watermark(reader), reader.holder(self._clock))])
+            low.enter(name, [Hold(self._source_watermark(reader), reader.mark.holder(self._clock))])
             low.leave(name)
         for run in self._stages:
             name, operator = graph.name_of(run.stage), run.operator
@@ -428,11 +429,7 @@ class LocalRun:
 
     def _source_watermark(self, reader: SourceReader) -> int:
         """Return a source's watermark; an idle source follows the active ones."""
-        at = reader.watermark()
-        if not reader.is_idle():
-            return at
-        others = [one for one in self.readers if not (one.ended or one.is_idle())]
-        return max(at, min((one.watermark() for one in others), default=at))
+        return followed(reader.mark, [one.mark for one in self.readers])
 
     def _move_clock(self, now: int | None) -> None:
         """Advance the clock; ``None`` or an earlier instant changes nothing (S-T4)."""

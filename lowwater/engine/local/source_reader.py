@@ -17,6 +17,7 @@ from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, W
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.graph.sources import Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.local.source_watermark import SourceWatermark
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.batch import HIDDEN, Records
@@ -34,8 +35,8 @@ from lowwater.engine.records.stateless import (
     apply_steps,
 )
 from lowwater.errors import InvalidArgument
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, format_instant
-from lowwater.watermark import columns_read, excuse_silence, holder_of
+from lowwater.time import Int64Array
+from lowwater.watermark import columns_read
 
 ROW = HIDDEN + "row"
 """Row of a record in its source batch; needed only where several stages read one source."""
@@ -107,59 +108,32 @@ class SourceReader:
             )  # fmt: skip
         self._clock = clock
         self._cutter = Cutter(clock, bundle_size, read.times)
-        self._estimator = None if read.watermark is None else read.watermark.start()
+        self.mark = SourceWatermark(read)
         self._iterator: Iterator[tuple[Records, Position | None]] | None = None
         self.position: Position | None = None
         self.bundles_done = 0
         self.tally = Tally()
         self.taken = 0
-        self.ended = False
         self.due_at = 0.0
-        # The clock at the last element, or at the first poll before any.
-        self.heard_at: int | None = None
-        self._silent_at: int | None = None
-        self._asked_at = START_OF_TIME
         self._arrived_at: int | None = None
-        self._away = False
         self._learned = self._learn()
 
-    def watermark(self) -> int:
-        """Return the source's watermark, int microseconds.
+    @property
+    def ended(self) -> bool:
+        """Whether the source has ended."""
+        return self.mark.ended
 
-        Evaluated at the clock when the source was last polled, not now: while the run reads other
-        sources nobody polls this one, and that is not silence on its part.
-        """
-        if self.ended:
-            return END_OF_TIME
-        if self._estimator is None:
-            return START_OF_TIME
-        if self._away and self._asked_at > START_OF_TIME:
-            self._away = False
-            excuse_silence(self._estimator, self._asked_at)
-        return self._estimator.current(self._asked_at)
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        self.mark.ended = ended
+
+    def watermark(self) -> int:
+        """Return the source's watermark, int microseconds."""
+        return self.mark.current()
 
     def is_idle(self) -> bool:
-        """Whether the source has been silent for ``idle_after``, so other sources stop waiting.
-
-        Silence is measured only between polls that returned nothing: time spent reading other
-        sources does not count.
-        """
-        after = self.read.idle_after_us
-        if after is None or self.ended or self.heard_at is None or self._silent_at is None:
-            return False
-        return self._silent_at - self.heard_at >= after
-
-    def holder(self, clock: int) -> str:
-        """Describe what holds this source's watermark."""
-        if self._estimator is None:
-            return "it has no watermark until it ends"
-        since = self.heard_at
-        silent = ""
-        if since is not None and since < clock:
-            silent = f"silent since {format_instant(since)}"
-            if self.is_idle():
-                silent = f"idle since {format_instant(since)}, and so are the others"
-        return holder_of(self._estimator) or silent or "its latest elements"
+        """Whether the source has been silent for so long that other sources stop waiting."""
+        return self.mark.is_idle()
 
     def next(self) -> tuple[Records, Position | None] | None:
         """Return the next batch and the position after it; ``None`` at the end of the source."""
@@ -217,10 +191,7 @@ class SourceReader:
 
     def observe(self, cut: SourceCut, clock: int) -> None:
         """Pass a cut to the watermark estimator."""
-        self.heard_at = self._asked_at = clock
-        self._silent_at = None
-        if self._estimator is not None:
-            self._estimator.observe(cut.batch.bundle(cut.times, cut.start, clock))
+        self.mark.observe(cut.batch.bundle(cut.times, cut.start, clock))
 
     def now(self) -> int | None:
         """Return the clock; ``None`` if it follows arrivals, so that each cut has its own."""
@@ -236,9 +207,7 @@ class SourceReader:
             "position": self.position,
             "bundles": self.bundles_done,
             "learned": self._learned if self.bundles_done else self._learn(),
-            "estimator": None if self._estimator is None else self._estimator.remember(),
-            "ended": self.ended,
-            "heard": [self.heard_at, self._silent_at],
+            **self.mark.remember(),
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -251,13 +220,7 @@ class SourceReader:
             admission.resume(learned)
         self._cutter.tick = self._learned["tick"]
         self._arrived_at = self._learned["came"]
-        if self._estimator is not None and known["estimator"] is not None:
-            self._estimator.resume(known["estimator"])
-            self._away = isinstance(self._clock, WallClock)
-        # A wall clock advanced while nothing ran, so stored instants would look like silence.
-        if not isinstance(self._clock, WallClock):
-            self.heard_at, self._silent_at = known.get("heard", (None, None))
-        self.ended = known["ended"]
+        self.mark.resume(known, was_away=isinstance(self._clock, WallClock))
 
     def _learn(self) -> dict[str, Any]:
         learned = [admission.remember() for admission in self._admissions()]
@@ -385,13 +348,9 @@ class SourceReader:
     def rest(self, seconds: float, clock: int) -> None:
         """Record that a poll returned nothing, and when to poll the source again.
 
-        Other sources are read meanwhile. Silence counts from the first poll of this run.
+        Other sources are read meanwhile.
         """
-        self._asked_at = max(self._asked_at, clock)
-        if clock > START_OF_TIME:
-            self._silent_at = clock
-            if self.heard_at is None:
-                self.heard_at = clock
+        self.mark.rest(clock)
         self.due_at = time.monotonic() + seconds if seconds else 0.0
 
 

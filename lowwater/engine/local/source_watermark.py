@@ -1,0 +1,114 @@
+"""The watermark of one source: its estimator, and for how long the source has been silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from lowwater.engine.graph.graph import Read
+from lowwater.time import END_OF_TIME, START_OF_TIME, format_instant
+from lowwater.watermark import Observed, excuse_silence, holder_of
+
+
+@final
+class SourceWatermark:
+    """Estimates the watermark of one source, as its elements and its silence are reported.
+
+    Args:
+        read: The source.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.read = read
+        self.ended = False
+        # The clock at the last element, or at the first poll before any.
+        self.heard_at: int | None = None
+        self._estimator = None if read.watermark is None else read.watermark.start()
+        self._silent_at: int | None = None
+        self._asked_at = START_OF_TIME
+        self._away = False
+
+    def observe(self, observed: Observed) -> None:
+        """Report elements; the clock at their arrival is that of ``observed``."""
+        self.heard_at = self._asked_at = observed.clock
+        self._silent_at = None
+        if self._estimator is not None:
+            self._estimator.observe(observed)
+
+    def rest(self, clock: int) -> None:
+        """Report that a poll returned nothing. Silence counts from the first poll of this run."""
+        self._asked_at = max(self._asked_at, clock)
+        if clock > START_OF_TIME:
+            self._silent_at = clock
+            if self.heard_at is None:
+                self.heard_at = clock
+
+    def current(self) -> int:
+        """Return the watermark, int microseconds.
+
+        Evaluated at the clock when the source was last polled, not now: while the run reads other
+        sources nobody polls this one, and that is not silence on its part.
+        """
+        if self.ended:
+            return END_OF_TIME
+        if self._estimator is None:
+            return START_OF_TIME
+        if self._away and self._asked_at > START_OF_TIME:
+            self._away = False
+            excuse_silence(self._estimator, self._asked_at)
+        return self._estimator.current(self._asked_at)
+
+    def is_idle(self) -> bool:
+        """Whether the source has been silent for ``idle_after``, so other sources stop waiting.
+
+        Silence is measured only between polls that returned nothing: time spent reading other
+        sources does not count.
+        """
+        after = self.read.idle_after_us
+        if after is None or self.ended or self.heard_at is None or self._silent_at is None:
+            return False
+        return self._silent_at - self.heard_at >= after
+
+    def holder(self, clock: int) -> str:
+        """Describe what holds the watermark."""
+        if self._estimator is None:
+            return "it has no watermark until it ends"
+        since = self.heard_at
+        silent = ""
+        if since is not None and since < clock:
+            silent = f"silent since {format_instant(since)}"
+            if self.is_idle():
+                silent = f"idle since {format_instant(since)}, and so are the others"
+        return holder_of(self._estimator) or silent or "its latest elements"
+
+    def remember(self) -> dict[str, Any]:
+        """Return the state to store, as plain values."""
+        return {
+            "estimator": None if self._estimator is None else self._estimator.remember(),
+            "ended": self.ended,
+            "heard": [self.heard_at, self._silent_at],
+        }
+
+    def resume(self, known: Mapping[str, Any], *, was_away: bool = False) -> None:
+        """Resume from what an earlier run stored.
+
+        Args:
+            known: What :meth:`remember` returned.
+            was_away: Whether the clock went on while nothing ran, so that stored instants would
+                look like silence.
+        """
+        if self._estimator is not None and known["estimator"] is not None:
+            self._estimator.resume(known["estimator"])
+            self._away = was_away
+        if not was_away:
+            self.heard_at, self._silent_at = known.get("heard", (None, None))
+        self.ended = known["ended"]
+
+
+def followed(at: SourceWatermark, every: Sequence[SourceWatermark]) -> int:
+    """Return a source's watermark; one that is idle follows the active ones among ``every``."""
+    own = at.current()
+    if not at.is_idle():
+        return own
+    others = [one for one in every if not (one.ended or one.is_idle())]
+    return max(own, min((one.current() for one in others), default=own))
