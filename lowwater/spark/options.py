@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lowwater.engine.records.admission import OnError
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
-from lowwater.spark.key_group import Timers
 from lowwater.spark.state_backends import StateBackend
 from lowwater.time import DurationLike
 from lowwater.windows._base import positive_duration
 
 Outputs: TypeAlias = Literal["panes", "all"]
+Timers: TypeAlias = Literal["batches", "clock"]
 
 KEY_GROUPS = 8
 _MOST_GROUPS = 4_096

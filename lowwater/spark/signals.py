@@ -1,76 +1,51 @@
-"""Extracts time from a partition's records: latest event time and, if carried, the clock."""
+"""Reads the clock and the watermark that records carry, if they do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from lowwater.engine.graph.clocks import ArrivalClock, WallClock, arrivals
+from lowwater.engine.graph.clocks import ArrivalClock, WallClock
 from lowwater.engine.graph.graph import Read
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat, event_times
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.problems import Problems
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, nearest
-from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """The time information of a chunk of records; ``None`` where it has none.
+    """What a chunk of records carries of time; ``None`` where it carries nothing.
 
     Args:
-        latest: The latest event time, int microseconds.
         clock: The clock at arrival, int microseconds.
         watermark: The watermark after the records, int microseconds.
-        observes: Whether ``latest`` must be computed from the admitted elements.
     """
 
-    latest: int | None = None
     clock: int | None = None
     watermark: int | None = None
-    observes: bool = False
-
-    def observed(self, times: pa.ChunkedArray) -> Signal:
-        """Return the signal with the latest of these event times."""
-        return replace(self, latest=pc.max(times).as_py())
 
 
 class Signals(Protocol):
-    """Separates time information from elements; a record may be only a heartbeat."""
+    """Separates what is carried from elements; a record may be only a heartbeat."""
 
     def split(self, records: Records) -> tuple[Signal, Records]:
-        """Return the time information of records, and the records that are elements."""
-        ...
-
-    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        """Return the clock at arrival, for the check of ``max_ahead``.
-
-        Args:
-            elements: Elements that :meth:`split` returned.
-            signal: The signal that it returned with them.
-
-        Returns:
-            Int microseconds, or int64, shape (n,), for each; ``None`` for the micro-batch's time.
-        """
+        """Return what records carry, and the records that are elements."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class EventTimes:
-    """Time information from the elements' own event times."""
+class NoSignals:
+    """Records that are elements, and carry nothing."""
 
     def split(self, records: Records) -> tuple[Signal, Records]:
-        return Signal(observes=True), records
-
-    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        return None
+        return Signal(), records
 
 
 @final
@@ -121,9 +96,6 @@ class CarriedSignals:
         kept = present.to_numpy(zero_copy_only=False)
         return signal, records if kept.all() else records.take(np.flatnonzero(kept))
 
-    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        return signal.clock
-
 
 def largest(records: Records, name: str, format: TimeFormat = PLAIN) -> int | None:
     """Return the latest instant in a column, int microseconds; ``None`` if it has none.
@@ -167,10 +139,7 @@ class ArrivalSignals:
         arrived = largest(records, self.clock.column, self.format)
         tick = self.clock.tick_us
         now = None if arrived is None else min((arrived // tick + 1) * tick, END_OF_TIME)
-        return Signal(clock=now, observes=True), records
-
-    def came(self, elements: Records, signal: Signal) -> int | Int64Array | None:
-        return arrivals(elements, self.clock, self.format)
+        return Signal(clock=now), records
 
 
 def signals_of(read: Read) -> tuple[Signals, bool]:
@@ -202,7 +171,7 @@ def signals_of(read: Read) -> tuple[Signals, bool]:
         return CarriedSignals(carried, read.time, read.times), carried.clock is not None
     if isinstance(clock, ArrivalClock):
         return ArrivalSignals(clock, read.times), True
-    return EventTimes(), False
+    return NoSignals(), False
 
 
 def time_columns(signals: Signals) -> set[str]:

@@ -1,41 +1,42 @@
 """State backends: where the state of a key group is kept between micro-batches.
 
-Spark stores one cell of bytes per key group. The backend decides what the bytes are: the state
-itself, or the name of a version of it stored elsewhere. The cell is authoritative: a worker reuses
-an operator that it still holds only if the stamps of the two match.
+Spark stores one cell of bytes per level and key group. The backend decides what the bytes are: the
+state itself, or the name of a version of it stored elsewhere. The cell is authoritative: a worker
+reuses what it still holds only if the stamps of the two match.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
-from lowwater.engine.window.operator import WindowOperator
+import msgspec
+
 from lowwater.errors import StateError
-from lowwater.state.formats import FORMATS, check_format
-
-MakeOperator = Callable[[], WindowOperator]
+from lowwater.state.formats import FORMATS, check_format, damaged
+from lowwater.state.memory import MemoryContents, MemoryStore
+from lowwater.state.store import Batch, StateStore
 
 _LIVE_AT_MOST = 64
 
 
-class KeptOperator(Protocol):
-    """An operator together with its stored state."""
-
-    @property
-    def operator(self) -> WindowOperator:
-        """The operator, with the restored state and all steps since."""
-        ...
+class KeptState(Protocol):
+    """The stored state of one key group of a level."""
 
     @property
     def stored_bytes(self) -> int:
-        """The size of its whole state at the last save, in bytes."""
+        """The size of all that is stored, in bytes, at the last save."""
         ...
 
-    def save(self) -> bytes:
-        """Store the state; return the content of the cell, for :meth:`StateBackend.open`."""
+    def opened(self) -> AbstractContextManager[StateStore]:
+        """Open the state for one call, to be read and then saved."""
+        ...
+
+    def save(self, batch: Batch) -> bytes:
+        """Store changes while it is open; return the content of the cell."""
         ...
 
 
@@ -47,8 +48,8 @@ class StateBackend(Protocol):
         """The name of the backend, stored in cells and used in messages."""
         ...
 
-    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
-        """Restore a key group's operator from the ``content`` of its cell; ``None``: a new one.
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
+        """Return the state that the ``content`` of a cell stands for; ``None``: no state yet.
 
         Raises:
             StateError: The stored state is damaged, missing or from another pipeline.
@@ -58,63 +59,79 @@ class StateBackend(Protocol):
 
 @final
 class InlineBackend:
-    """Stores the whole state in Spark's own state store, as a snapshot in the cell."""
+    """Stores the whole state in Spark's own state store: all rows in the cell."""
 
     name = "inline"
 
-    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
-        operator = make()
-        if content is not None:
-            operator.restore_snapshot(content)
-        return _Inline(operator)
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
+        return _Inline(content)
 
 
 @final
 class _Inline:
-    def __init__(self, operator: WindowOperator) -> None:
-        self.operator = operator
+    def __init__(self, content: bytes | None) -> None:
+        self._contents = MemoryContents()
+        self._store = MemoryStore(self._contents)
+        if content is not None:
+            self._contents.rows.update(_rows(content))
         self.stored_bytes = 0
 
-    def save(self) -> bytes:
-        snapshot = self.operator.snapshot()
-        self.stored_bytes = len(snapshot)
-        return snapshot
+    @contextmanager
+    def opened(self) -> Iterator[StateStore]:
+        yield self._store
+
+    def save(self, batch: Batch) -> bytes:
+        self._store.commit(batch)
+        rows = self._contents.rows
+        content = msgspec.msgpack.encode([list(rows.keys()), list(rows.values())])
+        self.stored_bytes = len(content)
+        return content
+
+
+_DECODER = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]])
+
+
+def _rows(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        keys, values = _DECODER.decode(content)
+        return iter(list(zip(keys, values, strict=True)))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise damaged("the cell of a key group", str(error)) from error
+
+
+LiveT = TypeVar("LiveT")
 
 
 @final
-class LiveOperators:
-    """The operators that a Python worker still holds, by key group and stamp.
+class Live(Generic[LiveT]):
+    """What a Python worker still holds of key groups, by level, key group and stamp.
 
-    Reusing one saves restoring its state. A retried task, a zombie task, or a query restarted from
-    an older checkpoint presents a cell with a different stamp, and gets no operator from here.
+    Reusing it saves restoring the state. A retried task, a zombie task, or a query restarted from
+    an older checkpoint presents a cell with a different stamp, and gets nothing from here.
     """
 
     def __init__(self, at_most: int = _LIVE_AT_MOST) -> None:
         self._at_most = at_most
-        self._held: OrderedDict[tuple[str, int], tuple[bytes, KeptOperator]] = OrderedDict()
+        self._held: OrderedDict[tuple[str, int, int], tuple[bytes, LiveT]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, stage: str, key_group: int, stamp: bytes) -> KeptOperator | None:
-        """Remove and return the operator of a key group; ``None`` if its stamp differs."""
-        found = self._held.pop((stage, key_group), None)
+    def take(self, query: str, level: int, key_group: int, stamp: bytes) -> LiveT | None:
+        """Remove and return what is held of a key group; ``None`` if its stamp differs."""
+        found = self._held.pop((query, level, key_group), None)
         return found[1] if found is not None and found[0] == stamp else None
 
-    def put(self, stage: str, key_group: int, stamp: bytes, kept: KeptOperator) -> None:
-        """Keep an operator for the next micro-batch; evict the least recently used ones."""
-        self._held[stage, key_group] = (stamp, kept)
+    def put(self, query: str, level: int, key_group: int, stamp: bytes, held: LiveT) -> None:
+        """Hold something for the next micro-batch; drop the least recently used."""
+        self._held[query, level, key_group] = (stamp, held)
         while len(self._held) > self._at_most:
             self._held.popitem(last=False)
 
 
-LIVE = LiveOperators()
-"""The live operators of this process."""
-
-
 _FORMAT = "Spark cells"
 _HINT = "Start a new checkpoint, or finish with the lowwater that wrote this one"
-CELL_DDL = "layout int, key_groups int, backend string, stamp binary, latest long, content binary"
+CELL_DDL = "layout int, key_groups int, backend string, stamp binary, content binary"
 
 
 @final
@@ -126,20 +143,18 @@ class GroupCell:
         key_groups: How many key groups there are.
         backend: The name of the backend that ``content`` belongs to.
         stamp: Differs from that of every other cell ever written.
-        latest: The latest event time seen, int microseconds; ``None`` before any.
         content: What the backend saved.
     """
 
     key_groups: int
     backend: str
     stamp: bytes
-    latest: int | None
     content: bytes
 
     def to_row(self) -> tuple[Any, ...]:
         """Return the cell as a row for Spark."""
         layout = FORMATS[_FORMAT]
-        return (layout, self.key_groups, self.backend, self.stamp, self.latest, self.content)
+        return (layout, self.key_groups, self.backend, self.stamp, self.content)
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...], *, key_groups: int, backend: str) -> GroupCell:
@@ -148,7 +163,7 @@ class GroupCell:
         Raises:
             StateError: It was written with another layout, number of key groups or backend.
         """
-        layout, stored_groups, stored_backend, stamp, latest, content = row
+        layout, stored_groups, stored_backend, stamp, *_, content = row
         check_format(_FORMAT, layout, where="the checkpoint", hint=_HINT)
         if stored_groups != key_groups:
             raise StateError(
@@ -162,4 +177,4 @@ class GroupCell:
                 where="to_spark(state=)",
                 hint=f"Use state={stored_backend!r}, or begin with a new checkpoint",
             )
-        return cls(stored_groups, stored_backend, bytes(stamp), latest, bytes(content))
+        return cls(stored_groups, stored_backend, bytes(stamp), bytes(content))

@@ -2,7 +2,8 @@
 
 ::
 
-    LOCATION/QUERY/group-00003/...      a store per key group: see lowwater.state.versions.history
+    LOCATION/QUERY/level-1/group-00003/...      a store per key group of a level: see
+                                                lowwater.state.versions.history
 
 QUERY is the id that Spark gives a query when its checkpoint begins, and finds there again when it
 is restarted: queries may share a location, and a new checkpoint begins with no state.
@@ -11,6 +12,8 @@ is restarted: queries may share a location, and a new checkpoint begins with no 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -18,25 +21,22 @@ from typing import Any, ClassVar, final
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from lowwater.engine.window.operator import WindowOperator
-from lowwater.errors import InvalidArgument, StateError, UnsupportedByRunner, describe
-from lowwater.spark.state_backends import (
-    InlineBackend,
-    KeptOperator,
-    MakeOperator,
-    StateBackend,
+from lowwater.errors import (
+    InternalError,
+    InvalidArgument,
+    StateError,
+    UnsupportedByRunner,
+    describe,
 )
-from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import Batch
-from lowwater.state.versions.history import Versions
+from lowwater.spark.state_backends import InlineBackend, KeptState, StateBackend
+from lowwater.state.store import Batch, StateStore
+from lowwater.state.versions.history import GroupStore, Versions
 from lowwater.state.versions.manifest import RESTART, number_of
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _QUERY_ID = "sql.streaming.queryId"
 _BELOW = "lowwater-state"
-# A query has one stage so far; it is stored as an embedded run would name it.
-_STAGE = "stage 1"
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -80,56 +80,55 @@ class RocksBackend:
             object.__setattr__(self, "location", str(Path(self.location).absolute()))
         self.versions("")
 
-    def versions(self, query: str) -> Versions:
-        """Return the store of versions of a query, by its id."""
+    def versions(self, query: str, level: int = 1) -> Versions:
+        """Return the store of versions of a level of a query, by its id."""
         root = f"{self.location}/{query}" if query else self.location
-        return Versions(root, cache=self.cache, filesystem=self.filesystem, retain=self.retain)
+        return Versions(
+            f"{root}/level-{level}",
+            cache=self.cache,
+            filesystem=self.filesystem,
+            retain=self.retain,
+        )
 
-    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
-        versions = self.versions(_query_id())
-        operator = make()
-        operator.keep_in_store(StoredPlace(_STAGE, key_group))
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
         version = None if content is None else _named(content)
-        if version is not None:
-            with versions.open(key_group, version) as store:
-                if not operator.restore(store):
-                    raise StateError(
-                        f"version {version} of key group {key_group} holds no state of an operator",
-                        where=str(versions.root),
-                        hint=RESTART,
-                    )
-        return _Versioned(operator, versions, key_group, version, self.collect_every)
+        versions = self.versions(_query_id(), level)
+        return _Versioned(versions, key_group, version, self.collect_every)
 
 
 @final
 class _Versioned:
-    """An operator and the version that its last save wrote."""
+    """The version that the last save wrote."""
 
     def __init__(
-        self,
-        operator: WindowOperator,
-        versions: Versions,
-        key_group: int,
-        version: str | None,
-        collect_every: int,
+        self, versions: Versions, key_group: int, version: str | None, collect_every: int
     ) -> None:
-        self.operator = operator
         self._versions = versions
         self._key_group = key_group
         self._version = version
         self._collect_every = collect_every
+        self._open: GroupStore | None = None
         self.stored_bytes = 0
 
-    def save(self) -> bytes:
-        batch = Batch()
-        self.operator.save(batch)
+    @contextmanager
+    def opened(self) -> Iterator[StateStore]:
         with self._versions.open(self._key_group, self._version) as store:
-            version = store.commit(batch)
-            # Staggered, so that not all key groups collect at once. Delete relative to the version
-            # that was opened, which Spark has committed; it may still reject the one just written.
-            if (number_of(version) + self._key_group) % self._collect_every == 0:
-                store.collect()
-            self.stored_bytes = store.size_bytes
+            self._open = store
+            try:
+                yield store
+            finally:
+                self._open = None
+
+    def save(self, batch: Batch) -> bytes:
+        store = self._open
+        if store is None:
+            raise InternalError("a version is saved that is not open")
+        version = store.commit(batch)
+        # Staggered, so that not all key groups collect at once. Delete relative to the version
+        # that was opened, which Spark has committed; it may still reject the one just written.
+        if (number_of(version) + self._key_group) % self._collect_every == 0:
+            store.collect()
+        self.stored_bytes = store.size_bytes
         self._version = version
         return version.encode()
 

@@ -4,10 +4,12 @@ from lowwater.watermark.estimators import Ascending as Ascending
 from lowwater.watermark.estimators import BoundedDisorder as BoundedDisorder
 from lowwater.watermark.estimators import EstimatorState as EstimatorState
 from lowwater.watermark.estimators import Holder as Holder
+from lowwater.watermark.estimators import Telling as Telling
 from lowwater.watermark.estimators import WatermarkEstimator as WatermarkEstimator
 from lowwater.watermark.estimators import columns_read as columns_read
 from lowwater.watermark.estimators import excuse_silence as excuse_silence
 from lowwater.watermark.estimators import holder_of as holder_of
+from lowwater.watermark.estimators import telling as telling
 from lowwater.watermark.external import External as External
 from lowwater.watermark.external import ManualWatermark as ManualWatermark
 from lowwater.watermark.finished import FinishedFiles as FinishedFiles

@@ -66,12 +66,16 @@ class Grouping:
         np.maximum.at(result, self._codes, times)
         return result
 
+    def rows(self, times: Int64Array) -> Int64Array:
+        """Return the row of each partition's latest time, int64, ascending. O(n log n)."""
+        codes = self._by_row(len(times))
+        order = np.lexsort((times, codes))
+        ends = np.flatnonzero(np.diff(codes[order], append=-1))
+        return np.sort(order[ends])
+
     def parts(self, observed: Observed) -> Iterator[Observed]:
         """Yield each partition's elements, in order of arrival. O(n log n)."""
-        n = len(observed.times)
-        codes = self._codes
-        if self._starts is not None:
-            codes = np.repeat(codes, np.diff(self._starts, append=n))
+        codes = self._by_row(len(observed.times))
         order = np.argsort(codes, kind="stable")
         counts = np.bincount(codes, minlength=len(self.partitions))
         lists: dict[str, list[Any]] = {}
@@ -79,6 +83,11 @@ class Grouping:
             yield Observed(
                 observed.times[rows], _SomeRows(observed.columns, rows, lists), observed.clock
             )
+
+    def _by_row(self, n: int) -> Int64Array:
+        if self._starts is None:
+            return self._codes
+        return np.repeat(self._codes, np.diff(self._starts, append=n))
 
     def _runs(self, data: NDArray[Any]) -> NDArray[Any]:
         """Return one value per run of equal values if runs are long; otherwise all values."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
+import numpy as np
+
 from lowwater.errors import InvalidArgument, constructor, describe
 from lowwater.time import (
     START_OF_TIME,
     DurationLike,
+    Int64Array,
     as_micros,
     duration,
     format_duration,
@@ -98,6 +101,9 @@ class BoundedDisorder:
     def start(self) -> EstimatorState:
         return _DisorderState(as_micros(self.delay))
 
+    def telling(self, observed: Observed) -> Int64Array:
+        return latest_row(observed.times)
+
     def __repr__(self) -> str:
         return f"BoundedDisorder({format_duration(as_micros(self.delay))!r})"
 
@@ -114,6 +120,33 @@ class Ascending:
 
     def start(self) -> EstimatorState:
         return _DisorderState(0)
+
+    def telling(self, observed: Observed) -> Int64Array:
+        return latest_row(observed.times)
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An estimator that learns all it can from a few of the elements."""
+
+    def telling(self, observed: Observed, /) -> Int64Array:
+        """Return the rows of a bundle, int64, ascending, of which it learns the same."""
+        ...
+
+
+def telling(estimator: WatermarkEstimator | None, observed: Observed) -> Int64Array | None:
+    """Return the rows of a bundle that matter to an estimator; ``None`` for all of them.
+
+    A runner that has to tell an estimator what others have read sends these rows alone.
+    """
+    if estimator is None:
+        return np.zeros(min(1, len(observed.times)), dtype=np.int64)
+    return estimator.telling(observed) if isinstance(estimator, Telling) else None
+
+
+def latest_row(times: Int64Array) -> Int64Array:
+    """Return the row of the latest event time, int64, of shape (1,), or (0,) if there is none."""
+    return np.array([times.argmax()] if len(times) else [], dtype=np.int64)
 
 
 def columns_read(estimator: WatermarkEstimator) -> tuple[str, ...]:

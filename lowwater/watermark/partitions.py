@@ -346,6 +346,13 @@ class PerPartition:
         idle_after = None if self.idle_after is None else as_micros(self.idle_after)
         return PartitionsState(estimates, self.by or PARTITION, expected, idle_after)
 
+    def telling(self, observed: Observed) -> Int64Array:
+        times = observed.times
+        if not isinstance(self.estimator, (BoundedDisorder, Ascending)) or not len(times):
+            return np.arange(len(times), dtype=np.int64)
+        by = self.by or PARTITION
+        return Grouping(observed.column(by, "watermark=PerPartition(...)"), len(times)).rows(times)
+
     def __repr__(self) -> str:
         parts = [repr(self.estimator)]
         if self.by is not None:

@@ -61,16 +61,25 @@ class ObservedBatch:
             names.append(ORIGIN)
         return names
 
+    def column(self, name: str, start: int, stop: int) -> Column:
+        """Return rows ``start`` to ``stop`` of a column that is there."""
+        found = self._slice(name, start, stop)
+        if found is None:
+            raise KeyError(name)
+        return found
+
     def part(self, name: str, start: int, stop: int) -> ObservedColumn | None:
         """Return rows ``start`` to ``stop`` of a column; ``None`` if there is no such column."""
-        if name == ORIGIN:
+        found = self._slice(name, start, stop)
+        return None if found is None else ObservedColumn(found, name, self._format)
+
+    def _slice(self, name: str, start: int, stop: int) -> Column | None:
+        if name == ORIGIN and ORIGIN not in self._records.columns:
             origin = self._records.origin
             if origin is None:
                 return None
             codes = pa.array(np.zeros(stop - start, dtype=np.int32))
-            return ObservedColumn(
-                Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin]))), name
-            )
+            return Column(arrow=pa.DictionaryArray.from_arrays(codes, pa.array([origin])))
         column = self._made.get(name)
         if column is None:
             column = self._records.columns.get(name)
@@ -79,7 +88,7 @@ class ObservedBatch:
             if self._kept is not None:
                 column = column.take(self._kept)
             self._made[name] = column = _with_codes(column)
-        return ObservedColumn(column.slice(start, stop), name, self._format)
+        return column.slice(start, stop)
 
 
 @final

@@ -1,0 +1,445 @@
+"""Runs one key group of one level in one micro-batch: the function that Spark's operators call.
+
+It knows nothing of Spark, and reads no clock: it takes messages and the state of the last
+micro-batch, and gives messages, output rows and the next state. In each call, for each node of the
+level in topological order: the clock moves to the micro-batch's time, the elements of each input
+arrive as one bundle, and the watermark moves to the lowest that is upstream (S-O8, S-H3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from lowwater.engine.graph.graph import Computed, Flow, Windowed, admission_of, is_signed
+from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.process_stage import ProcessRun
+from lowwater.engine.local.source_watermark import SourceWatermark, followed
+from lowwater.engine.local.stage_input import StageAdmission, StageBundle
+from lowwater.engine.local.window_stage import WindowRun
+from lowwater.engine.records.admission import Admitted, OnError
+from lowwater.engine.records.deduplicate import Deduplicator
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError
+from lowwater.spark.levels import Edge, Levels, Node, is_split
+from lowwater.spark.messages import Elements, Message, Port, observed_records
+from lowwater.state.codec import decode, encode
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME
+
+FACTS = bytes(4) + b"\x03"
+"""The key of what a key group knows besides the rows of its stages. No stage's keys begin so."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LevelOptions:
+    """How all levels of a query run.
+
+    Args:
+        key_groups: How many key groups there are.
+        ends: The stages whose output leaves the pipeline, by number of their node.
+        on_error: How invalid records are handled.
+        keep_records: Whether late elements leave the pipeline too, with their records.
+        carries_clock: Whether records carry the clock, which then stands still without records.
+    """
+
+    key_groups: int
+    ends: frozenset[int]
+    on_error: OnError = "dead_letter"
+    keep_records: bool = False
+    carries_clock: bool = False
+
+
+@final
+@dataclass(slots=True)
+class NodeCounts:
+    """What a node did in one call.
+
+    Args:
+        events: The elements it took.
+        metrics: What it emitted and dropped.
+        dead_letters: The records that it emitted and that cannot be read downstream.
+    """
+
+    events: int = 0
+    metrics: StageMetrics = field(default_factory=StageMetrics)
+    dead_letters: int = 0
+
+
+@final
+@dataclass(slots=True)
+class LevelOutput:
+    """What one call gave.
+
+    Args:
+        messages: What is sent: the level, the key group and the message.
+        outcomes: What leaves the pipeline, with the node that it is of.
+        counts: What each node did, by its number.
+    """
+
+    messages: list[tuple[int, int, Message]] = field(default_factory=list)
+    outcomes: list[tuple[Node, Outcome]] = field(default_factory=list)
+    counts: dict[int, NodeCounts] = field(default_factory=dict)
+
+
+@final
+class DuplicatesRun:
+    """A node that drops duplicates, and nothing else (S-D1).
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        assert node.stage.deduplication is not None
+        self.node = node
+        self.watermark = START_OF_TIME
+        self._deduplicator = Deduplicator(node.stage.deduplication)
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Keep ids in the store."""
+        self._deduplicator.keep_in_store(place)
+
+    def save(self, batch: Batch) -> None:
+        """Add the changes since the last save to a batch."""
+        self._deduplicator.advance(self.watermark)
+        self._deduplicator.save(batch)
+
+    def resume(self, store: StateStore) -> None:
+        """Use the store from now on."""
+        self._deduplicator.restore(store)
+
+    def take(self, elements: Elements, metrics: StageMetrics) -> Elements:
+        """Return the elements whose id was not seen."""
+        self._deduplicator.advance(self.watermark)
+        first = self._deduplicator.step(elements.ids, elements.bundle.times)
+        if first.all():
+            return elements
+        kept = np.flatnonzero(first)
+        metrics.duplicates += len(first) - len(kept)
+        return elements.take(kept)
+
+
+NodeRun: TypeAlias = DuplicatesRun | WindowRun | ProcessRun
+
+
+@final
+class LevelRun:
+    """What a key group of a level is while it runs, between two saves.
+
+    Args:
+        levels: The graph.
+        level: The level.
+        key_group: The key group.
+        options: How all levels run.
+    """
+
+    def __init__(self, levels: Levels, level: int, key_group: int, options: LevelOptions) -> None:
+        self.level = level
+        self.key_group = key_group
+        self._levels = levels
+        self._options = options
+        self._nodes = levels.at(level)
+        self.runs = [_run_of(node, levels, options) for node in self._nodes]
+        reads = levels.graph.reads if level in levels.levels_told() else ()
+        self.sources = [SourceWatermark(read) for read in reads]
+        self._carried = [START_OF_TIME for _ in reads]
+        self._above = {
+            upstream: np.full(options.key_groups, START_OF_TIME, dtype=np.int64)
+            for node in self._nodes
+            for upstream in node.upstream
+        }
+        self._edges = {node.number: levels.out_of(node) for node in self._nodes}
+        self._entries = {
+            number: [
+                entry_of(at, edge, edge.flow, options.on_error)
+                for at, edge in enumerate(edges)
+                if edge.flow is not None
+            ]
+            for number, edges in self._edges.items()
+        }
+        self.clock = START_OF_TIME
+        for node, run in zip(self._nodes, self.runs, strict=True):
+            place = StoredPlace(node.name, key_group)
+            if isinstance(run, DuplicatesRun):
+                run.keep_in_store(place)
+            else:
+                run.keep_in_store(place, None)
+
+    @property
+    def next_deadline(self) -> int:
+        """The earliest clock at which anything is to be done, int microseconds."""
+        runs = (run for run in self.runs if not isinstance(run, DuplicatesRun))
+        return min((run.operator.next_deadline for run in runs), default=END_OF_TIME)
+
+    def input_watermark(self, node: Node) -> int:
+        """Return the lowest watermark upstream of a node (S-H3)."""
+        low = END_OF_TIME
+        for source in node.sources:
+            low = min(low, self._source_watermark(source))
+        for upstream in node.upstream:
+            low = min(low, int(self._above[upstream].min()))
+        return low
+
+    def output_watermark(self, run: NodeRun) -> int:
+        """Return the output watermark of a node in this key group."""
+        return run.watermark if isinstance(run, DuplicatesRun) else run.operator.output_watermark
+
+    def resume(self, store: StateStore) -> None:
+        """Take up the state of the last micro-batch, or begin; call it before the first step."""
+        (data,) = store.get([FACTS])
+        for run in self.runs:
+            if isinstance(run, DuplicatesRun):
+                run.resume(store)
+            else:
+                run.resume(store, fresh=data is None)
+        if data is None:
+            return
+        known = decode(data)
+        self.clock = known["clock"]
+        self._carried = known["carried"]
+        for mark, stored in zip(self.sources, known["sources"], strict=True):
+            mark.resume(stored)
+        for upstream, at in known["above"].items():
+            self._above[upstream][:] = at
+        for number, learned in known["entries"].items():
+            for entry, one in zip(self._entries[number], learned, strict=True):
+                entry.admission.resume(one)
+        for node, run in zip(self._nodes, self.runs, strict=True):
+            if isinstance(run, DuplicatesRun):
+                run.watermark = known["passed"][node.number]
+
+    def save(self, batch: Batch) -> None:
+        """Add the changes since the last save to a batch."""
+        for run in self.runs:
+            run.save(batch)
+        passed = {
+            node.number: run.watermark
+            for node, run in zip(self._nodes, self.runs, strict=True)
+            if isinstance(run, DuplicatesRun)
+        }
+        facts = {
+            "clock": self.clock,
+            "carried": self._carried,
+            "sources": [mark.remember() for mark in self.sources],
+            "above": {upstream: at.tolist() for upstream, at in self._above.items()},
+            "entries": {
+                number: [entry.admission.remember() for entry in entries]
+                for number, entries in self._entries.items()
+            },
+            "passed": passed,
+        }
+        batch.put([FACTS], [encode(facts)])
+
+    def step(self, messages: Sequence[Message], now: int | None, *, ended: bool) -> LevelOutput:
+        """Process one micro-batch.
+
+        Args:
+            messages: What was sent here, in any order.
+            now: The time of the micro-batch, int microseconds; ``None``: as the messages say.
+            ended: Whether the input has ended: no message will come of any source.
+        """
+        output = LevelOutput()
+        messages = sorted(messages, key=lambda message: (message.origin, *message.order))
+        self._move_clock(messages, now)
+        self._hear(messages, ended=ended)
+        arrived = _by_port(messages)
+        for node, run in zip(self._nodes, self.runs, strict=True):
+            counts = output.counts[node.number] = NodeCounts()
+            bundles = [
+                Elements.of_tables(tables)
+                for _, tables in sorted(arrived.get(node.number, {}).items())
+            ]
+            counts.events = sum(map(len, bundles))
+            to = self.input_watermark(node)
+            sent: list[tuple[Edge, Elements]] = []
+            if isinstance(run, DuplicatesRun):
+                (edge,) = self._edges[node.number]
+                sent = [(edge, run.take(one, counts.metrics)) for one in bundles]
+                run.watermark = max(run.watermark, to)
+            else:
+                self._step_stage(node, run, bundles, to, output)
+                sent = list(self._handed_on(node, run, output))
+            self._send(node, run, sent, output)
+        if ended:
+            self._pass_on_the_end(output)
+        return output
+
+    def _source_watermark(self, source: int) -> int:
+        estimated = followed(self.sources[source], self.sources)
+        return max(estimated, self._carried[source])
+
+    def _move_clock(self, messages: Sequence[Message], now: int | None) -> None:
+        if self._options.carries_clock:
+            told = [message.clock for message in messages if message.clock is not None]
+        else:
+            told = [message.now for message in messages if message.now is not None]
+            told += [] if now is None else [now]
+        self.clock = max([self.clock, *told])
+
+    def _hear(self, messages: Sequence[Message], *, ended: bool) -> None:
+        """Note what messages say of watermarks."""
+        observed: dict[int, list[Message]] = {}
+        for message in messages:
+            source = message.source
+            if source is None:
+                if message.watermark is not None and message.origin in self._above:
+                    above = self._above[message.origin]
+                    above[message.part] = max(above[message.part], message.watermark)
+                continue
+            if message.ended:
+                self.sources[source].ended = True
+            if message.watermark is not None:
+                self._carried[source] = max(self._carried[source], message.watermark)
+            if message.observed is not None and message.observed.num_rows:
+                observed.setdefault(source, []).append(message)
+        for source, mark in enumerate(self.sources):
+            mark.ended = mark.ended or ended
+            if source in observed:
+                tables = [m.observed for m in observed[source] if m.observed is not None]
+                times, records = observed_records(tables)
+                batch = ObservedBatch(records, None, mark.read.times)
+                mark.observe(batch.bundle(times, 0, self.clock))
+            elif not mark.ended:
+                mark.rest(self.clock)
+
+    def _step_stage(
+        self,
+        node: Node,
+        run: WindowRun | ProcessRun,
+        bundles: Sequence[Elements],
+        to: int,
+        output: LevelOutput,
+    ) -> None:
+        run.metrics = output.counts[node.number].metrics
+        if self.clock > START_OF_TIME:
+            self._collect(node, run.tick(self.clock), output)
+        if bundles:
+            self._collect(node, run.take([_stage_bundle(node, one) for one in bundles]), output)
+        if to > START_OF_TIME:
+            self._collect(node, run.advance(to), output)
+            while run.operator.is_advancing:
+                self._collect(node, run.advance(to), output)
+
+    def _collect(self, node: Node, outcomes: Iterator[Outcome], output: LevelOutput) -> None:
+        for outcome in outcomes:
+            keeps_late = outcome.late is not None and self._options.keep_records
+            if outcome.panes is not None or outcome.emitted or keeps_late:
+                output.outcomes.append((node, outcome))
+
+    def _handed_on(
+        self, node: Node, run: WindowRun | ProcessRun, output: LevelOutput
+    ) -> Iterator[tuple[Edge, Elements]]:
+        """Yield what the nodes downstream get of a stage's output."""
+        for tag, records in run.take_outputs().items():
+            edges = self._edges[node.number]
+            for edge, entry in zip(edges, self._entries[node.number], strict=True):
+                admitted = entry.take(records) if entry.output == tag else None
+                if admitted is None:
+                    continue
+                errors = admitted.admitted.errors
+                if errors:
+                    output.counts[node.number].dead_letters += len(errors)
+                    output.outcomes.append((node, self._dead_letters(errors)))
+                bundle = admitted.admitted.bundle
+                if len(bundle):
+                    elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
+                    if not needs_records(edge.to, self._options.keep_records):
+                        elements = elements.without_records()
+                    yield edge, elements
+
+    def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
+        if self._options.on_error == "raise":
+            first = errors[0]
+            raise DataError(
+                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
+                where=first.where,
+                hint='Fix it, or use on_error="dead_letter" to set such records aside',
+            )
+        return Outcome(errors=errors)
+
+    def _send(
+        self,
+        node: Node,
+        run: NodeRun,
+        sent: Sequence[tuple[Edge, Elements]],
+        output: LevelOutput,
+    ) -> None:
+        """Send a node's output, and its watermark, to all key groups that read it."""
+        watermark = self.output_watermark(run)
+        groups = self._options.key_groups
+        packed: dict[tuple[int, int], dict[Port, Any]] = {
+            (edge.to.level, group): {}
+            for edge in self._edges[node.number]
+            for group in range(groups)
+        }
+        for edge, elements in sent:
+            for group, part in elements.by_group(groups, by_id=edge.to.by_id):
+                packed[edge.to.level, group][edge.to.number, edge.nth] = part.to_table()
+        for (level, group), tables in packed.items():
+            message = Message(
+                origin=node.number,
+                part=self.key_group,
+                watermark=watermark,
+                now=self.clock if self.clock > START_OF_TIME else None,
+                clock=self.clock if self._options.carries_clock else None,
+                elements=tables,
+            )
+            output.messages.append((level, group, message))
+
+    def _pass_on_the_end(self, output: LevelOutput) -> None:
+        for level in self._levels.levels_told():
+            if level > self.level:
+                for source in range(len(self._levels.graph.reads)):
+                    end = Message(origin=-1 - source, part=self.key_group, ended=True)
+                    output.messages.append((level, self.key_group, end))
+
+
+def _run_of(node: Node, levels: Levels, options: LevelOptions) -> NodeRun:
+    if node.drops_duplicates:
+        return DuplicatesRun(node)
+    stage, work = node.stage, node.stage.work
+    if is_split(stage):
+        stage = replace(stage, deduplication=None)
+    is_end, is_read = node.number in options.ends, bool(levels.out_of(node))
+    match work:
+        case Windowed():
+            return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
+        case Computed():
+            return ProcessRun(stage, work, node.number, is_end=is_end, is_read=is_read)
+
+
+def entry_of(
+    at: int, edge: Edge, flow: Flow, on_error: OnError, max_ahead_us: int | None = None
+) -> StageAdmission:
+    """Return what admits records to a node; its bundles have the number of the edge."""
+    admission = admission_of(flow, edge.to.stage, on_error, max_ahead_us)
+    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow))
+
+
+def needs_records(node: Node, keeps_late: bool) -> bool:
+    """Whether a node needs whole records: processes do, and what keeps late ones."""
+    return keeps_late or isinstance(node.stage.work, Computed)
+
+
+def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int], list[Any]]]:
+    """Return the tables for each node, by origin and input; those of one sender are in order."""
+    found: dict[int, dict[tuple[int, int], list[Any]]] = {}
+    for message in messages:
+        # Sources first, as in an embedded run.
+        origin = message.origin if message.source is None else message.source - (1 << 32)
+        for (to, nth), table in message.elements.items():
+            found.setdefault(to, {}).setdefault((origin, nth), []).append(table)
+    return found
+
+
+def _stage_bundle(node: Node, elements: Elements) -> StageBundle:
+    admitted = Admitted(elements.bundle, None, [], elements.ids)
+    return StageBundle(node.number, elements.bundle, 0, elements.records, admitted)

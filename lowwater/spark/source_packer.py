@@ -1,0 +1,255 @@
+"""Validates the records of a source's partition and packs them for the key groups that read them.
+
+Runs in ``mapInArrow``, with the reader of the embedded runner: what is validated, in front of which
+step, and what the watermark's estimator observes, are the same. Every partition sends a message to
+every key group, even if there is nothing in it, so that each micro-batch that reads anything calls
+all key groups, and all of them compute the same watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
+from lowwater.engine.local.source_reader import SourceCut, SourceReader
+from lowwater.engine.records.admission import OnError
+from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError
+from lowwater.spark.level import entry_of, needs_records
+from lowwater.spark.levels import Levels
+from lowwater.spark.messages import Elements, Message, Port, joined_tables, observed_table
+from lowwater.spark.signals import Signal, Signals
+from lowwater.time import START_OF_TIME
+from lowwater.watermark import Telling, WatermarkEstimator, columns_read, telling
+from lowwater.watermark.observed import ORIGIN, PARTITION
+
+NOW = HIDDEN + "now"
+"""The column of the micro-batch's own time, int64 microseconds."""
+CORRUPT = HIDDEN + "corrupt"
+"""The column in which Spark reports lines that it cannot parse."""
+
+_ROWS_AT_ONCE = 500_000
+_ALL = 1 << 62
+
+
+@final
+class BatchClock:
+    """The time of the micro-batch, as its records carry it."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def now(self) -> int:
+        """Return the time, int microseconds."""
+        return self.at
+
+
+@final
+@dataclass(slots=True)
+class Packed:
+    """What a stretch of a partition's records gives.
+
+    Args:
+        events: How many records were read, invalid ones included.
+        messages: What is sent: the level, the key group and the message.
+        dead_letters: The invalid records.
+    """
+
+    events: int = 0
+    messages: list[tuple[int, int, Message]] = field(default_factory=list)
+    dead_letters: list[ErrorRecord] = field(default_factory=list)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SourcePacker:
+    """Packs the records of one source; a value that Spark ships to the workers.
+
+    Args:
+        levels: The graph.
+        source: The number of the source in it.
+        signals: Reads the clock and the watermark that records carry, if they do.
+        key_groups: How many key groups there are.
+        on_error: How invalid records are handled.
+        keep_records: Whether late elements leave the pipeline, with their records.
+    """
+
+    levels: Levels
+    source: int
+    signals: Signals
+    key_groups: int
+    on_error: OnError
+    keep_records: bool
+
+    def pack(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Packed]:
+        """Yield what is sent of a partition, for each of its stretches; at least once.
+
+        Args:
+            batches: The records of the partition.
+            partition: The number of the partition.
+        """
+        read = self.levels.graph.reads[self.source]
+        edges = self.levels.out_of_source(self.source)
+        clock = BatchClock()
+        ahead = read.max_ahead_us if len(edges) == 1 else None
+        entries = [
+            entry_of(at, edge, edge.flow, self.on_error, ahead)
+            for at, edge in enumerate(edges)
+            if edge.flow is not None
+        ]
+        used: ClockLike = read.clock if isinstance(read.clock, ArrivalClock) else clock
+        reader = SourceReader(
+            read, entries, (), bundle_size=_ALL, clock=used, on_error=self.on_error, durable=False
+        )
+        sequence = 0
+        for stretch in stretches(batches):
+            records = Records.from_arrow(stretch)
+            packed = Packed(events=len(stretch))
+            now = None
+            if NOW in records.columns:
+                now = int(records.columns[NOW].data[0])
+                records = _without(records, NOW)
+            signal, records = self.signals.split(records)
+            clock.at = signal.clock or now or 0
+            records = self._readable(records, packed.dead_letters)
+            cuts: list[SourceCut] = []
+            if records.length:
+                for cut in reader.cuts(records):
+                    if isinstance(cut, SourceCut):
+                        cuts.append(cut)
+                    else:
+                        packed.dead_letters.extend(cut)
+            self._send(packed, cuts, signal, now, partition, sequence)
+            yield packed
+            sequence += 1
+        if not sequence:
+            packed = Packed()
+            self._send(packed, [], Signal(), None, partition, sequence)
+            yield packed
+
+    def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
+        """Make dead letters of the lines that Spark could not parse."""
+        corrupt = records.columns.get(CORRUPT)
+        if corrupt is None:
+            return records
+        records = _without(records, CORRUPT)
+        broken = corrupt.to_arrow().is_valid().to_numpy(zero_copy_only=False)
+        if not broken.any():
+            return records
+        lines = corrupt.take(np.flatnonzero(broken)).to_list()
+        if self.on_error == "raise":
+            raise DataError(
+                f"a line cannot be read: {lines[0]!r}",
+                hint='Fix it, or use on_error="dead_letter" to set such lines aside',
+            )
+        dead_letters += [ErrorRecord(line, "malformed", "it cannot be read") for line in lines]
+        return records.take(np.flatnonzero(~broken))
+
+    def _send(
+        self,
+        packed: Packed,
+        cuts: Sequence[SourceCut],
+        signal: Signal,
+        now: int | None,
+        partition: int,
+        sequence: int,
+    ) -> None:
+        edges = self.levels.out_of_source(self.source)
+        told = set(self.levels.levels_told())
+        observed = self._observed(cuts)
+        for level in sorted(told):
+            tables: list[dict[Port, pa.Table]] = [{} for _ in range(self.key_groups)]
+            for at, edge in enumerate(edges):
+                if edge.to.level != level:
+                    continue
+                whole = _elements(cuts, at)
+                if whole is None:
+                    continue
+                if not needs_records(edge.to, self.keep_records):
+                    whole = whole.without_records()
+                for group, part in whole.by_group(self.key_groups, by_id=edge.to.by_id):
+                    tables[group][edge.to.number, edge.nth] = part.to_table()
+            for group in range(self.key_groups):
+                message = Message(
+                    origin=-1 - self.source,
+                    part=partition,
+                    sequence=sequence,
+                    watermark=signal.watermark,
+                    now=now,
+                    clock=signal.clock,
+                    observed=observed,
+                    elements=tables[group],
+                )
+                packed.messages.append((level, group, message))
+
+    def _observed(self, cuts: Sequence[SourceCut]) -> pa.Table | None:
+        """Return what the watermark's estimator observes of cuts, no more than it needs."""
+        if not cuts:
+            return None
+        estimator = self.levels.graph.reads[self.source].watermark
+        tables: list[pa.Table] = []
+        for cut in cuts:
+            names = _columns_needed(estimator, cut)
+            bundle = cut.batch.bundle(cut.times, cut.start, START_OF_TIME)
+            times = cut.times
+            columns = {
+                name: cut.batch.column(name, cut.start, cut.start + len(times)) for name in names
+            }
+            rows = telling(estimator, bundle)
+            if rows is not None:
+                times = times[rows]
+                columns = {name: column.take(rows) for name, column in columns.items()}
+            tables.append(observed_table(times, columns))
+        return joined_tables(tables)
+
+
+def _columns_needed(estimator: WatermarkEstimator | None, cut: SourceCut) -> list[str]:
+    if estimator is None:
+        return []
+    every = cut.batch.names()
+    named = columns_read(estimator)
+    if not named and not isinstance(estimator, Telling):
+        return every  # it does not say, as a function of records cannot
+    return [name for name in every if name in named or name in (PARTITION, ORIGIN)]
+
+
+def _elements(cuts: Sequence[SourceCut], edge: int) -> Elements | None:
+    """Return what all cuts have for an edge; ``None`` if that is nothing."""
+    found = [
+        Elements.of(one.admitted, one.records, one.bundle, one.start)
+        for cut in cuts
+        for one in cut.bundles
+        if one.stage == edge
+    ]
+    if len(found) < 2:
+        return found[0] if found else None
+    return Elements.of_tables([one.to_table() for one in found])
+
+
+def _without(records: Records, name: str) -> Records:
+    return records.replaced({n: c for n, c in records.columns.items() if n != name})
+
+
+def stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Combine batches into chunks of several hundred thousand rows; skip empty batches."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            yield _joined(held)
+            held, rows = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
