@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage
-from lowwater.engine.records.batch import Records
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.stateless import (
     AddComputed,
@@ -37,20 +34,6 @@ STEPS: dict[type, str] = {
 }
 
 
-def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
-    """Return the schema after a step, as far as it can be known; this also checks the step."""
-    if schema is None:
-        return None
-    if isinstance(step, AddComputed):
-        return schema.append(pa.field(step.name, pa.null()))
-    if isinstance(step, Filter) and not step.vectorised:
-        return schema
-    if not step.vectorised:
-        return None
-    made = step.apply(no_records(schema)).columns
-    return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
-
-
 def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return the names of the columns after a step, as far as they can be known without types."""
     if names is None:
@@ -64,12 +47,6 @@ def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | 
             return tuple(dict.fromkeys((*names, *expressions.named)))
         case _:
             return None
-
-
-def no_records(schema: pa.Schema) -> Records:
-    """Return records with these columns, and none in them."""
-    arrays = [pa.array([], type=field.type) for field in schema]
-    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))
 
 
 def checked_aggregate(name: str, spec: object) -> AggregateSpec:

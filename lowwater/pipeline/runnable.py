@@ -10,7 +10,6 @@ import pyarrow as pa
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
 from lowwater.errors import InvalidArgument, NoItems, load_extra
-from lowwater.explain.findings import findings_of
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -23,7 +22,7 @@ from lowwater.pipeline.result import (
     batches_of,
     items_of,
 )
-from lowwater.pipeline.run import Outcomes, RunOptions, heed, refuse_endless
+from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,12 +224,6 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             UnsupportedByRunner: Spark does not support the pipeline.
         """
         load_extra("pyspark.sql", extra="spark", purpose="to_spark")
-        from lowwater.spark.options import options_of
-        from lowwater.spark.query import panes_on_spark
-        from lowwater.spark.supported import as_spark_reads
+        from lowwater.pipeline.spark_outputs import on_spark
 
-        graph, chosen = self._graph(), options_of(options)
-        panes = panes_on_spark(spark, graph, chosen)
-        read = as_spark_reads(graph, endless=panes.isStreaming and not chosen.drain)
-        heed(findings_of(read, [(read.stages[-1], ())]))
-        return panes
+        return on_spark(spark, [self], options)

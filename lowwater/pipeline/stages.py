@@ -24,11 +24,18 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
-from lowwater.engine.records.stateless import AddComputed, AddWhole, Step, require_names
+from lowwater.engine.records.stateless import (
+    AddComputed,
+    AddWhole,
+    Step,
+    no_records,
+    require_names,
+    schema_after,
+)
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline.checks import STEPS, check_adds_up, names_after, no_records, schema_after
+from lowwater.pipeline.checks import STEPS, check_adds_up, names_after
 
 ResultTypes = Mapping[str, pa.DataType | None]
 """The types of aggregates by name; ``None`` for one that only a run can tell."""

@@ -1,6 +1,7 @@
 """The Spark runner: runs the engine's operators in Structured Streaming, a call per key group."""
 
 from lowwater.spark.options import SparkOptions as SparkOptions
+from lowwater.spark.query import METRICS as METRICS
 from lowwater.spark.session import configure as configure
 from lowwater.spark.session import recommended as recommended
 from lowwater.spark.signals import CarriedTime as CarriedTime

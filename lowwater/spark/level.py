@@ -183,7 +183,7 @@ class LevelRun:
         """Return the lowest watermark upstream of a node (S-H3)."""
         low = END_OF_TIME
         for source in node.sources:
-            low = min(low, self._source_watermark(source))
+            low = min(low, self.source_watermark(source))
         for upstream in node.upstream:
             low = min(low, int(self._above[upstream].min()))
         return low
@@ -272,7 +272,8 @@ class LevelRun:
             self._pass_on_the_end(output)
         return output
 
-    def _source_watermark(self, source: int) -> int:
+    def source_watermark(self, source: int) -> int:
+        """Return the watermark of a source, int microseconds."""
         estimated = followed(self.sources[source], self.sources)
         return max(estimated, self._carried[source])
 

@@ -10,7 +10,7 @@ records with one key meet. These are two places, on two levels, unless the id ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -76,7 +76,7 @@ class Levels:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph = _without_sources(graph)
+        self.graph = graph = with_reads(graph, _shipped)
         self.nodes: list[Node] = []
         by_stage: dict[Stage, Node] = {}
         for stage in graph.stages:
@@ -102,6 +102,10 @@ class Levels:
     def node_of(self, stage: Stage) -> Node:
         """Return the node that does a stage's own work."""
         return self._by_stage[stage]
+
+    def place_of(self, node: Node) -> int:
+        """Return the number of a node's stage in the graph."""
+        return self.graph.stages.index(node.stage)
 
     def out_of(self, node: Node) -> list[Edge]:
         """Return what a node sends, in the order of the nodes it sends to."""
@@ -132,16 +136,9 @@ def is_split(stage: Stage) -> bool:
     return ids is not None and not set(stage.keys) <= set(ids.columns)
 
 
-def _without_sources(graph: Graph) -> Graph:
-    """Return a graph that can be shipped: its sources stay with the driver."""
-    reads = {
-        one: replace(
-            one,
-            source=Elsewhere(),
-            watermark=None if isinstance(one.watermark, CarriedTime) else one.watermark,
-        )
-        for one in graph.reads
-    }
+def with_reads(graph: Graph, changed: Callable[[Read], Read]) -> Graph:
+    """Return a graph that reads its sources in another way."""
+    reads = {one: changed(one) for one in graph.reads}
     stages: dict[Stage, Stage] = {}
     for stage in graph.stages:
         inputs = tuple(
@@ -153,6 +150,12 @@ def _without_sources(graph: Graph) -> Graph:
         )
         stages[stage] = replace(stage, inputs=inputs)
     return Graph(tuple(reads.values()), tuple(stages.values()), graph.names)
+
+
+def _shipped(read: Read) -> Read:
+    """Return a source as the workers get it: what reads it stays with the driver."""
+    carried = isinstance(read.watermark, CarriedTime)
+    return replace(read, source=Elsewhere(), watermark=None if carried else read.watermark)
 
 
 @final

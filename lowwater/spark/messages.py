@@ -14,10 +14,11 @@ micro-batch in which anything moves, and knows the watermark of all that is upst
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -186,7 +187,9 @@ class Message:
         """
         parts = _split(data)
         try:
-            origin, part, sequence, watermark, now, clock, ended, observes, ports = decode(bytes(parts[0]))
+            origin, part, sequence, watermark, now, clock, ended, observes, ports = decode(
+                bytes(parts[0])
+            )
         except (IndexError, ValueError, TypeError) as error:
             raise StateError(
                 f"a message between two levels cannot be read: {error}",
@@ -310,3 +313,8 @@ def _numbered(columns: Mapping[str, Column], prefix: str) -> tuple[Column, ...]:
 
 def _count(names: Iterable[str], prefix: str) -> int:
     return sum(name.startswith(prefix) for name in names)
+
+
+def record_text(record: Any) -> str:
+    """Encode a record as JSON; values without a JSON form become text."""
+    return json.dumps(record, default=str)

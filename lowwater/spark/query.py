@@ -1,191 +1,260 @@
-"""Turns a stage into a Spark DataFrame of panes."""
+"""Turns a graph into a Spark DataFrame of what leaves it."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.aggregates._base import strictest_needs
-from lowwater.engine.graph.graph import Graph, Stage, Windowed
+from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
-from lowwater.engine.window.windowing import Windowing
-from lowwater.errors import (
-    InvalidArgument,
-    describe,
-    nearest,
-)
-from lowwater.spark.key_group import OUTPUT_DDL, PARTS, KeyGroup, ShuffleRows, Timers
-from lowwater.spark.options import SparkOptions
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.spark.chains import adapter_of, at_once, streamed
+from lowwater.spark.level import LevelOptions
+from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, LevelCall, PackCall
+from lowwater.spark.levels import Levels, with_reads
+from lowwater.spark.messages import table_of
+from lowwater.spark.options import SparkOptions, Timers
+from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
 from lowwater.spark.reading import frame_of_source, warn_of_first_time
-from lowwater.spark.shuffle import NOW, SHUFFLE_DDL, ShuffleWriter, from_bytes
 from lowwater.spark.signals import Signals, signals_of, time_columns
-from lowwater.spark.spark_steps import native_steps
-from lowwater.spark.state_backends import CELL_DDL
-from lowwater.spark.supported import only_stage, require_distinct, shippable
-from lowwater.spark.types import (
-    arrow_schema,
-    numbered,
-    pane_schema,
-    quoted,
-    result_types,
-    spark_schema,
-)
+from lowwater.spark.source_packer import NOW, SourcePacker
+from lowwater.spark.supported import require_supported
+from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted, spark_schema
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
+from lowwater.watermark import Telling, columns_read
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
 _LOG = logging.getLogger("lowwater.spark")
 
 
-_NOW_STAMP = "now_stamp"
-
-
-def panes_on_spark(spark: SparkSession, graph: Graph, options: SparkOptions) -> DataFrame:
-    """Return the panes of a graph's only stage as a DataFrame: streaming if the source is.
+def outputs_on_spark(
+    spark: SparkSession, graph: Graph, outputs: Sequence[Output], options: SparkOptions
+) -> DataFrame:
+    """Return what leaves a graph as a DataFrame: streaming if its sources are.
 
     Args:
         spark: The session.
         graph: The pipeline.
+        outputs: Its outputs, at least one; several have different names.
         options: How to run it.
 
     Raises:
         InvalidArgument: A column is not there, or its name is taken.
         UnsupportedByRunner: The pipeline does what cannot be done here.
     """
-    stage, read, work = only_stage(graph)
     if not hasattr(spark, "createDataFrame"):
         raise InvalidArgument(
             f"{describe('spark', spark)} is no Spark session",
             where="to_spark",
             hint="Give what SparkSession.builder.getOrCreate() returns",
         )
-    signals, carries_clock = signals_of(read)
-    frame = frame_of_source(spark, read.source, stage.keys, options.files_per_batch)
-    frame, schema, steps = native_steps(frame, stage.inputs[0].steps)
-    require_names(sorted(_read(stage, signals)), schema.names, "to_spark")
-    columns = {field.name: field.type for field in schema}
-    given = {name: _arrow_type(name, kind) for name, kind in (options.types or {}).items()}
-    for name in given:
-        if name not in work.aggregates:
-            raise InvalidArgument(
-                f"types= names {name!r}, which is no aggregate",
-                where="to_spark",
-                hint=nearest(name, work.aggregates),
-            )
-    shown = pane_schema(
-        {name: columns[key] for name, key in zip(stage.key_names, stage.keys, strict=True)},
-        result_types(work.aggregates, columns, given),
-        tagged=options.outputs == "all",
+    require_supported(graph)
+    sources = [_source_of(spark, graph, read, options) for read in graph.reads]
+    streaming = _is_streaming(graph, sources)
+    given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
+    types = ColumnTypes(graph, [arrow_schema(one.frame.schema) for one in sources], given)
+    for stage in graph.stages:
+        _require_columns(stage, types)
+    ahead = None if options.max_ahead is None else duration(options.max_ahead)
+    levels = Levels(
+        graph
+        if ahead is None
+        else with_reads(graph, lambda read: replace(read, max_ahead_us=ahead))
     )
-    require_distinct(shown.names, stage.key_names)
-    flow = stage.inputs[0]
-    if flow.times.unit is None and not steps:  # a step that workers apply may make the times
-        warn_of_first_time(frame, flow.time, graph.name_of(read))
-    _LOG.info("a query over %r is made, with %r", read.source, options)
-    backend = backend_of(spark, options.state, options.state_location, streaming=frame.isStreaming)
-    shipped = shippable(stage, steps)
-    packed = _packed(frame, shipped, options, signals, read.max_ahead_us)
-    group = KeyGroup(
-        stage=uuid.uuid4().hex,
-        work=work,
-        key_names=stage.key_names,
-        watermark=read.watermark,
-        schema=shown,
+    nodes = {
+        stage: levels.node_of(shipped).number
+        for stage, shipped in zip(graph.stages, levels.graph.stages, strict=True)
+    }
+    sides = options.outputs == "all"
+    shown = schema_of(
+        [(nodes[output.stage], output) for output in outputs],
+        types,
+        several=len(outputs) > 1,
+        sides=sides,
+    )
+    result = spark_schema(shown.schema)
+    carries_clock = any(one.carries_clock for one in sources)
+    level_options = LevelOptions(
         key_groups=options.key_groups,
-        backend=backend,
-        timers=_timers(work.windowing, options, carries_clock=carries_clock),
-        ends=options.drain,
+        ends=frozenset(nodes[output.stage] for output in outputs),
+        on_error=options.on_error,
+        keep_records=sides,
         carries_clock=carries_clock,
     )
-    made = _streamed(packed, group) if frame.isStreaming else _at_once(packed, group)
-    return _counted(made).select("rows").mapInArrow(_unpack, spark_schema(shown))
+    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
+    query = uuid.uuid4().hex
+    calls = [
+        LevelCall(query, levels, level, level_options, shown, backend)
+        for level in range(1, levels.depth + 1)
+    ]
+    adapter = adapter_of(spark, levels.depth)
+    tells_now = not streaming or adapter != "applyInPandasWithState"
+    packed = []
+    for at, one in enumerate(sources):
+        packer = SourcePacker(
+            levels, at, one.signals, options.key_groups, options.on_error, keep_records=sides
+        )
+        packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+    rows = reduce(DataFrame.unionByName, packed)
+    _LOG.info(
+        "a query over %s is made, in %d levels on %s, with %r",
+        ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
+    )  # fmt: skip
+    if streaming:
+        timers = _timers(graph, options, carries_clock=carries_clock)
+        made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
+    else:
+        made = at_once(rows, calls)
+    made = made.where(F.col("level") == LEAVES)
+    if streaming:
+        made = _observed(made, graph, outputs)
+    return made.select("body").mapInArrow(_unpack, result)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Source:
+    read: Read
+    frame: DataFrame
+    signals: Signals
+    carries_clock: bool
+    columns: Sequence[str]
+
+
+def _source_of(spark: SparkSession, graph: Graph, read: Read, options: SparkOptions) -> _Source:
+    signals, carries_clock = signals_of(read)
+    flows = [flow for stage in graph.stages for flow in stage.inputs if flow.origin is read]
+    stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
+    keys = stages[0].keys if len(stages) == 1 else ()
+    frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    if read.times.unit is None and not any(flow.steps for flow in flows):
+        warn_of_first_time(frame, read.time, graph.name_of(read))
+    columns = list(frame.columns)
+    plain = not any(flow.steps for flow in flows)
+    if plain and options.outputs != "all" and options.on_error != "raise":
+        needed = _read(read, stages, signals)
+        if needed is not None:
+            columns = [name for name in columns if name in needed or name.startswith(HIDDEN)]
+    return _Source(read, frame, signals, carries_clock, columns)
+
+
+def _read(read: Read, stages: Sequence[Stage], signals: Signals) -> set[str] | None:
+    """Return the columns of a source that are read, if nothing needs all of them."""
+    needed = {read.time, *time_columns(signals)}
+    if read.watermark is not None:
+        named = columns_read(read.watermark)
+        if not named and not isinstance(read.watermark, Telling):
+            return None
+        needed |= set(named)
+    for stage in stages:
+        work = stage.work
+        if isinstance(work, Computed):
+            return None
+        needed |= {*stage.keys, *work.windowing.windows.columns}
+        needed |= strictest_needs(work.aggregates).keys()
+        if stage.deduplication is not None:
+            needed |= set(stage.deduplication.columns)
+    return needed
+
+
+def _require_columns(stage: Stage, types: ColumnTypes) -> None:
+    """Raise if a stage reads a column of which it is known that it is not there."""
+    needed = set(stage.keys)
+    if isinstance(stage.work, Windowed):
+        needed |= {*stage.work.windowing.windows.columns}
+        needed |= strictest_needs(stage.work.aggregates).keys()
+    for flow in stage.inputs:
+        schema = types.of_flow(flow)
+        if schema is not None:
+            require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
+
+
+def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:
+    """Return whether the sources are streams; all of them must be, or none."""
+    streams = [one.frame.isStreaming for one in sources]
+    if any(streams) and not all(streams):
+        one = graph.name_of(sources[streams.index(False)].read)
+        other = graph.name_of(sources[streams.index(True)].read)
+        raise UnsupportedByRunner(
+            f"{one} is data at rest and {other} is a stream: Spark takes no union of the two",
+            where="to_spark",
+            hint="Read both as streams: a folder of files is one, and what a join with data at "
+            "rest adds can be done in from_spark's DataFrame",
+        )
+    return all(streams)
 
 
 def _packed(
-    frame: DataFrame, stage: Stage, options: SparkOptions, signals: Signals, ahead: int | None
+    source: _Source, packer: SourcePacker, call: LevelCall, *, tells_now: bool
 ) -> DataFrame:
-    if options.max_ahead is not None:
-        ahead = duration(options.max_ahead)
-    columns = {name: quoted(name) for name in _needed(frame, stage, options, signals)}
-    if ahead is not None:
+    columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
+    if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
-    packer = ShuffleWriter(
-        stage=stage,
-        key_groups=options.key_groups,
-        on_error=options.on_error,
-        signals=signals,
-        keep_records=options.outputs == "all",
-        max_ahead_us=ahead,
-        partition=_partition,
-        names=tuple(columns),
-    )
-    return numbered(frame, columns).mapInArrow(packer.__call__, SHUFFLE_DDL)
+    pack = PackCall(packer, call.outputs, tuple(columns))
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in pack.rows(batches, _partition()):
+            yield from table.to_batches()
+
+    return numbered(source.frame, columns).mapInArrow(packed, ROW_DDL)
 
 
-def _needed(frame: DataFrame, stage: Stage, options: SparkOptions, signals: Signals) -> list[str]:
-    """Return the columns that the workers need, so that Spark does not read the others."""
-    if stage.inputs[0].steps or options.outputs == "all" or options.on_error == "raise":
-        return list(frame.columns)
-    needed = _read(stage, signals)
-    return [name for name in frame.columns if name in needed or name.startswith(HIDDEN)]
+def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:
+    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage."""
+    places = {stage: at for at, stage in enumerate(graph.stages)}
+    ends = [places[output.stage] for output in outputs]
+    place = F.col("place")
+    of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
+    whose = dict.fromkeys(COUNTS, place >= 0)
+    whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
+    whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
+    totals = [_sum(name, of).alias(name) for name, of in whose.items()]
+    last = place == len(graph.stages) - 1
+    totals += [F.max(F.when(last, F.col("watermark"))).alias("watermark")]
+    totals += [F.max("clock").alias("clock")]
+    rows = rows.observe(METRICS, *totals)
+    for name, at in [
+        *((graph.name_of(read), -1 - nth) for nth, read in enumerate(graph.reads)),
+        *((graph.name_of(stage), nth) for nth, stage in enumerate(graph.stages)),
+    ]:
+        here = place == at
+        out = F.col("output_watermark")
+        rows = rows.observe(
+            f"{METRICS}: {name}",
+            *(_sum(count, here).alias(count) for count in COUNTS),
+            F.max(F.when(here, F.col("watermark"))).alias("watermark"),
+            F.min(F.when(here & (F.col("clock") > _UNKNOWN), out)).alias("output_watermark"),
+            F.min_by(F.when(here, F.col("held_by")), F.when(here, out)).alias("held_by"),
+        )
+    return rows
 
 
-def _read(stage: Stage, signals: Signals) -> set[str]:
-    """Return the columns that the stage reads after the steps."""
-    (flow,), work = stage.inputs, stage.work
-    assert isinstance(work, Windowed)
-    needed = {flow.time, *stage.keys, *work.windowing.windows.columns}
-    return needed | strictest_needs(work.aggregates).keys() | time_columns(signals)
+_UNKNOWN = -(1 << 63)
 
 
-def _streamed(packed: DataFrame, group: KeyGroup) -> DataFrame:
-    timeout = "ProcessingTimeTimeout" if group.timers == "clock" else "NoTimeout"
-    if group.ends:
-        # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
-        # Spark runs one more without records at the end. With a delay of a day no row is late.
-        timeout = "EventTimeTimeout"
-        packed = packed.withColumn(_NOW_STAMP, F.current_timestamp())
-        packed = packed.withWatermark(_NOW_STAMP, "1 day")
-    return packed.groupBy("key_group").applyInPandasWithState(
-        group.__call__, OUTPUT_DDL, CELL_DDL, "append", timeout
-    )
-
-
-def _at_once(packed: DataFrame, group: KeyGroup) -> DataFrame:
-    stamped = packed.withColumn(_NOW_STAMP, F.unix_micros(F.current_timestamp()))
-
-    def whole(table: pa.Table) -> pa.Table:
-        shuffle_rows = ShuffleRows.of_table(table)
-        now = table.column(_NOW_STAMP)[0].as_py()
-        return group.once(shuffle_rows, now)
-
-    return stamped.groupBy("key_group").applyInArrow(whole, OUTPUT_DDL)
-
-
-def _counted(given: DataFrame) -> DataFrame:
-    """Add the counts of each micro-batch to Spark's progress reports."""
-    if not given.isStreaming:
-        return given
-    most = ("watermark", "clock")
-    counts = [
-        F.max(name).alias(name) if name in most else F.sum(name).alias(name) for name in PARTS
-    ]
-    return given.observe(METRICS, *counts)
+def _sum(name: str, where: Column) -> Column:
+    return F.sum(F.when(where, F.col(name)).otherwise(0))
 
 
 def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for stream in batch.column(0):
-            yield from from_bytes(stream.as_buffer()).to_batches()
+            if stream.is_valid:
+                yield from table_of(stream.as_buffer()).to_batches()
 
 
 def _partition() -> int:
@@ -193,7 +262,7 @@ def _partition() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _timers(windowing: Windowing, options: SparkOptions, *, carries_clock: bool) -> Timers:
+def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:
     if carries_clock:
         if options.timers == "clock":
             raise InvalidArgument(
@@ -204,20 +273,12 @@ def _timers(windowing: Windowing, options: SparkOptions, *, carries_clock: bool)
         return "batches"
     if options.timers is not None:
         return options.timers
-    machine = Machine(windowing.trigger, merging=windowing.merging is not None)
-    return "clock" if machine.has_deadlines and not options.drain else "batches"
+    waits = any(_has_deadlines(stage) for stage in graph.stages)
+    return "clock" if waits and not options.drain else "batches"
 
 
-def _arrow_type(name: str, kind: str | pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.DataType):
-        return kind
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructField, StructType, _parse_datatype_string
-
-    try:
-        return arrow_schema(StructType([StructField(name, _parse_datatype_string(kind))]))[0].type
-    except PySparkException:
-        raise InvalidArgument(
-            f"{describe(f'types[{name!r}]', kind)} is not a type of Spark's",
-            hint='Use, say, "double", "bigint" or "array<string>"',
-        ) from None
+def _has_deadlines(stage: Stage) -> bool:
+    if isinstance(stage.work, Computed):
+        return False  # what timers of the clock a process sets is not known before it runs
+    windowing = stage.work.windowing
+    return Machine(windowing.trigger, merging=windowing.merging is not None).has_deadlines

@@ -22,7 +22,7 @@ from lowwater.io.frames import LazySource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
 from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
-from lowwater.spark.shuffle import CORRUPT
+from lowwater.spark.source_packer import CORRUPT
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
 
 FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource

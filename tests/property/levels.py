@@ -75,8 +75,7 @@ def micro_batches(case: Drawn) -> list[list[Records]]:
     length = max(map(len, every), default=0)
     nothing = Records({}, 0)
     return [
-        [batches[at] if at < len(batches) else nothing for batches in every]
-        for at in range(length)
+        [batches[at] if at < len(batches) else nothing for batches in every] for at in range(length)
     ]
 
 
@@ -109,7 +108,6 @@ def embedded(case: Drawn) -> Iterator[Told]:
         "progress": False, "on_error": "raise", "clock": manual, "bundle_size": 1 << 30,
     }  # fmt: skip
     run = Outcomes(stages, options).local
-    ends = {run.graph.stages.index(stage) for stage in stages}
     for batches, now in zip(micro_batches(case), clocks(case), strict=True):
         manual.advance_to(now)
         run._move_clock(now)
@@ -126,17 +124,16 @@ def embedded(case: Drawn) -> Iterator[Told]:
                     reader.observe(cut, now)
             if not taken:
                 reader.rest(0, now)
-        yield _turn(run, ends)
+        yield _turn(run)
     for reader in run.readers:
         reader.ended = True
-    yield _turn(run, ends)
+    yield _turn(run)
 
 
-def _turn(run: LocalRun, ends: set[int]) -> Told:
+def _turn(run: LocalRun) -> Told:
     shown = _Shown()
     for outcome in run._turn(0.0):
-        if outcome.stage in ends:
-            shown.add(outcome.stage, outcome)
+        shown.add(outcome.stage, outcome)
     return shown.told(
         {one.number: (one.operator.watermark, one.operator.output_watermark) for one in run._stages}
     )
@@ -164,7 +161,8 @@ class InLevels:
         stages = [end._stage for end in case.ends]
         by_name = {self.graph.name_of(stage) for stage in stages}
         self._nodes = {
-            self.levels.node_of(stage).number: at for at, stage in enumerate(self.levels.graph.stages)
+            self.levels.node_of(stage).number: at
+            for at, stage in enumerate(self.levels.graph.stages)
         }
         ends = frozenset(
             self.levels.node_of(stage).number
@@ -229,7 +227,11 @@ class InLevels:
                 # An upstream group's order of arrival says nothing on Spark.
                 run = self._call(level, group, list(reversed(messages)), now, ended, sent, shown)
                 for node, one in zip(self.levels.at(level), run.runs, strict=True):
-                    into = run.input_watermark(node) if node.drops_duplicates else one.operator.watermark  # type: ignore[union-attr]
+                    into = (
+                        run.input_watermark(node)
+                        if node.drops_duplicates
+                        else one.operator.watermark
+                    )  # type: ignore[union-attr]
                     watermarks[node.number].append((into, run.output_watermark(one)))
         assert not sent
         return shown.told(

@@ -307,3 +307,23 @@ def _hidden(records: Records) -> dict[str, Column]:
 
 def _only(records: Records, truths: np.ndarray[Any, np.dtype[np.bool_]]) -> Records:
     return records if truths.all() else records.take(np.flatnonzero(truths))
+
+
+def schema_after(step: Step, schema: pa.Schema | None) -> pa.Schema | None:
+    """Return the schema after a step, as far as it can be known; this also checks the step."""
+    if schema is None:
+        return None
+    if isinstance(step, AddComputed):
+        return schema.append(pa.field(step.name, pa.null()))
+    if isinstance(step, Filter) and not step.vectorised:
+        return schema
+    if not step.vectorised:
+        return None
+    made = step.apply(no_records(schema)).columns
+    return pa.schema([(name, column.to_arrow().type) for name, column in made.items()])
+
+
+def no_records(schema: pa.Schema) -> Records:
+    """Return records with these columns, and none in them."""
+    arrays = [pa.array([], type=field.type) for field in schema]
+    return Records.from_arrow(pa.RecordBatch.from_arrays(arrays, names=schema.names))

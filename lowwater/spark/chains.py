@@ -1,0 +1,241 @@
+"""Chains of levels as Spark's operators: thin adapters to the level function.
+
+``applyInPandasWithState`` is the operator for one level, and for all levels where the session
+allows chains of it; Spark's check of a plan refuses them, though they run and are right. Elsewhere
+the levels are a chain of ``transformWithStateInPandas``, which the check accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from lowwater.spark.level_call import ROW_DDL, ROW_SCHEMA, LevelCall
+from lowwater.spark.options import Timers
+from lowwater.spark.state_backends import CELL_DDL, GroupCell
+from lowwater.time import END_OF_TIME
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
+"""The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
+Adapter: TypeAlias = Literal["applyInPandasWithState", "transformWithStateInPandas"]
+
+STAMP = "now_stamp"
+"""The time of the micro-batch in rows, as a timestamp, for Spark's own watermark."""
+_CELL = "cell"
+_MS = 1000
+_LONG_MS = 10 * 365 * 86_400_000
+
+
+def adapter_of(spark: SparkSession, depth: int) -> Adapter:
+    """Return the operator that a graph of so many levels runs on in a session."""
+    allowed = spark.conf.get(CHECKS, "true") == "false"
+    return "applyInPandasWithState" if depth == 1 or allowed else "transformWithStateInPandas"
+
+
+def streamed(
+    rows: DataFrame,
+    calls: Sequence[LevelCall],
+    adapter: Adapter,
+    *,
+    timers: Timers,
+    ends: bool,
+) -> DataFrame:
+    """Return the rows that leave the last level of a streaming query.
+
+    Args:
+        rows: The rows of :data:`~lowwater.spark.level_call.ROW_SCHEMA` that sources give.
+        calls: The function of each level, in order.
+        adapter: The operator.
+        timers: Whether the clock alone may wake a key group.
+        ends: Whether a micro-batch without records ends the input.
+    """
+    if ends:
+        # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
+        # Spark runs one more without records at the end. With a delay of a day no row is late.
+        rows = rows.withColumn(STAMP, F.current_timestamp()).withWatermark(STAMP, "1 day")
+    for call in calls:
+        first = call.level == 1
+        grouped = rows.groupBy("key_group")
+        if adapter == "applyInPandasWithState":
+            inner = _WithState(call, timers, ends=ends and first)
+            rows = grouped.applyInPandasWithState(
+                inner.__call__, ROW_DDL, CELL_DDL, "append", inner.timeout
+            )
+        else:
+            processor = _Processor(call, timers, ends=ends and first)
+            rows = grouped.transformWithStateInPandas(
+                processor, ROW_DDL, "Append", processor.time_mode
+            )
+        if call.level < len(calls):
+            # What applyInPandasWithState gives cannot go into an exchange as it is: a projection
+            # that the optimiser keeps makes rows of it.
+            rows = rows.select(*_copied(rows))
+    return rows
+
+
+def at_once(rows: DataFrame, calls: Sequence[LevelCall]) -> DataFrame:
+    """Return the rows that leave the last level of a query over static DataFrames."""
+    for call in calls:
+        rows = rows.groupBy("key_group").applyInArrow(_once(call), ROW_DDL)
+    return rows
+
+
+def _copied(rows: DataFrame) -> list[Column]:
+    group = F.coalesce(F.col("key_group"), F.lit(0)).cast("int").alias("key_group")
+    return [group, *(F.col(name) for name in rows.columns if name != "key_group")]
+
+
+def _once(call: LevelCall) -> Callable[[pa.Table], pa.Table]:
+    def step(table: pa.Table) -> pa.Table:
+        table = table.select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
+        here = pc.equal(table.column("level"), call.level)
+        bodies = table.filter(here).column("body").to_pylist()
+        group = call.group_of(table.column("key_group")[0].as_py())
+        return pa.concat_tables([table.filter(pc.invert(here)), call.once(group, bodies)])
+
+    return step
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _WithState:
+    """The function for ``applyInPandasWithState``."""
+
+    call: LevelCall
+    timers: Timers
+    ends: bool
+
+    @property
+    def timeout(self) -> str:
+        if self.ends:
+            return "EventTimeTimeout"
+        return "ProcessingTimeTimeout" if self.timers == "clock" else "NoTimeout"
+
+    def __call__(
+        self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        call = self.call
+        timed_out = state.hasTimedOut
+        held = state.get if state.exists else None
+        bodies: list[bytes] = []
+        if not timed_out:
+            yield from _sorted_out(frames, call.level, bodies)
+        now = int(state.getCurrentProcessingTimeMs()) * _MS
+        made, cell, deadline = call.step(
+            call.group_of(int(key[0])),
+            _cell_of(call, held),
+            bodies,
+            now,
+            ended=self.ends and timed_out,
+        )
+        state.update(cell.to_row())
+        if self.ends:
+            state.setTimeoutTimestamp(max(1, state.getCurrentWatermarkMs()))
+        elif self.timers == "clock":
+            state.setTimeoutDuration(_wait_ms(deadline, now))
+        yield made.to_pandas()
+
+
+@final
+class _Processor(StatefulProcessor):
+    """The processor for ``transformWithStateInPandas``."""
+
+    def __init__(self, call: LevelCall, timers: Timers, *, ends: bool) -> None:
+        self._call = call
+        self._timers = timers
+        self._ends = ends
+
+    @property
+    def time_mode(self) -> str:
+        if self._ends:
+            return "EventTime"
+        return "ProcessingTime" if self._timers == "clock" else "None"
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._cell = handle.getValueState(_CELL, CELL_DDL)
+        self._called: set[int] = set()  # in this micro-batch, as each begins with init
+
+    def handleInputRows(  # noqa: N802  # Spark calls it so
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        self._called.add(int(key[0]))
+        bodies: list[bytes] = []
+        yield from _sorted_out(rows, self._call.level, bodies)
+        yield self._stepped(int(key[0]), bodies, timerValues, ended=False)
+
+    def handleExpiredTimer(  # noqa: N802  # Spark calls it so
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        if int(key[0]) not in self._called:
+            yield self._stepped(int(key[0]), [], timerValues, ended=self._ends)
+
+    def close(self) -> None:
+        pass
+
+    def _stepped(
+        self, number: int, bodies: Sequence[bytes], timer_values: Any, *, ended: bool
+    ) -> pd.DataFrame:
+        call = self._call
+        held = self._cell.get() if self._cell.exists() else None
+        now = None
+        if self._timers == "clock" and not self._ends:
+            now = int(timer_values.getCurrentProcessingTimeInMs()) * _MS
+        made, cell, deadline = call.step(
+            call.group_of(number), _cell_of(call, held), bodies, now, ended=ended
+        )
+        self._cell.update(cell.to_row())
+        self._wake(deadline, now, timer_values)
+        return made.to_pandas()
+
+    def _wake(self, deadline: int, now: int | None, timer_values: Any) -> None:
+        if self._ends:
+            at = max(1, int(timer_values.getCurrentWatermarkInMs()) + 1)
+        elif now is not None and deadline < END_OF_TIME:
+            at = max(now // _MS + 1, -(-deadline // _MS))
+        else:
+            return
+        for timer in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer)
+        self._handle.registerTimer(at)
+
+
+def _sorted_out(
+    frames: Iterable[pd.DataFrame], level: int, bodies: list[bytes]
+) -> Iterator[pd.DataFrame]:
+    """Collect the messages for a level; yield the rows that pass through it."""
+    for frame in frames:
+        here = frame["level"] == level
+        bodies.extend(frame["body"][here].tolist())
+        if not here.all():
+            yield frame.loc[~here, ROW_SCHEMA.names]
+
+
+def _cell_of(call: LevelCall, held: tuple[Any, ...] | None) -> GroupCell | None:
+    if held is None:
+        return None
+    return GroupCell.from_row(held, key_groups=call.options.key_groups, backend=call.backend.name)
+
+
+def _wait_ms(deadline: int, now: int) -> int:
+    """Return the milliseconds to wait for a deadline; one less, as Spark wakes strictly later."""
+    if deadline >= END_OF_TIME:
+        return _LONG_MS
+    return max(1, min(_LONG_MS, -(-(deadline - now) // _MS) - 1))

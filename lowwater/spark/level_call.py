@@ -1,0 +1,289 @@
+"""The level function: rows and a cell in, rows and a cell out. Spark's operators adapt to it.
+
+A row is a message to a key group of a level, or something that leaves the pipeline: output rows,
+and counters. Rows that are not for a level pass through it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import pyarrow as pa
+
+from lowwater.engine.records.steps import REASONS, TIMINGS
+from lowwater.spark.group_numbers import numbers_of_groups
+from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelOutput, LevelRun
+from lowwater.spark.levels import Levels
+from lowwater.spark.messages import Message, table_bytes
+from lowwater.spark.output_schema import OutputRows, OutputSchema
+from lowwater.spark.source_packer import Packed, SourcePacker
+from lowwater.spark.state_backends import GroupCell, KeptState, Live, StateBackend
+from lowwater.state.store import Batch
+from lowwater.time import START_OF_TIME
+
+LEAVES = 0
+"""The level of rows that leave the pipeline."""
+NOBODY = -(1 << 31)
+"""The place of rows that count nothing."""
+
+COUNTS = (
+    "events", *(name.lower() for name in TIMINGS), "retractions", "emitted", *REASONS,
+    "duplicates", "dead_letters", "open_windows", "state_bytes",
+)  # fmt: skip
+"""The counters of a row, int64: what happened in one call, or what is there after it."""
+INSTANTS = ("watermark", "output_watermark", "clock")
+"""The instants of a row, int64 microseconds."""
+ROW_SCHEMA = pa.schema(
+    [
+        ("key_group", pa.int32()),
+        ("level", pa.int32()),
+        ("place", pa.int32()),
+        ("body", pa.binary()),
+        ("held_by", pa.string()),
+        *((name, pa.int64()) for name in (*COUNTS, *INSTANTS)),
+    ]
+)
+"""A row: the number of a key group (:mod:`lowwater.spark.group_numbers`); the level that it is for,
+or 0; the stage, or the source below zero, that its counters are of; a message, or an Arrow stream
+of output rows; what holds the output watermark; counters and instants."""
+ROW_DDL = "key_group int, level int, place int, body binary, held_by string, " + ", ".join(
+    f"{name} long" for name in (*COUNTS, *INSTANTS)
+)
+
+_NOTHING: Mapping[str, Any] = {
+    "place": NOBODY, "body": None, "held_by": None, **dict.fromkeys(COUNTS, 0),
+    **dict.fromkeys(INSTANTS, START_OF_TIME),
+}  # fmt: skip
+
+
+@final
+class Rows:
+    """Collects rows of :data:`ROW_SCHEMA`.
+
+    Args:
+        key_groups: How many key groups there are.
+    """
+
+    def __init__(self, key_groups: int) -> None:
+        self._numbers = numbers_of_groups(key_groups)
+        self._columns: dict[str, list[Any]] = {name: [] for name in ROW_SCHEMA.names}
+
+    def send(self, level: int, key_group: int, message: Message) -> None:
+        """Add a message."""
+        self._add(key_group, {"level": level, "body": message.to_bytes()})
+
+    def leave(self, key_group: int, place: int, counted: Mapping[str, Any]) -> None:
+        """Add what leaves the pipeline: counters, and output rows as ``body``."""
+        self._add(key_group, {"level": LEAVES, "place": place, **counted})
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        return pa.table(self._columns, schema=ROW_SCHEMA)
+
+    def _add(self, key_group: int, given: Mapping[str, Any]) -> None:
+        row = {**_NOTHING, "key_group": self._numbers[key_group], **given}
+        for name, column in self._columns.items():
+            column.append(row[name])
+
+
+@final
+class _Current:
+    """The store of the micro-batch: what operators read, though each call opens it anew."""
+
+    def __init__(self) -> None:
+        self.store: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@final
+@dataclass(slots=True)
+class _Held:
+    """What a worker holds of a key group between micro-batches."""
+
+    kept: KeptState
+    run: LevelRun
+    store: _Current
+
+
+LIVE: Live[_Held] = Live()
+"""What this process holds."""
+
+
+@final
+@dataclass(frozen=True)
+class LevelCall:
+    """The function of one level; a value that Spark ships to the workers.
+
+    Args:
+        query: The name of the query, unique in the worker process.
+        levels: The graph.
+        level: The level.
+        options: How all levels run.
+        outputs: The columns of output rows.
+        backend: The state backend.
+    """
+
+    query: str
+    levels: Levels
+    level: int
+    options: LevelOptions
+    outputs: OutputSchema
+    backend: StateBackend
+
+    def step(
+        self,
+        key_group: int,
+        held: GroupCell | None,
+        bodies: Iterable[bytes],
+        now: int | None,
+        *,
+        ended: bool,
+        live: Live[_Held] = LIVE,
+    ) -> tuple[pa.Table, GroupCell, int]:
+        """Step one micro-batch; return the rows, the new cell and the next deadline.
+
+        Args:
+            key_group: The key group.
+            held: The stored cell; ``None`` for a new key group.
+            bodies: The messages.
+            now: The micro-batch's time, int microseconds, if it is known.
+            ended: Whether the input has ended.
+            live: What this process still holds.
+        """
+        messages = [Message.of_bytes(body) for body in bodies]
+        found = None if held is None else live.take(self.query, self.level, key_group, held.stamp)
+        fresh = found is None
+        if found is None:
+            content = None if held is None else held.content
+            kept = self.backend.keep(self.level, key_group, content)
+            found = _Held(kept, self._run(key_group), _Current())
+        with found.kept.opened() as store:
+            found.store.store = store
+            if fresh:
+                found.run.resume(found.store)
+            output = found.run.step(messages, now, ended=ended)
+            batch = Batch()
+            found.run.save(batch)
+            content = found.kept.save(batch)
+        # A random stamp, so that the cell differs from every other one, including those written
+        # by other attempts at the same micro-batch.
+        stamp = uuid.uuid4().bytes
+        live.put(self.query, self.level, key_group, stamp, found)
+        rows = self._rows(found.run, output, found.kept.stored_bytes)
+        cell = GroupCell(self.options.key_groups, self.backend.name, stamp, content)
+        return rows, cell, found.run.next_deadline
+
+    def once(self, key_group: int, bodies: Iterable[bytes]) -> pa.Table:
+        """Process all input at once, to its end; return the rows. For static DataFrames."""
+        run = self._run(key_group)
+        messages = [Message.of_bytes(body) for body in bodies]
+        with self.backend.keep(self.level, key_group, None).opened() as store:
+            run.resume(store)
+            output = run.step(messages, None, ended=True)
+        return self._rows(run, output, 0)
+
+    def group_of(self, number: int) -> int:
+        """Return the key group that a number stands for."""
+        return self._groups[number]
+
+    @cached_property
+    def _groups(self) -> dict[int, int]:
+        numbers = numbers_of_groups(self.options.key_groups)
+        return {number: group for group, number in enumerate(numbers)}
+
+    def _run(self, key_group: int) -> LevelRun:
+        return LevelRun(self.levels, self.level, key_group, self.options)
+
+    def _rows(self, run: LevelRun, output: LevelOutput, state_bytes: int) -> pa.Table:
+        rows = Rows(self.options.key_groups)
+        for level, group, message in output.messages:
+            rows.send(level, group, message)
+        made: dict[int, OutputRows] = {}
+        names = self.levels.graph
+        for node, outcome in output.outcomes:
+            own = made.setdefault(node.number, OutputRows(self.outputs))
+            keys = node.stage.key_names
+            if outcome.panes is not None:
+                own.add_panes(node.number, outcome.panes, keys)
+            for tag, emitted in outcome.emitted.items():
+                own.add_emitted(node.number, tag, emitted, keys)
+            if outcome.late is not None:
+                own.add_late(node.stage, names.name_of(node.stage), outcome.late)
+            own.add_dead_letters(outcome.errors)
+        for node, one in zip(self.levels.at(self.level), run.runs, strict=True):
+            counts = output.counts[node.number]
+            metrics = counts.metrics
+            table = made[node.number].table() if node.number in made else None
+            hold = None if isinstance(one, DuplicatesRun) else one.operator.hold()
+            counted: dict[str, Any] = {
+                "body": None if table is None else table_bytes(table),
+                "held_by": None if hold is None else hold.what,
+                "events": counts.events,
+                **{name.lower(): metrics.panes[name] for name in TIMINGS},
+                "retractions": metrics.retractions,
+                "emitted": metrics.emitted.total(),
+                **{reason: metrics.late[reason] for reason in REASONS},
+                "duplicates": metrics.duplicates,
+                "dead_letters": counts.dead_letters,
+                "open_windows": 0 if isinstance(one, DuplicatesRun) else one.operator.open_windows,
+                "state_bytes": state_bytes,
+                "watermark": run.input_watermark(node),
+                "output_watermark": run.output_watermark(one),
+                "clock": run.clock,
+            }
+            state_bytes = 0  # it is that of all nodes of the level together
+            rows.leave(run.key_group, self.levels.place_of(node), counted)
+        for source, mark in enumerate(run.sources):
+            at = run.source_watermark(source)
+            told = {
+                "watermark": at,
+                "output_watermark": at,
+                "clock": run.clock,
+                "held_by": mark.holder(run.clock),
+            }
+            rows.leave(run.key_group, -1 - source, told)
+        return rows.table()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PackCall:
+    """The function that packs a partition of a source; a value that Spark ships to the workers.
+
+    Args:
+        packer: What packs it.
+        outputs: The columns of output rows.
+        names: The names of the columns, in order.
+    """
+
+    packer: SourcePacker
+    outputs: OutputSchema
+    names: Sequence[str]
+
+    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
+        """Yield the rows of a partition, some for each of its stretches."""
+        named = (batch.rename_columns(self.names) for batch in batches)
+        for packed in self.packer.pack(named, partition):
+            yield self._rows(packed, partition)
+
+    def _rows(self, packed: Packed, partition: int) -> pa.Table:
+        groups = self.packer.key_groups
+        rows = Rows(groups)
+        for level, group, message in packed.messages:
+            rows.send(level, group, message)
+        made = OutputRows(self.outputs)
+        made.add_dead_letters(packed.dead_letters)
+        table = made.table()
+        counted = {
+            "body": None if table is None else table_bytes(table),
+            "events": packed.events,
+            "dead_letters": len(packed.dead_letters),
+        }
+        rows.leave(partition % groups, -1 - self.packer.source, counted)
+        return rows.table()

@@ -1,0 +1,370 @@
+"""The columns of a query's result, and the rows that workers make of what leaves the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.local.outcomes import LateElements
+from lowwater.engine.process.output import Emitted, emitted_table
+from lowwater.engine.records.pane_table import (
+    EMISSION,
+    MICROS_UTC,
+    PANE_FIELDS,
+    instants_to_arrow,
+    known_instants,
+    panes_to_arrow,
+    records_schema,
+)
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.stateless import schema_after
+from lowwater.engine.records.steps import REASONS, UNWINDOWED, PaneBatch
+from lowwater.engine.window.aggregation import result_type
+from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
+from lowwater.spark.messages import record_text
+from lowwater.spark.types import spark_like
+
+PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"
+SIDES = (LATE, DEAD_LETTER)
+_OUTPUT = pa.field("output", pa.string())
+_STAGE = pa.field("stage", pa.string())
+SIDE_FIELDS = (
+    pa.field("reason", pa.string()),
+    pa.field("detail", pa.string()),
+    pa.field("record", pa.string()),
+)
+"""Columns that are added to those of panes when late records and dead letters are included."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """An output of a pipeline.
+
+    Args:
+        stage: The stage.
+        tag: Which of its outputs.
+        name: What rows of it are called, if there are several outputs.
+    """
+
+    stage: Stage
+    tag: str = MAIN
+    name: str = PANE
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """What columns rows have, and which of them are of which output.
+
+    Args:
+        schema: All columns.
+        columns: The names of the columns of each output, by the number of its node and its tag.
+        names: What the rows of each output are called, likewise.
+        sides: Whether late records and dead letters are rows too.
+    """
+
+    schema: pa.Schema
+    columns: Mapping[tuple[int, str], tuple[str, ...]]
+    names: Mapping[tuple[int, str], str]
+    sides: bool
+    tagged: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ColumnTypes:
+    """The types of columns in a graph, as far as they are known before it runs.
+
+    Args:
+        graph: The graph.
+        sources: The columns of each source, in the order of the graph's.
+        given: Types that the user has said, by column.
+    """
+
+    graph: Graph
+    sources: Sequence[pa.Schema]
+    given: Mapping[str, pa.DataType]
+    _known: dict[Stage, pa.Schema | None] = field(default_factory=dict)
+
+    def of_flow(self, flow: Flow) -> pa.Schema | None:
+        """Return the columns of an input after its steps; ``None`` if they are not known."""
+        schema: pa.Schema | None
+        if isinstance(flow.origin, Read):
+            schema = self.sources[self.graph.reads.index(flow.origin)]
+        else:
+            schema = self._of_stage(flow.origin)
+        for step in flow.steps:
+            schema = schema_after(step, schema)
+        return schema
+
+    def output(self, output: Output) -> list[pa.Field]:
+        """Return the columns of an output.
+
+        Raises:
+            UnsupportedByRunner: The type of a column is neither known nor given.
+        """
+        stage = output.stage
+        columns = self._into(stage)
+        fields = [
+            pa.field(name, self._type(name, columns.get(key)))
+            for name, key in zip(stage.key_names, stage.keys, strict=True)
+        ]
+        if isinstance(stage.work, Computed):
+            taken = {"timestamp", *stage.key_names}
+            given = {name: kind for name, kind in self.given.items() if name not in taken}
+            fields += [pa.field(name, kind) for name, kind in given.items()]
+            return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
+        fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
+        fields += [
+            pa.field(name, self._type(name, result_type(spec, columns)))
+            for name, spec in stage.work.aggregates.items()
+        ]
+        return [*fields, *PANE_FIELDS]
+
+    def check_given(self, outputs: Sequence[Output]) -> None:
+        """Raise if a type is given for a column that no output has."""
+        if any(isinstance(output.stage.work, Computed) for output in outputs):
+            return  # the fields that it emits are not known
+        stages = [output.stage for output in outputs]
+        known = [name for one in stages for name in (*one.key_names, *one.work.aggregates)]
+        for name in self.given:
+            if name not in known:
+                raise InvalidArgument(
+                    f"types= names {name!r}, which is no key and no aggregate of an output",
+                    where="to_spark",
+                    hint=nearest(name, known),
+                )
+
+    def _type(self, name: str, known: pa.DataType | None) -> pa.DataType:
+        kind = self.given.get(name) or known
+        if kind is None or pa.types.is_null(kind):
+            raise UnsupportedByRunner(
+                f"the type of {name!r} is not known before the pipeline has run, but Spark must "
+                "know it",
+                where="to_spark",
+                hint=f'Say it: to_spark(spark, types={{"{name}": "double"}})',
+            )
+        return kind
+
+    def _into(self, stage: Stage) -> dict[str, pa.DataType]:
+        """Return the types of what a stage reads; none if those of an input are not known."""
+        schemas = [self.of_flow(flow) for flow in stage.inputs]
+        known = [schema for schema in schemas if schema is not None]
+        if len(known) < len(schemas):
+            return {}
+        whole = pa.unify_schemas(known, promote_options="permissive")
+        return {one.name: one.type for one in whole}
+
+    def _of_stage(self, stage: Stage) -> pa.Schema | None:
+        if stage not in self._known:
+            self._known[stage] = self._found(stage)
+        return self._known[stage]
+
+    def _found(self, stage: Stage) -> pa.Schema | None:
+        if not isinstance(stage.work, Windowed):
+            return None
+        columns = self._into(stage)
+        keys = {
+            name: columns.get(key) for name, key in zip(stage.key_names, stage.keys, strict=True)
+        }
+        values = {name: result_type(spec, columns) for name, spec in stage.work.aggregates.items()}
+        known = {n: kind for n, kind in {**keys, **values}.items() if kind is not None}
+        if len(known) < len(keys) + len(values):
+            return None
+        return records_schema(
+            {name: known[name] for name in keys},
+            {name: known[name] for name in values},
+            signed=stage.retracts,
+        )
+
+
+def schema_of(
+    outputs: Sequence[tuple[int, Output]], types: ColumnTypes, *, several: bool, sides: bool
+) -> OutputSchema:
+    """Return the columns of outputs side by side.
+
+    Args:
+        outputs: The outputs, with the numbers of their nodes.
+        types: The types of columns.
+        several: Whether rows are to say which output they are of.
+        sides: Whether late records and dead letters are rows too.
+
+    Raises:
+        InvalidArgument: Two outputs have a column of one name and of different types; or names
+            differ only by case, which Spark ignores.
+    """
+    types.check_given([output for _, output in outputs])
+    fields: dict[str, pa.Field] = {}
+    columns: dict[tuple[int, str], tuple[str, ...]] = {}
+    for number, output in outputs:
+        own = [one.with_type(spark_like(one.type)) for one in types.output(output)]
+        columns[number, output.tag] = tuple(one.name for one in own)
+        _require_distinct(columns[number, output.tag], output.stage.key_names)
+        for one in own:
+            other = fields.setdefault(one.name, one)
+            if other.type != one.type:
+                raise InvalidArgument(
+                    f"the column {one.name!r} is {other.type} in one output and {one.type} in "
+                    "another",
+                    where="to_spark",
+                    hint=f'Rename one, or say one type: to_spark(..., types={{"{one.name}": ...}})',
+                )
+    head = [_OUTPUT] if several or sides else []
+    tail = [*([_STAGE] if several and sides else []), *(SIDE_FIELDS if sides else ())]
+    keys = tuple(name for _, one in outputs for name in one.stage.key_names)
+    _require_distinct(tuple(fields), keys, added=[one.name for one in (*head, *tail)])
+    return OutputSchema(
+        pa.schema([*head, *fields.values(), *tail]),
+        columns,
+        {(number, output.tag): output.name for number, output in outputs},
+        sides,
+        tagged=bool(head),
+    )
+
+
+def _require_distinct(names: Sequence[str], keys: Sequence[str], added: Sequence[str] = ()) -> None:
+    """Raise if names of result columns differ only by case, which Spark ignores."""
+    taken = {name.casefold() for name in added}
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in taken:
+            raise InvalidArgument(
+                f'{_called(name, keys)} is called as a column that outputs="all", or several '
+                "outputs, add",
+                where="to_spark",
+                hint='Rename it, or leave outputs="all" out',
+            )
+        other = seen.setdefault(name.casefold(), name)
+        if other is not name:
+            raise InvalidArgument(
+                f"{_called(other, keys)} and {_called(name, keys)} are one name to Spark",
+                where="to_spark",
+                hint="Rename it",
+            )
+
+
+def _called(name: str, keys: Sequence[str]) -> str:
+    return f"the key {name!r}" if name in keys else f"the column {name!r}"
+
+
+@final
+class OutputRows:
+    """Collects rows.
+
+    Args:
+        schema: What columns they have.
+    """
+
+    def __init__(self, schema: OutputSchema) -> None:
+        self._schema = schema
+        self._parts: list[pa.Table] = []
+
+    def table(self) -> pa.Table | None:
+        """Return all rows, in the order of addition; ``None`` for none."""
+        return pa.concat_tables(self._parts) if self._parts else None
+
+    def add_panes(self, node: int, panes: PaneBatch, keys: Sequence[str]) -> None:
+        """Add panes of a node, if they are an output."""
+        name = self._schema.names.get((node, MAIN))
+        if name is None:
+            return
+        batch = panes_to_arrow(panes, keys)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        # pandas counts nanoseconds, so toPandas fails on the year 9999, which stands for infinity.
+        columns |= {one: known_instants(columns[one]) for one in EMISSION}
+        self._add(name, columns, len(batch))
+
+    def add_emitted(self, node: int, tag: str, emitted: Emitted, keys: Sequence[str]) -> None:
+        """Add what a process emitted, if it is an output.
+
+        Raises:
+            DataError: It emitted a field whose type was not given.
+        """
+        name = self._schema.names.get((node, tag))
+        if name is None:
+            return
+        table = emitted_table([emitted], keys)
+        for one in table.schema.names:
+            if one not in self._schema.columns[node, tag]:
+                raise DataError(
+                    f"the process emitted a field {one!r}, of which Spark was not told",
+                    where="to_spark",
+                    hint=f'Say its type: to_spark(spark, types={{"{one}": "double"}})',
+                )
+        columns = {one: table.column(one) for one in table.schema.names}
+        self._add(name, columns, table.num_rows)
+
+    def add_late(self, stage: Stage, name: str, late: LateElements) -> None:
+        """Add late elements of a stage, with the records that contain them."""
+        if not self._schema.sides:
+            return
+        batch = late.batch
+        columns = {
+            key: column.to_arrow()
+            for key, column in zip(stage.key_names, late.keys, strict=True)
+            if key in self._schema.schema.names
+        }
+        windowed = batch.reason != UNWINDOWED
+        for bound, instants in (("window_start", batch.start), ("window_end", batch.end)):
+            made = instants_to_arrow(instants)
+            columns[bound] = pc.if_else(pa.array(windowed), made, None)
+        columns["timestamp"] = instants_to_arrow(late.times)
+        at = np.full(len(late), batch.watermark, dtype=np.int64)
+        columns["watermark"] = known_instants(instants_to_arrow(at))
+        columns["reason"] = pa.array([REASONS[code] for code in batch.reason.tolist()])
+        columns["record"] = pa.array([record_text(r) for r in late.records.rows(late.rows)])
+        columns["stage"] = pa.array([name] * len(late))
+        self._add(LATE, columns, len(late))
+
+    def add_dead_letters(self, letters: Sequence[ErrorRecord]) -> None:
+        """Add dead letters, if they are to be rows."""
+        if not self._schema.sides or not letters:
+            return
+        columns = {
+            "reason": pa.array([letter.reason for letter in letters]),
+            "detail": pa.array([letter.detail for letter in letters]),
+            "record": pa.array([record_text(letter.record) for letter in letters]),
+        }
+        self._add(DEAD_LETTER, columns, len(letters))
+
+    def _add(self, output: str, columns: dict[str, pa.Array], length: int) -> None:
+        if self._schema.tagged:
+            columns["output"] = pa.array([output] * length)
+        arrays = []
+        for one in self._schema.schema:
+            made = columns.get(one.name)
+            arrays.append(pa.nulls(length, one.type) if made is None else fitted(made, one))
+        self._parts.append(pa.Table.from_arrays(arrays, schema=self._schema.schema))
+
+
+def fitted(array: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    """Cast a column to the type that was declared to Spark.
+
+    Raises:
+        DataError: A value is not of that type.
+    """
+    if array.type == field.type:
+        return array
+    try:
+        if pa.types.is_string(field.type) and not _is_text(array.type):
+            return array.cast(field.type)
+        return array.cast(field.type, safe=not pa.types.is_temporal(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"the column {field.name!r} came out as {array.type}, no {field.type}: {error}",
+            where="to_spark(types=)",
+            hint=f"Say what type {field.name!r} is: to_spark(spark, types=...)",
+        ) from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
