@@ -43,14 +43,15 @@ ROW_SCHEMA = pa.schema(
         ("level", pa.int32()),
         ("place", pa.int32()),
         ("body", pa.binary()),
-        ("held_by", pa.string()),
+        ("held_by", pa.binary()),
         *((name, pa.int64()) for name in (*COUNTS, *INSTANTS)),
     ]
 )
 """A row: the number of a key group (:mod:`lowwater.spark.group_numbers`); the level that it is for,
 or 0; the stage, or the source below zero, that its counters are of; a message, or an Arrow stream
-of output rows; what holds the output watermark; counters and instants."""
-ROW_DDL = "key_group int, level int, place int, body binary, held_by string, " + ", ".join(
+of output rows; what holds the output watermark, as UTF-8 (pandas has several types of text, of which Spark takes
+not all); counters and instants."""
+ROW_DDL = "key_group int, level int, place int, body binary, held_by binary, " + ", ".join(
     f"{name} long" for name in (*COUNTS, *INSTANTS)
 )
 
@@ -223,7 +224,7 @@ class LevelCall:
             hold = None if isinstance(one, DuplicatesRun) else one.operator.hold()
             counted: dict[str, Any] = {
                 "body": None if table is None else table_bytes(table),
-                "held_by": None if hold is None else hold.what,
+                "held_by": None if hold is None else hold.what.encode(),
                 "events": counts.events,
                 **{name.lower(): metrics.panes[name] for name in TIMINGS},
                 "retractions": metrics.retractions,
@@ -245,7 +246,7 @@ class LevelCall:
                 "watermark": at,
                 "output_watermark": at,
                 "clock": run.clock,
-                "held_by": mark.holder(run.clock),
+                "held_by": mark.holder(run.clock).encode(),
             }
             rows.leave(run.key_group, -1 - source, told)
         return rows.table()
