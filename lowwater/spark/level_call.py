@@ -49,8 +49,8 @@ ROW_SCHEMA = pa.schema(
 )
 """A row: the number of a key group (:mod:`lowwater.spark.group_numbers`); the level that it is for,
 or 0; the stage, or the source below zero, that its counters are of; a message, or an Arrow stream
-of output rows; what holds the output watermark, as UTF-8 (pandas has several types of text, of which Spark takes
-not all); counters and instants."""
+of output rows; what holds the output watermark, as UTF-8 (pandas has several types of text, of
+which Spark takes not all); counters and instants."""
 ROW_DDL = "key_group int, level int, place int, body binary, held_by binary, " + ", ".join(
     f"{name} long" for name in (*COUNTS, *INSTANTS)
 )

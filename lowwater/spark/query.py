@@ -232,13 +232,15 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataF
         *((graph.name_of(stage), nth) for nth, stage in enumerate(graph.stages)),
     ]:
         here = place == at
-        out = F.col("output_watermark")
+        out, held = F.col("output_watermark"), F.col("held_by").cast("string")
         rows = rows.observe(
             f"{METRICS}: {name}",
             *(_sum(count, here).alias(count) for count in COUNTS),
             F.max(F.when(here, F.col("watermark"))).alias("watermark"),
             F.min(F.when(here & (F.col("clock") > _UNKNOWN), out)).alias("output_watermark"),
-            F.min_by(F.when(here, F.col("held_by").cast("string")), F.when(here, out)).alias("held_by"),
+            F.min_by(F.when(here, F.col("held_by").cast("string")), F.when(here, out)).alias(
+                "held_by"
+            ),
         )
     return rows
 

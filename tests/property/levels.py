@@ -17,7 +17,7 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.local.source_reader import SourceCut
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline.run import Outcomes
-from lowwater.spark.level import LevelOptions, LevelRun
+from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelRun
 from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Message
 from lowwater.spark.signals import ArrivalSignals, NoSignals, Signals
@@ -69,9 +69,7 @@ class _Shown:
 def micro_batches(case: Drawn) -> list[list[Records]]:
     """Return what each source gives in each micro-batch; nothing once it has ended."""
     graph = graph_of(case)
-    every: list[list[Records]] = []
-    for read in graph.reads:
-        every.append(list(read.source.batches(1 << 30, ())))
+    every = [list(read.source.batches(1 << 30, ())) for read in graph.reads]
     length = max(map(len, every), default=0)
     nothing = Records({}, 0)
     return [
