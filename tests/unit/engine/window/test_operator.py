@@ -20,6 +20,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.schedule import WatermarkHolds
 from lowwater.state.arrays import Scratch
 from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
@@ -232,6 +233,23 @@ def test_a_trigger_that_waits_beyond_completion_holds(trigger: lw.Trigger) -> No
     (pane,) = panes(stage, WatermarkAdvance(60))
     assert pane.timestamp == 9
     assert stage.output_watermark == 60
+
+
+def test_the_check_finds_that_a_hold_is_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window holds once the watermark is at its end, and it still has elements to show."""
+    stage = operator(
+        lw.FixedWindows(10),
+        trigger=lw.Repeatedly(lw.AfterAll(lw.AfterWatermark(), lw.AfterCount(2))),
+        accumulation="discarding",
+        allowed_lateness=50,
+    )
+    monkeypatch.setattr(WatermarkHolds, "note", lambda self, rows: None)
+    stage.step(elements((3, "a")))
+    stage.step(WatermarkAdvance(9))
+    stage._check()
+    stage.step(WatermarkAdvance(10))
+    with pytest.raises(AssertionError, match="hold: a row would be handled too late"):
+        stage._check()
 
 
 def test_the_hold_of_a_session_that_another_one_absorbs() -> None:
@@ -502,6 +520,19 @@ def test_the_clock_may_go_to_the_end_of_time() -> None:
     stage.step(elements((1, "a")))
     assert len(panes(stage, ClockAdvance(END_OF_TIME))) == 1
     assert panes(stage, ClockAdvance(END_OF_TIME)) == []
+
+
+def test_a_timer_beyond_the_end_of_time_fires_just_before_it() -> None:
+    stage = operator(
+        lw.FixedWindows(100),
+        trigger=lw.Repeatedly(lw.AfterProcessingTime(10)),
+        accumulation="discarding",
+    )
+    stage.step(ClockAdvance(END_OF_TIME - 5))
+    stage.step(elements((1, "a")))
+    assert panes(stage, ClockAdvance(END_OF_TIME - 2)) == []
+    (pane,) = panes(stage, ClockAdvance(END_OF_TIME))
+    assert int(pane.emitted_at) == END_OF_TIME - 1
 
 
 # -------------------------------------------------------------------------------- what a step costs
