@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.pipeline.state_tools import compact_outputs
 from tests.unit.engine.local.durable_runs import (
     KEYS,
+    SECOND,
     Stopped,
     pipeline,
     stopping,
@@ -157,6 +159,37 @@ def test_a_run_publishes_what_is_old_enough_while_nothing_comes_out(
         )
     assert seen == [0, KEYS]
     assert len(rows_in(tmp_path / "out")["part"]) == 2 * KEYS
+
+
+def test_a_run_without_a_state_directory_does_so_too(folder: Folder, tmp_path: Path) -> None:
+    now = 0.0
+    seen: list[int] = []
+
+    def clock() -> float:
+        return now
+
+    def items() -> Iterator[dict[str, Any]]:
+        nonlocal now
+        for at in range(100):
+            if at in {75, 95}:
+                seen.append(len(rows_in(tmp_path)["part"]))
+                now += 3600
+            yield {"at": at * SECOND, "key": "k"}
+
+    made = (
+        lw.from_iterable(items(), time="at", clock=lw.ManualClock(0))
+        .key_by("key")
+        .window(
+            lw.GlobalWindow(), trigger=lw.Repeatedly(lw.AfterCount(60)), accumulation="discarding"
+        )
+        .aggregate(n=lw.count())
+    )
+    with mock.patch.object(compaction, "clock", clock):
+        made.write_to(folder(str(tmp_path), compact=Compaction(age="1h"))).run(
+            bundle_size=5, commit_every="bundle", progress=False
+        )
+    assert seen == [0, 1]
+    assert len(rows_in(tmp_path)["part"]) == 2
 
 
 @pytest.mark.slow

@@ -202,6 +202,44 @@ def test_queues_stay_near_what_is_open() -> None:
         assert len(queue) < 100
 
 
+# ---------------------------------------------------------------------------- reports of merges
+
+
+def test_merges_are_reported_but_those_into_a_finished_window() -> None:
+    """S-O4: what would give a window that has finished does not merge.
+
+    ::
+
+        a  [0 [5 10) 15)                   shown, finished
+        a  [0 [5 10) 15)                   would be the same window again
+        b                [20 [25 30) 35)
+    """
+    stage = operator(
+        lw.Sessions(10),
+        trigger=lw.AfterCount(2),
+        accumulation="discarding",
+        allow_data_loss="the first two are enough",
+    )
+    stage.report_merges()
+
+    def merges(*pairs: tuple[int, Any]) -> list[tuple[Any, int, int, int, int]]:
+        reported = stage.step(elements(*pairs)).merges
+        assert reported is not None
+        parts = (reported.group.tolist(), reported.part_start.tolist(), reported.part_end.tolist())
+        keys = reported.keys[0].to_list()
+        return [
+            (keys[group], start, end, int(reported.start[group]), int(reported.end[group]))
+            for group, start, end in zip(*parts, strict=True)
+        ]
+
+    assert merges((0, "a")) == [("a", 0, 10, 0, 10)]
+    assert merges((5, "a")) == [("a", 5, 15, 0, 15), ("a", 0, 10, 0, 15)]
+    assert merges((0, "a"), (5, "a"), (20, "b"), (25, "b")) == [
+        ("b", 20, 30, 20, 35),
+        ("b", 25, 35, 20, 35),
+    ]
+
+
 # ------------------------------------------------------------------------------ output watermark
 
 
