@@ -16,6 +16,7 @@ import lowwater as lw
 from lowwater.errors import DataError, StateError
 from lowwater.io import file_content, follow
 from lowwater.io.jsonl import JsonLinesSource
+from lowwater.pipeline.state_tools import state_info
 from tests.unit.engine.local.durable_runs import SECOND, Stopped, output, stopping
 
 COUNT = 30
@@ -183,6 +184,25 @@ def test_a_file_of_one_size_replaced_during_the_run(
     # No value of the other file was emitted.
     found = emitted(tmp_path)
     assert found == [1_000 + n for n in range(len(found))]
+    paths[number].write_bytes(former)
+    assert run(pipeline, tmp_path) == [1_000 + n for n in range(3 * COUNT)]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("number", "commits"), [(0, 8), (0, 13), (1, 13)])
+def test_a_file_of_one_size_replaced_while_a_later_one_is_read(
+    change: Change, number: int, commits: int, tmp_path: Path
+) -> None:
+    """The run is not complete then, though it has nothing more to read."""
+    paths = [write_lines(tmp_path / f"in/{n}.jsonl", n * COUNT) for n in range(3)]
+    former = paths[number].read_bytes()
+    pipeline = values(tmp_path / "in")
+    with (
+        stopping("after the write", commits, lambda: change(paths[number])),
+        pytest.raises(DataError, match=r"was replaced since it was read.*all of it was read"),
+    ):
+        run(pipeline, tmp_path)
+    assert not state_info(tmp_path / "state").complete
     paths[number].write_bytes(former)
     assert run(pipeline, tmp_path) == [1_000 + n for n in range(3 * COUNT)]
 

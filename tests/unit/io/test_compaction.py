@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,21 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 
+import lowwater as lw
 from lowwater.cli.main import main
 from lowwater.engine.local.delivery import Delivery, Writer
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import Compaction, JsonLinesFolder, ParquetFolder, compaction, file_forms
 from lowwater.io.sinks.owned_folder import compact_folder
 from lowwater.pipeline.state_tools import compact_outputs
-from tests.unit.engine.local.durable_runs import Stopped, pipeline, stopping, write_files
+from tests.unit.engine.local.durable_runs import (
+    KEYS,
+    SECOND,
+    Stopped,
+    pipeline,
+    stopping,
+    write_files,
+)
 from tests.unit.io.deliveries import (
     ANOTHER,
     NEXT_RUN,
@@ -115,6 +124,72 @@ def test_age_decides(folder: Folder, whole: dict[str, list[Any]], tmp_path: Path
         assert len(list(tmp_path.glob("part-*"))) == 2
     assert rows_in(tmp_path) == whole
     sink.close(complete=True)
+
+
+def test_a_run_publishes_what_is_old_enough_while_nothing_comes_out(
+    folder: Folder, tmp_path: Path
+) -> None:
+    """Each key has one pane in the third file, and the next at the end."""
+    made = (
+        lw.read_parquet(write_files(tmp_path / "in"), time="at", clock=lw.ManualClock(0))
+        .key_by("key")
+        .window(
+            lw.GlobalWindow(), trigger=lw.Repeatedly(lw.AfterCount(30)), accumulation="discarding"
+        )
+        .aggregate(n=lw.count())
+    )
+    now = 0.0
+    seen: list[int] = []
+
+    def clock() -> float:
+        return now
+
+    def look(hours: int) -> None:
+        nonlocal now
+        now += hours * 3600
+        seen.append(len(rows_in(tmp_path / "out")["part"]))
+
+    with (
+        mock.patch.object(compaction, "clock", clock),
+        stopping("after the write", 24, lambda: look(1)),
+        stopping("after the write", 26, lambda: look(0)),
+    ):
+        made.write_to(folder(str(tmp_path / "out"), compact=Compaction(age="1h"))).run(
+            state=tmp_path / "state", bundle_size=10, commit_every="bundle", progress=False
+        )
+    assert seen == [0, KEYS]
+    assert len(rows_in(tmp_path / "out")["part"]) == 2 * KEYS
+
+
+def test_a_run_without_a_state_directory_does_so_too(folder: Folder, tmp_path: Path) -> None:
+    now = 0.0
+    seen: list[int] = []
+
+    def clock() -> float:
+        return now
+
+    def items() -> Iterator[dict[str, Any]]:
+        nonlocal now
+        for at in range(100):
+            if at in {75, 95}:
+                seen.append(len(rows_in(tmp_path)["part"]))
+                now += 3600
+            yield {"at": at * SECOND, "key": "k"}
+
+    made = (
+        lw.from_iterable(items(), time="at", clock=lw.ManualClock(0))
+        .key_by("key")
+        .window(
+            lw.GlobalWindow(), trigger=lw.Repeatedly(lw.AfterCount(60)), accumulation="discarding"
+        )
+        .aggregate(n=lw.count())
+    )
+    with mock.patch.object(compaction, "clock", clock):
+        made.write_to(folder(str(tmp_path), compact=Compaction(age="1h"))).run(
+            bundle_size=5, commit_every="bundle", progress=False
+        )
+    assert seen == [0, 1]
+    assert len(rows_in(tmp_path)["part"]) == 2
 
 
 @pytest.mark.slow

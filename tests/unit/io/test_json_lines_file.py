@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -147,6 +148,15 @@ def test_the_system_refuses(name: str, tmp_path: Path) -> None:
         if not moments.reached:
             break
     assert at > 1
+
+
+def test_a_run_that_dies_before_its_first_commit_begins_again(tmp_path: Path) -> None:
+    first = replace(WRITER, epoch=0)
+    sink_in(tmp_path).open(first)
+    die()
+    deliver_all(sink_in(tmp_path), [FIRST], first)
+    with pytest.raises(StateError, match=r"holds epoch 1 of this state.* is epoch 0"):
+        sink_in(tmp_path).open(first)
 
 
 def test_another_writer_is_refused_or_replaces(tmp_path: Path) -> None:
@@ -352,3 +362,12 @@ def test_what_cannot_be_the_target(tmp_path: Path) -> None:
 def test_repr_evaluates_back() -> None:
     sink = JsonLinesFile("out.jsonl", overwrite=True)
     assert eval(repr(sink)) == sink
+
+
+def test_that_it_is_open_does_not_show(tmp_path: Path) -> None:
+    sink, other = sink_in(tmp_path), sink_in(tmp_path)
+    sink.open(WRITER)
+    assert (sink, hash(sink), repr(sink)) == (other, hash(other), repr(other))
+    sink.close(complete=True)
+    with pytest.raises(TypeError, match="positional argument"):
+        JsonLinesFile("out.jsonl", False, [])  # type: ignore[call-arg]

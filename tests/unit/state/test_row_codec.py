@@ -9,7 +9,9 @@ import pytest
 
 from lowwater.errors import StateError
 from lowwater.state.bag import Bag
+from lowwater.state.codec import encode
 from lowwater.state.row_codec import PackedRows, RowCodec
+from lowwater.state.side_columns import read_side
 from lowwater.state.table import Field, Table
 
 
@@ -121,6 +123,12 @@ def test_a_column_that_the_pipeline_does_not_have_is_refused() -> None:
     other.layouts.expect(codec.layouts.known)
     with pytest.raises(StateError, match="a column 'flag' that the pipeline does not"):
         other.fill(np.arange(2), chunk, np.arange(2))
+
+
+@pytest.mark.parametrize("stored", [[], 1, {"more": {}}, {"objects": {}, "more": {}}, {1: {}}])
+def test_side_columns_of_no_known_name_are_refused(stored: Any) -> None:
+    with pytest.raises(StateError, match="what it holds has no names"):
+        read_side(encode(stored), 1)
 
 
 def test_no_rows() -> None:

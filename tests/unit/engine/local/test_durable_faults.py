@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import lowwater as lw
@@ -187,6 +189,63 @@ def test_further_paths_can_be_read(folder: Path) -> None:
     whole = folder / "whole"
     run(pipeline([folder / "in", folder / "more"]), whole)  # type: ignore[arg-type]
     assert output(folder) == output(whole)
+
+
+# ---------------------------------------------------------------------------- a source of one's own
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Elements a second apart, in batches of five; it has no option to follow."""
+
+    count: int = field(repr=False)
+
+    schema: ClassVar[pa.Schema] = pa.schema([("at", pa.int64()), ("value", pa.int64())])
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[lw.Records]:
+        return (records for records, _ in self.batches_from(None, size, keys))
+
+    def batches_from(
+        self, position: dict[str, Any] | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[lw.Records, dict[str, Any]]]:
+        for first in range(0 if position is None else position["next"], self.count, 5):
+            value = np.arange(first, first + 5)
+            batch = pa.record_batch([value * SECOND, value], schema=self.schema)
+            yield lw.Records.from_arrow(batch), {"next": first + 5}
+
+
+class FollowedNumbers:
+    """The same with an option of this name, in a class that is no dataclass."""
+
+    schema = Numbers.schema
+    follow = True
+
+    def __init__(self, count: int) -> None:
+        numbers = Numbers(count)
+        self.batches, self.batches_from = numbers.batches, numbers.batches_from
+
+
+@pytest.mark.parametrize("source", [Numbers, FollowedNumbers])
+def test_a_source_of_ones_own_is_resumed(
+    source: type[Numbers] | type[FollowedNumbers], tmp_path: Path
+) -> None:
+    def sums(count: int) -> lw.Pipeline:
+        stream = lw.from_source(
+            source(count), time="at", clock=lw.ManualClock(0), watermark=lw.Ascending()
+        )
+        return (
+            stream.key_by(k=lw.lit("k"))
+            .window(lw.FixedWindows("10s"))
+            .aggregate(total=lw.sum("value"))
+        )
+
+    stopped(sums(40), tmp_path, commits=5)
+    for _ in range(2):
+        run(sums(40), tmp_path)
+        totals = [row["total"] for row in output(tmp_path)["part"]]
+        assert sorted(totals) == [45, 145, 245, 345]
+    with pytest.raises(StateError, match="is complete, but there is more to read now"):
+        run(sums(45), tmp_path)
 
 
 # ------------------------------------------------------------------------------ the state directory

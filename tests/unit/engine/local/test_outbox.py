@@ -143,6 +143,20 @@ def test_every_byte_counts() -> None:
             decode_delivery(bytes(changed))
 
 
+def test_cut_short_anywhere() -> None:
+    for size in [*range(SUM_AT + 5), len(BYTES) - 1]:
+        with pytest.raises(StateError, match="an undelivered output is damaged"):
+            decode_delivery(BYTES[:size])
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 4, 7])
+def test_parts_that_the_header_does_not_name(parts: int) -> None:
+    """Late elements or dead letters are there, and are not passed over."""
+    changed = with_sum(BYTES[:6] + struct.pack("<H", parts) + BYTES[8:])
+    with pytest.raises(StateError, match="its header contradicts itself"):
+        decode_delivery(changed)
+
+
 def test_a_later_layout() -> None:
     later = with_sum(BYTES[:4] + struct.pack("<H", 3) + BYTES[6:])
     with pytest.raises(StateError, match=r"layout 3, and 2 is known.*Use the version"):

@@ -20,6 +20,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window.operator import WindowOperator
+from lowwater.engine.window.schedule import WatermarkHolds
 from lowwater.state.arrays import Scratch
 from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
@@ -201,6 +202,44 @@ def test_queues_stay_near_what_is_open() -> None:
         assert len(queue) < 100
 
 
+# ---------------------------------------------------------------------------- reports of merges
+
+
+def test_merges_are_reported_but_those_into_a_finished_window() -> None:
+    """S-O4: what would give a window that has finished does not merge.
+
+    ::
+
+        a  [0 [5 10) 15)                   shown, finished
+        a  [0 [5 10) 15)                   would be the same window again
+        b                [20 [25 30) 35)
+    """
+    stage = operator(
+        lw.Sessions(10),
+        trigger=lw.AfterCount(2),
+        accumulation="discarding",
+        allow_data_loss="the first two are enough",
+    )
+    stage.report_merges()
+
+    def merges(*pairs: tuple[int, Any]) -> list[tuple[Any, int, int, int, int]]:
+        reported = stage.step(elements(*pairs)).merges
+        assert reported is not None
+        parts = (reported.group.tolist(), reported.part_start.tolist(), reported.part_end.tolist())
+        keys = reported.keys[0].to_list()
+        return [
+            (keys[group], start, end, int(reported.start[group]), int(reported.end[group]))
+            for group, start, end in zip(*parts, strict=True)
+        ]
+
+    assert merges((0, "a")) == [("a", 0, 10, 0, 10)]
+    assert merges((5, "a")) == [("a", 5, 15, 0, 15), ("a", 0, 10, 0, 15)]
+    assert merges((0, "a"), (5, "a"), (20, "b"), (25, "b")) == [
+        ("b", 20, 30, 20, 35),
+        ("b", 25, 35, 20, 35),
+    ]
+
+
 # ------------------------------------------------------------------------------ output watermark
 
 
@@ -232,6 +271,23 @@ def test_a_trigger_that_waits_beyond_completion_holds(trigger: lw.Trigger) -> No
     (pane,) = panes(stage, WatermarkAdvance(60))
     assert pane.timestamp == 9
     assert stage.output_watermark == 60
+
+
+def test_the_check_finds_that_a_hold_is_not_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window holds once the watermark is at its end, and it still has elements to show."""
+    stage = operator(
+        lw.FixedWindows(10),
+        trigger=lw.Repeatedly(lw.AfterAll(lw.AfterWatermark(), lw.AfterCount(2))),
+        accumulation="discarding",
+        allowed_lateness=50,
+    )
+    monkeypatch.setattr(WatermarkHolds, "note", lambda self, rows: None)
+    stage.step(elements((3, "a")))
+    stage.step(WatermarkAdvance(9))
+    stage._check()
+    stage.step(WatermarkAdvance(10))
+    with pytest.raises(AssertionError, match="hold: a row would be handled too late"):
+        stage._check()
 
 
 def test_the_hold_of_a_session_that_another_one_absorbs() -> None:
@@ -502,6 +558,19 @@ def test_the_clock_may_go_to_the_end_of_time() -> None:
     stage.step(elements((1, "a")))
     assert len(panes(stage, ClockAdvance(END_OF_TIME))) == 1
     assert panes(stage, ClockAdvance(END_OF_TIME)) == []
+
+
+def test_a_timer_beyond_the_end_of_time_fires_just_before_it() -> None:
+    stage = operator(
+        lw.FixedWindows(100),
+        trigger=lw.Repeatedly(lw.AfterProcessingTime(10)),
+        accumulation="discarding",
+    )
+    stage.step(ClockAdvance(END_OF_TIME - 5))
+    stage.step(elements((1, "a")))
+    assert panes(stage, ClockAdvance(END_OF_TIME - 2)) == []
+    (pane,) = panes(stage, ClockAdvance(END_OF_TIME))
+    assert int(pane.emitted_at) == END_OF_TIME - 1
 
 
 # -------------------------------------------------------------------------------- what a step costs
