@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from lowwater.spark.level_call import ROW_DDL, ROW_SCHEMA, LevelCall
 from lowwater.spark.options import Timers
+from lowwater.spark.session import CHECKS
 from lowwater.spark.state_backends import CELL_DDL, GroupCell
 from lowwater.time import END_OF_TIME
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
-"""The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
 Adapter: TypeAlias = Literal["applyInPandasWithState", "transformWithStateInPandas"]
 
 STAMP = "now_stamp"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from lowwater.spark.reading import frame_of_source, warn_of_first_time
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.supported import require_supported
-from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted, spark_schema
+from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
@@ -86,7 +87,7 @@ def outputs_on_spark(
         several=len(outputs) > 1,
         sides=sides,
     )
-    result = spark_schema(shown.schema)
+    result = shown.to_spark()
     carries_clock = any(one.carries_clock for one in sources)
     level_options = LevelOptions(
         key_groups=options.key_groups,
@@ -223,29 +224,32 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataF
     whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
     whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
     totals = [_sum(name, of).alias(name) for name, of in whose.items()]
-    last = place == len(graph.stages) - 1
+    last = (place == len(graph.stages) - 1) & F.col("tells")
     totals += [F.max(F.when(last, F.col("watermark"))).alias("watermark")]
     totals += [F.max("clock").alias("clock")]
     rows = rows.observe(METRICS, *totals)
-    for name, at in [
-        *((graph.name_of(read), -1 - nth) for nth, read in enumerate(graph.reads)),
-        *((graph.name_of(stage), nth) for nth, stage in enumerate(graph.stages)),
-    ]:
+    for name, at, reads in _places(graph):
         here = place == at
         out, held = F.col("output_watermark"), F.col("held_by").cast("string")
+        told = here & F.col("tells")
         rows = rows.observe(
             f"{METRICS}: {name}",
             *(_sum(count, here).alias(count) for count in COUNTS),
-            F.max(F.when(here, F.col("watermark"))).alias("watermark"),
-            F.min(F.when(here & (F.col("clock") > _UNKNOWN), out)).alias("output_watermark"),
-            F.min_by(F.when(here, F.col("held_by").cast("string")), F.when(here, out)).alias(
-                "held_by"
-            ),
+            F.max(F.when(told, F.col("watermark"))).alias("watermark"),
+            F.min(F.when(told, out)).alias("output_watermark"),
+            F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
+            F.max(F.lit(json.dumps(reads))).alias("reads"),
         )
     return rows
 
 
-_UNKNOWN = -(1 << 63)
+def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield the name and the place of each source and stage, and the names of what it reads."""
+    for nth, read in enumerate(graph.reads):
+        yield graph.name_of(read), -1 - nth, []
+    for nth, stage in enumerate(graph.stages):
+        origins = dict.fromkeys(graph.name_of(flow.origin) for flow in stage.inputs)
+        yield graph.name_of(stage), nth, list(origins)
 
 
 def _sum(name: str, where: Column) -> Column:
