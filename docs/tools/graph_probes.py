@@ -36,10 +36,7 @@ def graph_probes() -> Iterator[Probe]:
         "several branches of a source": _branches,
         "a diamond": _diamond,
         "a process behind a stage": lambda: (
-            counted(begun())
-            .with_columns(value=lw.col("n"))
-            .key_by("key")
-            .process(own.LastValue())
+            counted(begun()).with_columns(value=lw.col("n")).key_by("key").process(own.LastValue())
         ),
         "a stage behind a process": lambda: (
             begun()
@@ -53,9 +50,13 @@ def graph_probes() -> Iterator[Probe]:
     types = {"a process behind a stage": {"shown": "bigint"}, "a stage behind a process": KEYS}
     for name, make in graphs.items():
         yield Probe("Graphs", name, _made_by(make), {"types": types.get(name, {})})
-    yield Probe("Graphs", "a diamond, in micro-batches", lambda folder: _diamond(in_files(folder)), ONE_FILE)
+    yield Probe(
+        "Graphs", "a diamond, in micro-batches", lambda folder: _diamond(in_files(folder)), ONE_FILE
+    )
     yield Probe("Outputs", "several outputs", lambda _: _outputs(begun()))
-    yield Probe("Outputs", "several outputs, in micro-batches", lambda f: _outputs(in_files(f)), ONE_FILE)
+    yield Probe(
+        "Outputs", "several outputs, in micro-batches", lambda f: _outputs(in_files(f)), ONE_FILE
+    )
     yield Probe("Outputs", "a process and its side output", _process_outputs, SHOWN)
 
 

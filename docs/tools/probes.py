@@ -20,6 +20,7 @@ from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from lowwater.io import Log
 
+
 class Spread:
     """A combiner: the largest value minus the smallest."""
 
@@ -55,9 +56,7 @@ class AfterThree:
         context.state = sum(state or 0 for state in states)
 
 
-RECORDS = (
-    "array<struct<at: timestamp, key: string, value: bigint, even: boolean, file: bigint>>"
-)
+RECORDS = "array<struct<at: timestamp, key: string, value: bigint, even: boolean, file: bigint>>"
 COUNTED = {"key": "string", "n": "bigint", "total": "bigint"}
 STEP_TYPES: Mapping[str, Mapping[str, str]] = {
     "map": COUNTED,

@@ -48,6 +48,8 @@ class LevelOptions:
         on_error: How invalid records are handled.
         keep_records: Whether late elements leave the pipeline too, with their records.
         carries_clock: Whether records carry the clock, which then stands still without records.
+        memory: About how many bytes the windows of a stage in a key group may take; ``None``: any
+            number.
     """
 
     key_groups: int
@@ -55,6 +57,7 @@ class LevelOptions:
     on_error: OnError = "dead_letter"
     keep_records: bool = False
     carries_clock: bool = False
+    memory: int | None = None
 
 
 @final
@@ -171,7 +174,7 @@ class LevelRun:
             if isinstance(run, DuplicatesRun):
                 run.keep_in_store(place)
             else:
-                run.keep_in_store(place, None)
+                run.keep_in_store(place, options.memory)
 
     @property
     def next_deadline(self) -> int:

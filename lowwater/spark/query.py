@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
@@ -95,6 +96,7 @@ def outputs_on_spark(
         on_error=options.on_error,
         keep_records=sides,
         carries_clock=carries_clock,
+        memory=_memory(graph, options) if streaming else None,
     )
     backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     query = uuid.uuid4().hex
@@ -182,6 +184,24 @@ def _require_columns(stage: Stage, types: ColumnTypes) -> None:
         schema = types.of_flow(flow)
         if schema is not None:
             require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
+
+
+def _memory(graph: Graph, options: SparkOptions) -> int | None:
+    """Return the share of a windowed stage in a key group of the memory limit, in bytes."""
+    rows = MemoryBudget.of(options.memory_limit).rows
+    if rows is None:
+        return None
+    windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
+    if not windowed:
+        raise InvalidArgument(
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
+            "process stays in memory",
+            where="to_spark(memory_limit=)",
+            hint="Leave it out, and clear cells that are not needed any more",
+        )
+    for work in windowed:
+        work.windowing.require_bounded_memory()
+    return max(1, rows // (len(windowed) * options.key_groups))
 
 
 def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:
