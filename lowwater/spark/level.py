@@ -299,6 +299,14 @@ class LevelRun:
                     above = self._above[message.origin]
                     above[message.part] = max(above[message.part], message.watermark)
                 continue
+            if self.sources[source].ended and message.elements:
+                raise DataError(
+                    "more records came of a source after its input had ended",
+                    where="to_spark(drain=True)",
+                    hint="Begin with a new checkpoint and read everything again, or leave drain out "
+                    "while files are still to come. A micro-batch that a filter on the DataFrame "
+                    "leaves empty looks like the end, too: filter after from_spark instead",
+                )
             if message.ended:
                 self.sources[source].ended = True
             if message.watermark is not None:

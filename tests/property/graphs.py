@@ -276,7 +276,7 @@ def _keyed(draw: st.DrawFn, stream: Stream) -> Any:
 
 def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
     if draw(st.integers(0, 5)) == 0 and not any(is_signed(flow) for flow in stream._flows):
-        ids = draw(st.sampled_from(["v", ("v", "key")]))
+        ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
         keyed: Any = stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
     else:
         keyed = _keyed(draw, stream)
