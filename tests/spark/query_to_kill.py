@@ -22,10 +22,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 import lowwater as lw
 from lowwater.spark import InlineBackend, KeptState, RocksBackend, StateBackend, configure
 from lowwater.state.store import Batch, StateStore
+from tests.spark.light import FAST, WORKER_DAEMON
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
-FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
-WORKER_DAEMON = "tests.spark.worker_daemon"  # named, as importing it imports what workers need
 
 
 @dataclass(frozen=True)
