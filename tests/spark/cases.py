@@ -96,7 +96,7 @@ class Case:
 
     def packed(self, batch: pa.RecordBatch) -> pa.Table:
         """Return what a micro-batch is packed into."""
-        return pa.concat_tables(self.packer().rows([batch], 0))
+        return pa.concat_tables(self.packer()([batch], 0))
 
     def micro_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what arrives in each step; the clock and the watermark go with it."""
