@@ -202,9 +202,6 @@ def probes() -> Iterator[Probe]:
     for name, estimator in ESTIMATORS.items():
         yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)
     yield Probe("Watermarks", "FinishedFiles({...})", _by_file, ONE_FILE)
-    yield Probe("Watermarks", "PerPartition(Ascending())", guessed(
-        lw.PerPartition(lw.Ascending())
-    ), ONE_FILE)  # fmt: skip
     yield Probe("Watermarks", "idle_after", _idle, ONE_FILE)
     yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
     yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))

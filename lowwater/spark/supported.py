@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lowwater.display.text import shown
+from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
 from lowwater.watermark import External, PerPartition
 
@@ -26,6 +28,23 @@ def require_supported(graph: Graph) -> None:
                 where="watermark=",
                 hint='Carry it in a column: CarriedTime("column") or Punctuated("column")',
             )
+
+
+def clock_of(graph: Graph) -> ClockLike | None:
+    """Return the clock that the sources name: a query has one alone.
+
+    Raises:
+        InvalidArgument: They name several.
+    """
+    named = [read.clock for read in graph.reads if read.clock is not None]
+    for clock in named:
+        if clock != named[0]:
+            raise InvalidArgument(
+                f"the sources have different clocks: {shown(named[0])} and {shown(clock)}",
+                where="to_spark",
+                hint="Name the same clock in all of them",
+            )
+    return named[0] if named else None
 
 
 def as_spark_reads(graph: Graph, *, endless: bool) -> Graph:
