@@ -295,6 +295,7 @@ class LevelRun:
     def _hear(self, messages: Sequence[Message], *, ended: bool) -> None:
         """Note what messages say of watermarks."""
         observed: dict[int, list[Message]] = {}
+        over = [mark.ended for mark in self.sources]
         for message in messages:
             source = message.source
             if source is None:
@@ -302,13 +303,13 @@ class LevelRun:
                     above = self._above[message.origin]
                     above[message.part] = max(above[message.part], message.watermark)
                 continue
-            if self.sources[source].ended and message.elements:
+            if over[source] and message.elements:
                 raise DataError(
                     "more records came of a source after its input had ended",
                     where="to_spark(drain=True)",
-                    hint="Begin with a new checkpoint and read everything again, or leave drain out "
-                    "while files are still to come. A micro-batch that a filter on the DataFrame "
-                    "leaves empty looks like the end, too: filter after from_spark instead",
+                    hint="Begin with a new checkpoint and read everything again, or leave drain "
+                    "out while files are still to come. A micro-batch that a filter on the "
+                    "DataFrame leaves empty looks like the end, too: filter after from_spark",
                 )
             if message.ended:
                 self.sources[source].ended = True
