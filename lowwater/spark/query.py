@@ -163,12 +163,13 @@ def _source_of(
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
     frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
-    require_names(sorted(time_columns(signals)), frame.columns, "to_spark")
+    plain = not any(flow.steps for flow in flows)
+    named = {*time_columns(signals), *([read.time] if plain else ())}
+    require_names(sorted(named), frame.columns, "to_spark")
     frame = with_places(frame, read.source, read.watermark)
-    if read.times.unit is None and not any(flow.steps for flow in flows):
+    if read.times.unit is None and plain:
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
-    plain = not any(flow.steps for flow in flows)
     if plain and options.outputs != "all" and options.on_error != "raise":
         needed = _read(read, stages, signals)
         if needed is not None:

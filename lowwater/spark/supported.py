@@ -9,7 +9,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
-from lowwater.watermark import External, PerPartition
+from lowwater.watermark import External
 
 
 def require_supported(graph: Graph) -> None:
@@ -19,9 +19,7 @@ def require_supported(graph: Graph) -> None:
         UnsupportedByRunner: It is.
     """
     for read in graph.reads:
-        watermark = read.watermark
-        inner = watermark.estimator if isinstance(watermark, PerPartition) else watermark
-        if isinstance(inner, External):
+        if isinstance(read.watermark, External):
             raise UnsupportedByRunner(
                 f"the watermark of {graph.name_of(read)} is moved by this process, which the tasks "
                 "of a cluster cannot ask",
