@@ -16,7 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.aggregates._base import strictest_needs
+from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
@@ -37,7 +39,7 @@ from lowwater.spark.reading import (
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
-from lowwater.spark.supported import require_supported
+from lowwater.spark.supported import clock_of, require_supported
 from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
@@ -71,7 +73,8 @@ def outputs_on_spark(
             hint="Give what SparkSession.builder.getOrCreate() returns",
         )
     require_supported(graph)
-    sources = [_source_of(spark, graph, read, options) for read in graph.reads]
+    clock = clock_of(graph)
+    sources = [_source_of(spark, graph, read, clock, options) for read in graph.reads]
     streaming = _is_streaming(graph, sources)
     given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     types = ColumnTypes(graph, [arrow_schema(one.frame.schema) for one in sources], given)
@@ -79,9 +82,12 @@ def outputs_on_spark(
         _require_columns(stage, types)
     ahead = None if options.max_ahead is None else duration(options.max_ahead)
     levels = Levels(
-        graph
-        if ahead is None
-        else with_reads(graph, lambda read: replace(read, max_ahead_us=ahead))
+        with_reads(
+            graph,
+            lambda read: replace(
+                read, clock=clock, max_ahead_us=read.max_ahead_us if ahead is None else ahead
+            ),
+        )
     )
     nodes = {
         stage: levels.node_of(shipped).number
@@ -102,6 +108,7 @@ def outputs_on_spark(
         on_error=options.on_error,
         keep_records=sides,
         carries_clock=carries_clock,
+        memory=_memory(graph, options) if streaming else None,
     )
     backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     query = uuid.uuid4().hex
@@ -155,17 +162,21 @@ class _Source:
     columns: Sequence[str]
 
 
-def _source_of(spark: SparkSession, graph: Graph, read: Read, options: SparkOptions) -> _Source:
-    signals, carries_clock = signals_of(read)
+def _source_of(
+    spark: SparkSession, graph: Graph, read: Read, clock: ClockLike | None, options: SparkOptions
+) -> _Source:
+    signals, carries_clock = signals_of(replace(read, clock=clock))
     flows = [flow for stage in graph.stages for flow in stage.inputs if flow.origin is read]
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
     frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    plain = not any(flow.steps for flow in flows)
+    named = {*time_columns(signals), *([read.time] if plain else ())}
+    require_names(sorted(named), frame.columns, "to_spark")
     frame = with_places(frame, read.source, read.watermark)
-    if read.times.unit is None and not any(flow.steps for flow in flows):
+    if read.times.unit is None and plain:
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
-    plain = not any(flow.steps for flow in flows)
     if plain and options.outputs != "all" and options.on_error != "raise":
         needed = _read(read, stages, signals)
         if needed is not None:
@@ -202,6 +213,24 @@ def _require_columns(stage: Stage, types: ColumnTypes) -> None:
         schema = types.of_flow(flow)
         if schema is not None:
             require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
+
+
+def _memory(graph: Graph, options: SparkOptions) -> int | None:
+    """Return the share of a windowed stage in a key group of the memory limit, in bytes."""
+    rows = MemoryBudget.of(options.memory_limit).rows
+    if rows is None:
+        return None
+    windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
+    if not windowed:
+        raise InvalidArgument(
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
+            "process stays in memory",
+            where="to_spark(memory_limit=)",
+            hint="Leave it out, and clear cells that are not needed any more",
+        )
+    for work in windowed:
+        work.windowing.require_bounded_memory()
+    return max(1, rows // (len(windowed) * options.key_groups))
 
 
 def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:
