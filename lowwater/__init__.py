@@ -171,7 +171,7 @@ _PLACES = {
     "lowwater.pipeline": (
         "Element FinalPanes KeyedStream Pipeline Processed Result Run RunHandle Stream "
         "WindowedStream from_arrow from_frame from_iterable from_pandas from_source from_spark "
-        "read_csv read_jsonl read_log read_parquet run start"
+        "read_csv read_jsonl read_log read_parquet run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

@@ -44,19 +44,21 @@ ROW_SCHEMA = pa.schema(
         ("place", pa.int32()),
         ("body", pa.binary()),
         ("held_by", pa.binary()),
+        ("tells", pa.bool_()),
         *((name, pa.int64()) for name in (*COUNTS, *INSTANTS)),
     ]
 )
 """A row: the number of a key group (:mod:`lowwater.spark.group_numbers`); the level that it is for,
 or 0; the stage, or the source below zero, that its counters are of; a message, or an Arrow stream
 of output rows; what holds the output watermark, as UTF-8 (pandas has several types of text, of
-which Spark takes not all); counters and instants."""
-ROW_DDL = "key_group int, level int, place int, body binary, held_by binary, " + ", ".join(
-    f"{name} long" for name in (*COUNTS, *INSTANTS)
+which Spark takes not all); whether its instants mean something; counters and instants."""
+ROW_DDL = (
+    "key_group int, level int, place int, body binary, held_by binary, tells boolean, "
+    + ", ".join(f"{name} long" for name in (*COUNTS, *INSTANTS))
 )
 
 _NOTHING: Mapping[str, Any] = {
-    "place": NOBODY, "body": None, "held_by": None, **dict.fromkeys(COUNTS, 0),
+    "place": NOBODY, "body": None, "held_by": None, "tells": False, **dict.fromkeys(COUNTS, 0),
     **dict.fromkeys(INSTANTS, START_OF_TIME),
 }  # fmt: skip
 
@@ -224,6 +226,7 @@ class LevelCall:
             hold = None if isinstance(one, DuplicatesRun) else one.operator.hold()
             counted: dict[str, Any] = {
                 "body": None if table is None else table_bytes(table),
+                "tells": True,
                 "held_by": None if hold is None else hold.what.encode(),
                 "events": counts.events,
                 **{name.lower(): metrics.panes[name] for name in TIMINGS},
@@ -243,6 +246,7 @@ class LevelCall:
         for source, mark in enumerate(run.sources):
             at = run.source_watermark(source)
             told = {
+                "tells": True,
                 "watermark": at,
                 "output_watermark": at,
                 "clock": run.clock,
@@ -267,7 +271,7 @@ class PackCall:
     outputs: OutputSchema
     names: Sequence[str]
 
-    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
         """Yield the rows of a partition, some for each of its stretches."""
         named = (batch.rename_columns(self.names) for batch in batches)
         for packed in self.packer.pack(named, partition):

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructField, StructType
 
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Read, Stage, Windowed
 from lowwater.engine.local.outcomes import LateElements
@@ -28,8 +29,10 @@ from lowwater.engine.records.steps import REASONS, UNWINDOWED, PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
 from lowwater.spark.messages import record_text
-from lowwater.spark.types import spark_like
+from lowwater.spark.types import spark_like, spark_schema
 
+OUTPUTS = "lowwater.outputs"
+"""Metadata of a column of the result: the names of the outputs that have it."""
 PANE, LATE, DEAD_LETTER = "pane", "late", "dead_letter"
 SIDES = (LATE, DEAD_LETTER)
 _OUTPUT = pa.field("output", pa.string())
@@ -75,6 +78,22 @@ class OutputSchema:
     names: Mapping[tuple[int, str], str]
     sides: bool
     tagged: bool
+
+    def to_spark(self) -> StructType:
+        """Return the schema as Spark's; each column knows which outputs have it."""
+        whole = spark_schema(self.schema)
+        if not self.tagged:
+            return whole
+        every = [*self.names.values(), *(SIDES if self.sides else ())]
+        fields = []
+        for one in whole.fields:
+            of = [self.names[at] for at, columns in self.columns.items() if one.name in columns]
+            if one.name == _OUTPUT.name:
+                of = every
+            elif self.sides:
+                of += [side for side in SIDES if one.name in _of_side(side, self)]
+            fields.append(StructField(one.name, one.dataType, True, {OUTPUTS: of}))
+        return StructType(fields)
 
 
 @final
@@ -183,6 +202,14 @@ class ColumnTypes:
             {name: known[name] for name in values},
             signed=stage.retracts,
         )
+
+
+def _of_side(side: str, schema: OutputSchema) -> set[str]:
+    """Return the columns that late records, or dead letters, have."""
+    if side == DEAD_LETTER:
+        return {one.name for one in SIDE_FIELDS}
+    panes = {one.name for one in PANE_FIELDS} - {"timestamp", "watermark"}
+    return {*schema.schema.names} - panes
 
 
 def schema_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -26,11 +27,17 @@ from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
-from lowwater.spark.reading import frame_of_source, warn_of_first_time
+from lowwater.spark.reading import (
+    frame_of_source,
+    names_of_files,
+    warn_of_first_time,
+    with_places,
+)
+from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.supported import require_supported
-from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted, spark_schema
+from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
@@ -86,7 +93,7 @@ def outputs_on_spark(
         several=len(outputs) > 1,
         sides=sides,
     )
-    result = spark_schema(shown.schema)
+    result = shown.to_spark()
     carries_clock = any(one.carries_clock for one in sources)
     level_options = LevelOptions(
         key_groups=options.key_groups,
@@ -106,7 +113,13 @@ def outputs_on_spark(
     packed = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
-            levels, at, one.signals, options.key_groups, options.on_error, keep_records=sides
+            levels,
+            at,
+            one.signals,
+            options.key_groups,
+            options.on_error,
+            keep_records=sides,
+            files=names_of_files(one.read.source),
         )
         packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
     rows = reduce(DataFrame.unionByName, packed)
@@ -122,7 +135,7 @@ def outputs_on_spark(
     made = made.where(F.col("level") == LEAVES)
     if streaming:
         made = _observed(made, graph, outputs)
-    return made.select("body").mapInArrow(_unpack, result)
+    return made.select("body").mapInArrow(shipped(_unpack), result)
 
 
 @final
@@ -141,6 +154,7 @@ def _source_of(spark: SparkSession, graph: Graph, read: Read, options: SparkOpti
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
     frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    frame = with_places(frame, read.source, read.watermark)
     if read.times.unit is None and not any(flow.steps for flow in flows):
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
@@ -206,11 +220,14 @@ def _packed(
         columns[NOW] = F.unix_micros(F.current_timestamp())
     pack = PackCall(packer, call.outputs, tuple(columns))
 
-    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in pack.rows(batches, _partition()):
+    packed = shipped(pack)
+
+    def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        for table in packed(batches, 0 if context is None else context.partitionId()):
             yield from table.to_batches()
 
-    return numbered(source.frame, columns).mapInArrow(packed, ROW_DDL)
+    return numbered(source.frame, columns).mapInArrow(partition, ROW_DDL)
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:
@@ -223,29 +240,32 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataF
     whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
     whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
     totals = [_sum(name, of).alias(name) for name, of in whose.items()]
-    last = place == len(graph.stages) - 1
+    last = (place == len(graph.stages) - 1) & F.col("tells")
     totals += [F.max(F.when(last, F.col("watermark"))).alias("watermark")]
     totals += [F.max("clock").alias("clock")]
     rows = rows.observe(METRICS, *totals)
-    for name, at in [
-        *((graph.name_of(read), -1 - nth) for nth, read in enumerate(graph.reads)),
-        *((graph.name_of(stage), nth) for nth, stage in enumerate(graph.stages)),
-    ]:
+    for name, at, reads in _places(graph):
         here = place == at
         out, held = F.col("output_watermark"), F.col("held_by").cast("string")
+        told = here & F.col("tells")
         rows = rows.observe(
             f"{METRICS}: {name}",
             *(_sum(count, here).alias(count) for count in COUNTS),
-            F.max(F.when(here, F.col("watermark"))).alias("watermark"),
-            F.min(F.when(here & (F.col("clock") > _UNKNOWN), out)).alias("output_watermark"),
-            F.min_by(F.when(here, F.col("held_by").cast("string")), F.when(here, out)).alias(
-                "held_by"
-            ),
+            F.max(F.when(told, F.col("watermark"))).alias("watermark"),
+            F.min(F.when(told, out)).alias("output_watermark"),
+            F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
+            F.max(F.lit(json.dumps(reads))).alias("reads"),
         )
     return rows
 
 
-_UNKNOWN = -(1 << 63)
+def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield the name and the place of each source and stage, and the names of what it reads."""
+    for nth, read in enumerate(graph.reads):
+        yield graph.name_of(read), -1 - nth, []
+    for nth, stage in enumerate(graph.stages):
+        origins = dict.fromkeys(graph.name_of(flow.origin) for flow in stage.inputs)
+        yield graph.name_of(stage), nth, list(origins)
 
 
 def _sum(name: str, where: Column) -> Column:
@@ -257,11 +277,6 @@ def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for stream in batch.column(0):
             if stream.is_valid:
                 yield from table_of(stream.as_buffer()).to_batches()
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

@@ -24,6 +24,8 @@ _STORE = "spark.sql.streaming.stateStore"
 _ARROW = "spark.sql.execution.arrow"
 _LOOPBACK = "127.0.0.1"
 _LINES_OF_LOG = 5
+CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
+"""The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
 
 
 def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[str, str]:
@@ -59,21 +61,42 @@ def configure(
     *,
     partitions: int = 8,
     rows_per_batch: int = 100_000,
+    chains: bool = False,
 ) -> ConfiguredT:
     """Apply the recommended settings to a session, or to its builder; return it.
+
+    Unless ``PYSPARK_PYTHON`` says otherwise, workers run the Python that runs this.
 
     Args:
         spark: ``SparkSession.builder``, or a session in which no query has started yet.
         partitions: See :func:`recommended`.
         rows_per_batch: See :func:`recommended`.
+        chains: Whether graphs of several levels may run on ``applyInPandasWithState``, which costs
+            less than ``transformWithStateInPandas``. Spark allows that only without its checks of
+            streaming plans, so this switches them off **for all queries of the session**, yours
+            included: Spark then no longer refuses plans that it cannot run rightly.
     """
     settings = recommended(partitions=partitions, rows_per_batch=rows_per_batch)
+    if chains:
+        settings[CHECKS] = "false"
+    _use_this_python(spark)
     for name, value in settings.items():
         if isinstance(spark, SparkSession.Builder):
             spark.config(name, value)  # changes the builder in place
         else:
             spark.conf.set(name, value)
     return spark
+
+
+def _use_this_python(spark: SparkSession | SparkSession.Builder) -> None:
+    """Have workers run the Python that runs this, if nobody has said which."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return
+    if isinstance(spark, SparkSession.Builder):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif isinstance(spark, SparkSession):  # Connect's session is another class, and knows its own
+        context: Any = spark.sparkContext
+        context.pythonExec = sys.executable
 
 
 @contextmanager

@@ -225,11 +225,9 @@ class InLevels:
                 # An upstream group's order of arrival says nothing on Spark.
                 run = self._call(level, group, list(reversed(messages)), now, ended, sent, shown)
                 for node, one in zip(self.levels.at(level), run.runs, strict=True):
-                    into = (
-                        run.input_watermark(node)
-                        if node.drops_duplicates
-                        else one.operator.watermark
-                    )  # type: ignore[union-attr]
+                    into = run.input_watermark(node)
+                    if not isinstance(one, DuplicatesRun):
+                        into = one.operator.watermark
                     watermarks[node.number].append((into, run.output_watermark(one)))
         assert not sent
         return shown.told(
