@@ -81,7 +81,9 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
         folder = Path(place)
         files = _write_files(flights, folder / "flights")
         outputs = graph(folder / "flights")
-        _say(out, f"{len(flights):,} flights left New York in the first quarter of 2013. A flight's")
+        _say(
+            out, f"{len(flights):,} flights left New York in the first quarter of 2013. A flight's"
+        )
         _say(out, "event time is its departure. Its record arrives when it lands, so the records")
         _say(out, f"are hours out of order. They are in {files} files, a week of landings in each.")
         _say(out, "")
@@ -263,9 +265,12 @@ def standing(panes: pa.Table) -> pa.Table:
 
     Each retraction cancels an equal pane; a window whose panes do not leave one row has more.
     """
-    names = [name for name in _VALUES if name in panes.column_names]
-    names += [name for name in ("window_start", "window_end")]
-    used = [name for name in names if panes[name].null_count < len(panes)]
+    names = [
+        name
+        for name in _VALUES
+        if name in panes.column_names and panes[name].null_count < len(panes)
+    ]
+    used = [*names, "window_start", "window_end"]
     rows = panes.select(used).cast(
         pa.schema([pa.field(name, _plain(panes.schema.field(name).type)) for name in used])
     )
@@ -297,7 +302,9 @@ def _show_busiest(out: TextIO, panes: pa.Table) -> None:
         changes[start] = changes.get(start, 0) + (named.get(start) != row["airport"])
         named[start] = row["airport"]
     start = max(changes, key=lambda at: (changes[at], at))
-    rows = panes.filter(pc.equal(panes["window_start"], pa.scalar(start, panes["window_start"].type)))
+    rows = panes.filter(
+        pc.equal(panes["window_start"], pa.scalar(start, panes["window_start"].type))
+    )
     at = rows["window_start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())[0].as_py()
     _head(out, 2, f"The busiest airport, {moment(at)} to an hour later, UTC: what the query said")
     lines = [
@@ -305,7 +312,10 @@ def _show_busiest(out: TextIO, panes: pa.Table) -> None:
         for row in rows.to_pylist()[:_HISTORY]
     ]
     _say(out, table(["kind", "timing", "pane", "airport", "departures"], lines, indent="  "))
-    _say(out, "\n  Its flights landed in different weeks. Each pane retracts the one before it, so that")
+    _say(
+        out,
+        "\n  Its flights landed in different weeks. Each pane retracts the one before it, so that",
+    )
     _say(out, "  what stands is right. EARLY panes do not wait for the watermark.\n")
 
 
