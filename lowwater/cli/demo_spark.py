@@ -81,11 +81,9 @@ def demo_spark(out: TextIO, spark: SparkSession | None = None) -> bool:
         folder = Path(place)
         files = _write_files(flights, folder / "flights")
         outputs = graph(folder / "flights")
-        _say(
-            out, f"{len(flights):,} flights left New York in the first quarter of 2013. A flight's"
-        )
-        _say(out, "event time is its departure. Its record arrives when it lands, so the records")
-        _say(out, f"are hours out of order. They are in {files} files, a week of landings in each.")
+        _say(out, f"{len(flights):,} flights left New York in the first quarter of 2013. The event")
+        _say(out, "time of a flight is its departure. Its record arrives when it lands, so the")
+        _say(out, f"records are hours out of order: {files} files, a week of landings in each.")
         _say(out, "")
         _say(out, "One query computes three stages. The second one reads the panes of the first,")
         _say(out, "and their retractions:")
@@ -313,10 +311,9 @@ def _show_busiest(out: TextIO, panes: pa.Table) -> None:
     ]
     _say(out, table(["kind", "timing", "pane", "airport", "departures"], lines, indent="  "))
     _say(
-        out,
-        "\n  Its flights landed in different weeks. Each pane retracts the one before it, so that",
+        out, "\n  EARLY panes do not wait for the watermark. When flights of that hour land in the"
     )
-    _say(out, "  what stands is right. EARLY panes do not wait for the watermark.\n")
+    _say(out, "  next week, what was said of it before is retracted, in both stages.\n")
 
 
 def _show_duty(out: TextIO, panes: pa.Table) -> None:
@@ -369,7 +366,7 @@ def _session(given: SparkSession | None, folder: Path) -> Iterator[SparkSession]
     load_extra("pyspark.sql", extra="spark", purpose="the demo on Spark")
     from lowwater.spark.session import local_session
 
-    with local_session("lowwater demo", folder) as session:
+    with local_session("lowwater demo", folder, chains=True) as session:
         yield session
 
 

@@ -100,7 +100,9 @@ def _use_this_python(spark: SparkSession | SparkSession.Builder) -> None:
 
 
 @contextmanager
-def local_session(name: str, folder: Path, *, cores: int = 2) -> Iterator[SparkSession]:
+def local_session(
+    name: str, folder: Path, *, cores: int = 2, chains: bool = False
+) -> Iterator[SparkSession]:
     """Start a local session with the settings of :func:`configure`; stop it on exit.
 
     It has no web interface, and listens on the loopback address only. What the JVM and the Python
@@ -110,6 +112,7 @@ def local_session(name: str, folder: Path, *, cores: int = 2) -> Iterator[SparkS
         name: The name of the application.
         folder: A folder for its temporary files.
         cores: How many tasks run at once.
+        chains: See :func:`configure`.
 
     Raises:
         UnsupportedByRunner: The JVM did not start.
@@ -119,6 +122,10 @@ def local_session(name: str, folder: Path, *, cores: int = 2) -> Iterator[SparkS
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     settings = {
         **recommended(partitions=cores),
+        **({CHECKS: "false"} if chains else {}),
+        # It does not live for long enough to repay what more compilation costs.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": _LOOPBACK,
