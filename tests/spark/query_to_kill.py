@@ -12,16 +12,16 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import lowwater as lw
-from lowwater.spark import InlineBackend, RocksBackend, StateBackend, configure
-from lowwater.spark.state_backends import KeptOperator, MakeOperator
+from lowwater.spark import InlineBackend, KeptState, RocksBackend, StateBackend, configure
+from lowwater.state.store import Batch, StateStore
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
@@ -58,29 +58,28 @@ class Deadly:
     def name(self) -> str:
         return self.inner.name
 
-    def open(self, make: MakeOperator, key_group: int, content: bytes | None) -> KeptOperator:
-        return _Deadly(self, self.inner.open(make, key_group, content))
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
+        return _Deadly(self, self.inner.keep(level, key_group, content))
 
 
 @dataclass
 class _Deadly:
     backend: Deadly
-    kept: KeptOperator
-
-    @property
-    def operator(self) -> Any:
-        return self.kept.operator
+    kept: KeptState
 
     @property
     def stored_bytes(self) -> int:
         return self.kept.stored_bytes
 
-    def save(self) -> bytes:
+    def opened(self) -> AbstractContextManager[StateStore]:
+        return self.kept.opened()
+
+    def save(self, batch: Batch) -> bytes:
         backend = self.backend
         now = backend.counter.count() == backend.number
         if now and backend.when == "before":
             os.killpg(backend.driver, signal.SIGKILL)
-        saved = self.kept.save()
+        saved = self.kept.save(batch)
         if now and backend.when == "after":
             os.killpg(backend.driver, signal.SIGKILL)
         return saved
