@@ -103,35 +103,45 @@ def on_files(case: Drawn, folder: Path) -> list[Any]:
     return outputs
 
 
-def start(
+def frame_of(
     spark: SparkSession,
     case: Drawn,
     folder: Path,
     *,
     state: str | StateBackend = "inline",
     key_groups: int = 2,
-    keep: Callable[[DataFrame, int], None] | None = None,
-) -> StreamingQuery:
-    """Start or resume the query of a graph over the files in ``folder/in``, which it drains.
+) -> DataFrame:
+    """Return what leaves a graph that reads the files in ``folder/in``, and drains them.
 
     Args:
         spark: The session.
         case: The graph.
-        folder: Its folder; there is the checkpoint too, and the output: see :func:`output`.
+        folder: Its folder.
         state: How state is kept.
         key_groups: How many key groups there are.
-        keep: Called with the rows of each micro-batch instead of :class:`Sink`.
     """
     outputs = on_files(case, folder / "in")
     emits = any(isinstance(one, Processed) for one in outputs)
-    frame = lw.to_spark(
+    frame: DataFrame = lw.to_spark(
         spark, *outputs, state=state, key_groups=key_groups, files_per_batch=1, drain=True,
-        outputs="all", on_error="raise",
-        types={**TYPES, **({"name": "string"} if emits else {})},
+        outputs="all", on_error="raise", types={**TYPES, **({"name": "string"} if emits else {})},
         state_location=folder / "state" if state == "rocksdb" else None,
     )  # fmt: skip
+    return frame
+
+
+def start(
+    frame: DataFrame, folder: Path, keep: Callable[[DataFrame, int], None] | None = None
+) -> StreamingQuery:
+    """Start or resume the query of a graph.
+
+    Args:
+        frame: What leaves it.
+        folder: Its folder: there is the checkpoint.
+        keep: Called with the rows of each micro-batch instead of :class:`Sink`.
+    """
     query: StreamingQuery = (
-        frame.writeStream.foreachBatch(Sink(folder) if keep is None else keep)
+        frame.writeStream.foreachBatch(keep or Sink(folder))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
