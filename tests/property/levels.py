@@ -155,7 +155,10 @@ def _turn(run: LocalRun) -> Turn:
     outcomes = list(run._turn(0.0))
     return Turn(
         outcomes,
-        {one.number: (one.operator.watermark, one.operator.output_watermark) for one in run._stages},
+        {
+            one.number: (one.operator.watermark, one.operator.output_watermark)
+            for one in run._stages
+        },
     )
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.restarted_graphs import ADAPTERS, STATES, Way, check_restarted, graph_number
+from tests.spark.query_to_kill import ADAPTERS, STATES
+from tests.spark.restarted_graphs import Way, check_restarted, graph_number
 
 GRAPHS = 16
 _WAYS = list(itertools.product(ADAPTERS, STATES, (False, True)))

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Graph, Stage
+from lowwater.engine.graph.graph import Graph, Origin, Read, Stage
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.pipeline.fluent import Processed
@@ -81,24 +81,20 @@ def _batches(source: Any) -> Sequence[Sequence[Any]]:
 def on_files(case: Drawn, folder: Path) -> list[Any]:
     """Return all outputs of a graph that reads the files which :func:`write_files` wrote."""
     graph = graph_of(case)
-    reads = {
-        read: replace(
-            lw.read_parquet(str(folder / str(at)), time=read.time)._flows[0].origin,
-            watermark=read.watermark,
-            idle_after_us=read.idle_after_us,
-            clock=case.clock,
+    found: dict[Origin, Origin] = {}
+    for at, read in enumerate(graph.reads):
+        source = lw.read_parquet(str(folder / str(at)), time=read.time)._flows[0].origin
+        assert isinstance(source, Read)
+        found[read] = replace(
+            source, watermark=read.watermark, idle_after_us=read.idle_after_us, clock=case.clock
         )
-        for at, read in enumerate(graph.reads)
-    }
-    stages: dict[Stage, Stage] = {}
-    for stage in graph.stages:
-        inputs = tuple(
-            replace(flow, origin={**reads, **stages}[flow.origin]) for flow in stage.inputs
-        )
-        stages[stage] = replace(stage, inputs=inputs)
+    for one in graph.stages:
+        inputs = tuple(replace(flow, origin=found[flow.origin]) for flow in one.inputs)
+        found[one] = replace(one, inputs=inputs)
     outputs: list[Any] = []
     for end in case.ends:
-        made: Any = replace(end, _stage=stages[end._stage])
+        stage: Any = found[end._stage]
+        made: Any = replace(end, _stage=stage)
         outputs += map(made.output, made.outputs) if isinstance(made, Processed) else [made]
     return outputs
 
@@ -262,7 +258,7 @@ def _known(at: int) -> int | None:
 
 def _row(columns: Mapping[str, Any]) -> str:
     """Return a row as text; columns without a value are left out."""
-    plain = {
+    plain: dict[str, Any] = {
         name: int(value) if isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in columns.items()
         if value is not None

@@ -27,9 +27,8 @@ from tests.spark.graphs_on_spark import (
     start,
     write_files,
 )
+from tests.spark.query_to_kill import ADAPTERS
 
-ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
-STATES = ("inline", "rocksdb")
 _SPLIT = "spark.sql.files.maxPartitionBytes"
 _WANTED: Sequence[Callable[[Graph], bool]] = (
     lambda graph: any(stage.signed for stage in graph.stages),
@@ -134,7 +133,8 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
     for number, (found, rows) in enumerate(zip(output(folder), wanted.rows, strict=True)):
         assert found == rows, f"micro-batch {number} of {case}"
     for report, watermarks in zip(reports, wanted.watermarks, strict=True):
-        assert _watermarks(report) == watermarks, f"micro-batch {report['batchId']} of {case}"
+        named = {name.removeprefix("stage "): two for name, two in watermarks.items()}
+        assert _watermarks(report) == named, f"micro-batch {report['batchId']} of {case}"
 
 
 _STOPPED = "stopped in the middle"
@@ -158,10 +158,8 @@ class _Stops:
 
 def _watermarks(report: Any) -> dict[str, tuple[int, int]]:
     """Return the input and the output watermark of each stage in a progress report."""
-    of = "lowwater: "
-    rows = {name.removeprefix(of): row for name, row in report["observedMetrics"].items() if of in name}
     return {
-        name: (row["watermark"], row["output_watermark"])
-        for name, row in rows.items()
-        if "source" not in name
+        name.removeprefix("lowwater: stage "): (row["watermark"], row["output_watermark"])
+        for name, row in report["observedMetrics"].items()
+        if name.startswith("lowwater: stage ")
     }

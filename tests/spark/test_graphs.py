@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.restarted_graphs import ADAPTERS, Way, check_restarted, graph_number, side_by_side
+from tests.spark.query_to_kill import ADAPTERS
+from tests.spark.restarted_graphs import Way, check_restarted, graph_number, side_by_side
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
