@@ -132,9 +132,8 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
         reports += query.recentProgress
     for number, (found, rows) in enumerate(zip(output(folder), wanted.rows, strict=True)):
         assert found == rows, f"micro-batch {number} of {case}"
-    for report, watermarks in zip(reports, wanted.watermarks, strict=True):
-        named = {name.removeprefix("stage "): two for name, two in watermarks.items()}
-        assert _watermarks(report) == named, f"micro-batch {report['batchId']} of {case}"
+    told = {report["batchId"]: _watermarks(report) for report in reports}
+    assert told == dict(enumerate(wanted.watermarks)), case
 
 
 _STOPPED = "stopped in the middle"
@@ -159,7 +158,7 @@ class _Stops:
 def _watermarks(report: Any) -> dict[str, tuple[int, int]]:
     """Return the input and the output watermark of each stage in a progress report."""
     return {
-        name.removeprefix("lowwater: stage "): (row["watermark"], row["output_watermark"])
+        name.removeprefix("lowwater: "): (row["watermark"], row["output_watermark"])
         for name, row in report["observedMetrics"].items()
         if name.startswith("lowwater: stage ")
     }
