@@ -5,12 +5,30 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.untested import Untested
+
+
+def _in_memory() -> str | None:
+    """Return a folder for temporary files that no fsync waits for, where there is one."""
+    folder = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not os.access(folder, os.W_OK | os.X_OK):
+        return None
+    system = os.statvfs(folder)
+    roomy = system.f_bavail * system.f_frsize > 2**31
+    return None if not roomy or system.f_flag & os.ST_NOEXEC else str(folder)
+
+
+# What is durable no test can see without pulling the plug. The processes that tests start inherit
+# this, and so do the workers of xdist.
+if _FOLDER := _in_memory():
+    os.environ["TMPDIR"] = tempfile.tempdir = _FOLDER
 
 # How many examples a property gets in each tier; `tests.examples` scales them for some tests.
 _EXAMPLES = {"quick": 5, "ci": 40, "nightly": 1_000, "fuzz": 2_000}
@@ -26,13 +44,15 @@ for _name, _count in _EXAMPLES.items():
     )
 settings.load_profile(os.environ.get("LOWWATER_HYPOTHESIS_PROFILE", "ci"))
 
-# Tests that share a process of their own run in one worker, so that it is started once: a JVM, a
-# PostgreSQL server.
+# The tests of a file run in one worker, which makes its fixtures once. So do those that share a
+# process of their own: a JVM, a PostgreSQL server, the one that is forked to be killed.
 TOGETHER = {
     "tests/spark/": "spark",
-    "tests/unit/io/test_postgres.py": "postgresql",
-    "tests/crash/test_databases_killed.py": "postgresql",
+    "tests/crash/": "servers",
+    "tests/unit/io/test_postgres.py": "servers",
 }
+# These share nothing and are long, so that one worker must not have them all.
+APART = ("tests/docs/test_notebooks.py",)
 
 # Here many tests have one invalid record among a few, which is more than 1 %, and many compare
 # every pane in a file, or follow sources that wait for one another. Elsewhere these are errors.
@@ -46,12 +66,22 @@ WARNED = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore warnings about data and pipelines where tests give them on purpose."""
+    """Ignore warnings about data and pipelines where tests give them on purpose.
+
+    What takes longest comes first, so that no worker waits long for another at the end: Spark, then
+    the files with slow tests.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (not _is_spark(item.nodeid), item.path not in slow))
     for item in items:
         if item.nodeid.startswith(WARNED):
             for warning in ("DataWarning", "PipelineWarning"):
                 ignore = pytest.mark.filterwarnings(f"ignore::lowwater.errors.{warning}")
                 item.add_marker(ignore, append=False)  # first, as the last one wins
+
+
+def _is_spark(nodeid: str) -> bool:
+    return nodeid.startswith("tests/spark/")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,8 +91,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            return next((TOGETHER[place] for place in TOGETHER if nodeid.startswith(place)), nodeid)
+            alone = nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0]
+            return next((TOGETHER[place] for place in TOGETHER if nodeid.startswith(place)), alone)
 
+    config.option.loadscopereorder = False  # in the order of collection
     return Scheduling(config, log)
 
 

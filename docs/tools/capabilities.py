@@ -16,7 +16,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from docs.tools.probes import Probe, probes
+import lowwater as lw
+from docs.tools.probe import Probe
+from docs.tools.probes import probes
 from lowwater.errors import UnsupportedByRunner
 from tests.conformance import test_goldens, test_scenarios
 
@@ -121,9 +123,10 @@ def _by_area() -> Iterator[tuple[str, Iterable[tuple[int, Probe]]]]:
 
 def _embedded(probe: Probe, folder: Path) -> str:
     folder.mkdir(parents=True)
-    result = probe.pipeline(folder).collect()
-    assert result.to_arrow().num_rows, f"{probe.name} gives nothing"
-    assert not result.errors, f"{probe.name} gives dead letters"
+    for output in probe.outputs(folder):
+        result = output.collect(**probe.embedded)
+        assert result.to_arrow().num_rows, f"{probe.name} gives nothing"
+        assert not result.errors, f"{probe.name} gives dead letters"
     return YES
 
 
@@ -152,18 +155,27 @@ def _scenarios_on_spark(session: Any) -> dict[str, str]:
 
 def _tried(session: Any, probe: Probe, folder: Path) -> str:
     folder.mkdir(parents=True)
-    pipeline = probe.pipeline(folder)
-    if not hasattr(pipeline, "to_spark"):
-        return f"there is no to_spark() of {type(pipeline).__name__}"
+    outputs = probe.outputs(folder)
     try:
         # A stream has no end of its own; a static frame has, whatever is said.
-        frame = pipeline.to_spark(session, drain=True, **probe.options)
+        frame = lw.to_spark(session, *outputs, drain=True, **probe.options_in(folder))
     except UnsupportedByRunner as error:
         return error.what.replace(str(folder), "…")  # a path that differs each time
     rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()
-    wanted = pipeline.to_arrow().to_pylist()
-    assert _plain(rows) == _plain(wanted), f"{probe.area}, {probe.name}: Spark gives other panes"
+    names = list(dict.fromkeys(row["output"] for row in rows)) if len(outputs) > 1 else [None]
+    found = [_plain(_only(rows, name)) for name in names]
+    wanted = [_plain(one.to_arrow(**probe.embedded).to_pylist()) for one in outputs]
+    assert sorted(found) == sorted(wanted), f"{probe.area}, {probe.name}: Spark gives other panes"
     return YES
+
+
+def _only(rows: list[dict[str, Any]], output: str | None) -> list[dict[str, Any]]:
+    """Return the rows of one of several outputs, with the columns that it has."""
+    if output is None:
+        return rows
+    own = [row for row in rows if row["output"] == output]
+    names = {name for row in own for name, value in row.items() if value is not None} - {"output"}
+    return [{name: row[name] for name in row if name in names} for row in own]
 
 
 def _streamed(frame: Any, folder: Path) -> list[dict[str, Any]]:

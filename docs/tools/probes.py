@@ -7,46 +7,18 @@ folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import polars
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 import lowwater as lw
+from docs.tools.graph_probes import graph_probes, process_probes
+from docs.tools.probe import Probe
+from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from lowwater.io import Log
-
-SECOND = 1_000_000
-TABLE = pa.table(
-    {
-        "at": pa.array([n * 7 * SECOND for n in range(40)]).cast(pa.timestamp("us", "UTC")),
-        "key": pa.array([f"key {n % 3}" for n in range(40)]),
-        "value": pa.array([n * n % 11 for n in range(40)]),
-        "even": pa.array([n % 2 == 0 for n in range(40)]),
-    }
-)
-
-
-@final
-@dataclass(frozen=True)
-class Probe:
-    """One feature to test.
-
-    Args:
-        area: The section of the table.
-        name: What users call it.
-        pipeline: Makes the pipeline, given a folder to write to.
-        options: Further options of ``to_spark``.
-    """
-
-    area: str
-    name: str
-    pipeline: Callable[[Path], Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
 
 class Spread:
     """A combiner: the largest value minus the smallest."""
@@ -83,26 +55,41 @@ class AfterThree:
         context.state = sum(state or 0 for state in states)
 
 
-class Doubled:
-    """A process: emits each value twice."""
+RECORDS = (
+    "array<struct<at: timestamp, key: string, value: bigint, even: boolean, file: bigint>>"
+)
+COUNTED = {"key": "string", "n": "bigint", "total": "bigint"}
+STEP_TYPES: Mapping[str, Mapping[str, str]] = {
+    "map": COUNTED,
+    "flat_map": COUNTED,
+    "map_batches": COUNTED,
+    "key_by(function)": {"key": "bigint"},
+}
+"""The types of columns that Python functions make: Spark must know them in advance."""
 
-    def on_record(self, record: Any, ctx: Any) -> None:
-        ctx.emit({"value": record["value"]})
-        ctx.emit({"value": record["value"]})
+
+def _same(record: Any) -> Any:
+    return record
 
 
-def begun(watermark: Any = None) -> lw.Stream:
-    """Return the records, as a stream."""
-    return lw.from_arrow(TABLE, time="at", watermark=watermark)
+def _every_other(record: Any) -> Any:
+    return record["at"] if record["even"] else None
 
 
-def counted(stream: Any, key: Any = "key") -> lw.Pipeline:
-    """Group by key and minute."""
-    return (
-        stream.key_by(key)
-        .window(lw.FixedWindows("1m"), accumulation="accumulating")
-        .aggregate(n=lw.count(), total=lw.sum("value"))
-    )
+ESTIMATORS: Mapping[str, Any] = {
+    "Ascending()": lw.Ascending(),
+    "BoundedDisorder('10s')": lw.BoundedDisorder("10s"),
+    "Quantile(0.999, most='1m')": lw.Quantile(0.999, most="1m"),
+    "Punctuated('at')": lw.Punctuated("at"),
+    "Punctuated(function)": lw.Punctuated(_every_other),
+    "PerPartition(Ascending(), by='key')": lw.PerPartition(lw.Ascending(), by="key"),
+    "PerPartition(Quantile(0.9), by='key')": lw.PerPartition(lw.Quantile(0.9), by="key"),
+    "FinishedFiles({...}, by='file')": lw.FinishedFiles(
+        {0: 0, 1: 140 * SECOND, 2: 7 * SECOND}, by="file"
+    ),
+    "External()": lw.External(),
+    "ManualWatermark()": lw.ManualWatermark(),
+}
 
 
 def in_windows(windows: Any, **options: Any) -> lw.Pipeline:
@@ -118,8 +105,8 @@ def by_trigger(trigger: lw.Trigger, accumulation: Any = "accumulating") -> lw.Pi
 
 
 def guessed(estimator: Any) -> Callable[[Path], Any]:
-    """Count with the watermark of an estimator."""
-    return lambda _: counted(begun(estimator))
+    """Count with the watermark of an estimator, in micro-batches."""
+    return lambda folder: counted(in_files(folder, estimator))
 
 
 def showing(aggregate: lw.AggregateSpec) -> Callable[[Path], Any]:
@@ -181,7 +168,9 @@ def probes() -> Iterator[Probe]:
     yield Probe("Aggregates", "combine(your own)", showing(spread), {"types": {"shown": "long"}})
     group = begun().key_by("key").window(lw.FixedWindows("1m"))
     yield Probe("Aggregates", 'group("value")', lambda _: group.group("value"))
-    yield Probe("Aggregates", "group() of whole records", lambda _: group.group())
+    yield Probe("Aggregates", "group() of whole records", lambda _: group.group(), {
+        "types": {"records": RECORDS}
+    })  # fmt: skip
 
     kept = lw.col("value") > 3
     steps: dict[str, Callable[[], Any]] = {
@@ -189,10 +178,13 @@ def probes() -> Iterator[Probe]:
         "filter(function)": lambda: counted(begun().filter(lambda record: record["value"] > 3)),
         "with_columns": lambda: counted(begun().with_columns(value=lw.col("value") * 2)),
         "select": lambda: counted(begun().select("key", "value")),
-        "map": lambda: counted(begun().map(lambda record: record)),
+        "map": lambda: counted(begun().map(_same)),
         "flat_map": lambda: counted(begun().flat_map(lambda record: [record, record])),
         "map_batches": lambda: counted(begun().map_batches(lambda batch: batch)),
         "deduplicate": lambda: counted(begun().deduplicate(id="value", within="1m")),
+        "deduplicate(id with the key in it)": lambda: counted(
+            begun().deduplicate(id=("key", "value"), within="1m")
+        ),
         "key_by(column)": lambda: counted(begun()),
         "key_by(name=expression)": lambda: (
             begun()
@@ -203,24 +195,20 @@ def probes() -> Iterator[Probe]:
         "key_by(function)": lambda: counted(begun(), lambda record: record["value"] % 2),
     }
     for name, make in steps.items():
-        yield Probe("Steps", name, _made_by(make))
+        yield Probe("Steps", name, _made_by(make), {"types": STEP_TYPES.get(name, {})})
 
-    first = counted(begun())
-    yield Probe("Graphs", "union", lambda _: counted(begun() | begun()))
-    yield Probe("Graphs", "a second stage", lambda _: (
-        first.key_by("key").window(lw.FixedWindows("2m")).aggregate(n=lw.sum("n"))
-    ))  # fmt: skip
-    yield Probe("Graphs", "process", lambda _: begun().key_by("key").process(Doubled()))
+    yield from graph_probes()
+    yield from process_probes()
 
-    for estimator in (
-        lw.Ascending(),
-        lw.BoundedDisorder("10s"),
-        lw.Quantile(0.999, most="1m"),
-        lw.Punctuated("at"),
-        lw.External(),
-        lw.PerPartition(lw.Ascending(), by="key"),
-    ):
-        yield Probe("Watermarks", repr(estimator), guessed(estimator))
+    for name, estimator in ESTIMATORS.items():
+        yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)
+    yield Probe("Watermarks", "idle_after", _idle, ONE_FILE)
+    yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
+    yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))
+    yield Probe("Clocks", "ManualClock()", lambda _: counted(begun(clock=lw.ManualClock())))
+    yield Probe("Options", "types=", lambda _: counted(begun().map(_same)), {
+        "types": STEP_TYPES["map"]
+    })  # fmt: skip
 
     yield Probe("Sources", "from_iterable", lambda _: counted(
         lw.from_iterable(TABLE.to_pylist(), time="at")
@@ -256,3 +244,15 @@ def _log(folder: Path) -> lw.Pipeline:
     with Log(folder / "log", partitions=2) as log:
         log.append(TABLE)
     return counted(lw.read_log(folder / "log", time="at"))
+
+
+def _idle(folder: Path) -> lw.Pipeline:
+    """A source that stops holds the watermark no longer."""
+    clock = lw.ArrivalClock("at")
+    one = in_files(folder / "one", clock=clock)
+    other = in_files(folder / "other", rows=slice(1), clock=clock, idle_after="10s")
+    return counted(one | other)
+
+
+def _arriving(folder: Path) -> lw.Pipeline:
+    return counted(in_files(folder, clock=lw.ArrivalClock("at")))

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from lowwater.spark.level_call import ROW_DDL, ROW_SCHEMA, LevelCall
 from lowwater.spark.options import Timers
 from lowwater.spark.session import CHECKS
+from lowwater.spark.shipped import ShippedProcessor, shipped
 from lowwater.spark.state_backends import CELL_DDL, GroupCell
 from lowwater.time import END_OF_TIME
 
@@ -69,12 +70,12 @@ def streamed(
         if adapter == "applyInPandasWithState":
             inner = _WithState(call, timers, ends=ends and first)
             rows = grouped.applyInPandasWithState(
-                inner.__call__, ROW_DDL, CELL_DDL, "append", inner.timeout
+                shipped(inner), ROW_DDL, CELL_DDL, "append", inner.timeout
             )
         else:
             processor = _Processor(call, timers, ends=ends and first)
             rows = grouped.transformWithStateInPandas(
-                processor, ROW_DDL, "Append", processor.time_mode
+                ShippedProcessor(processor), ROW_DDL, "Append", processor.time_mode
             )
         if call.level < len(calls):
             # What applyInPandasWithState gives cannot go into an exchange as it is: a projection
@@ -86,8 +87,17 @@ def streamed(
 def at_once(rows: DataFrame, calls: Sequence[LevelCall]) -> DataFrame:
     """Return the rows that leave the last level of a query over static DataFrames."""
     for call in calls:
-        rows = rows.groupBy("key_group").applyInArrow(_once(call), ROW_DDL)
+        rows = rows.groupBy("key_group").applyInArrow(_of_a_table(_Once(call)), ROW_DDL)
     return rows
+
+
+def _of_a_table(function: Any) -> Callable[[pa.Table], pa.Table]:
+    sent = shipped(function)
+
+    def step(table: pa.Table) -> pa.Table:  # Spark counts the arguments
+        return sent(table)
+
+    return step
 
 
 def _copied(rows: DataFrame) -> list[Column]:
@@ -95,15 +105,19 @@ def _copied(rows: DataFrame) -> list[Column]:
     return [group, *(F.col(name) for name in rows.columns if name != "key_group")]
 
 
-def _once(call: LevelCall) -> Callable[[pa.Table], pa.Table]:
-    def step(table: pa.Table) -> pa.Table:
-        table = table.select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
-        here = pc.equal(table.column("level"), call.level)
-        bodies = table.filter(here).column("body").to_pylist()
-        group = call.group_of(table.column("key_group")[0].as_py())
-        return pa.concat_tables([table.filter(pc.invert(here)), call.once(group, bodies)])
+@final
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """The function for static DataFrames."""
 
-    return step
+    call: LevelCall
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        table = table.select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
+        here = pc.equal(table.column("level"), self.call.level)
+        bodies = table.filter(here).column("body").to_pylist()
+        group = self.call.group_of(table.column("key_group")[0].as_py())
+        return pa.concat_tables([table.filter(pc.invert(here)), self.call.once(group, bodies)])
 
 
 @final

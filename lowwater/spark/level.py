@@ -26,7 +26,7 @@ from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.deduplicate import Deduplicator
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
-from lowwater.spark.levels import Edge, Levels, Node, is_split
+from lowwater.spark.levels import Edge, Levels, Node, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import StoredPlace
@@ -165,6 +165,7 @@ class LevelRun:
             ]
             for number, edges in self._edges.items()
         }
+        self._ranks = {node.number: levels.ports_into(node) for node in self._nodes}
         self.clock = START_OF_TIME
         for node, run in zip(self._nodes, self.runs, strict=True):
             place = StoredPlace(node.name, key_group)
@@ -253,16 +254,19 @@ class LevelRun:
         arrived = _by_port(messages)
         for node, run in zip(self._nodes, self.runs, strict=True):
             counts = output.counts[node.number] = NodeCounts()
-            bundles = [
-                Elements.of_tables(tables)
-                for _, tables in sorted(arrived.get(node.number, {}).items())
-            ]
+            found = sorted(arrived.get(node.number, {}).items())
+            bundles = [Elements.of_tables(tables) for _, tables in found]
             counts.events = sum(map(len, bundles))
             to = self.input_watermark(node)
             sent: list[tuple[Edge, Elements]] = []
             if isinstance(run, DuplicatesRun):
                 (edge,) = self._edges[node.number]
-                sent = [(edge, run.take(one, counts.metrics)) for one in bundles]
+                sent = [
+                    # Each input stays a bundle of its own, in the order of their origins.
+                    (replace(edge, nth=self._ranks[node.number].index(port)), taken)
+                    for (port, _), one in zip(found, bundles, strict=True)
+                    if len(taken := run.take(one, counts.metrics))
+                ]
                 run.watermark = max(run.watermark, to)
             else:
                 self._step_stage(node, run, bundles, to, output)
@@ -295,6 +299,14 @@ class LevelRun:
                     above = self._above[message.origin]
                     above[message.part] = max(above[message.part], message.watermark)
                 continue
+            if self.sources[source].ended and message.elements:
+                raise DataError(
+                    "more records came of a source after its input had ended",
+                    where="to_spark(drain=True)",
+                    hint="Begin with a new checkpoint and read everything again, or leave drain out "
+                    "while files are still to come. A micro-batch that a filter on the DataFrame "
+                    "leaves empty looks like the end, too: filter after from_spark instead",
+                )
             if message.ended:
                 self.sources[source].ended = True
             if message.watermark is not None:
@@ -434,10 +446,9 @@ def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int
     """Return the tables for each node, by origin and input; those of one sender are in order."""
     found: dict[int, dict[tuple[int, int], list[Any]]] = {}
     for message in messages:
-        # Sources first, as in an embedded run.
-        origin = message.origin if message.source is None else message.source - (1 << 32)
         for (to, nth), table in message.elements.items():
-            found.setdefault(to, {}).setdefault((origin, nth), []).append(table)
+            port = (rank(message.origin), nth)
+            found.setdefault(to, {}).setdefault(port, []).append(table)
     return found
 
 

@@ -271,7 +271,7 @@ class PackCall:
     outputs: OutputSchema
     names: Sequence[str]
 
-    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.Table]:
         """Yield the rows of a partition, some for each of its stretches."""
         named = (batch.rename_columns(self.names) for batch in batches)
         for packed in self.packer.pack(named, partition):

@@ -22,6 +22,11 @@ from lowwater.errors import InternalError
 from lowwater.spark.signals import CarriedTime
 
 
+def rank(origin: int) -> int:
+    """Return where an origin of elements stands: sources (below zero) first, as embedded."""
+    return origin if origin >= 0 else -1 - origin - (1 << 32)
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
@@ -116,6 +121,21 @@ class Levels:
     def out_of_source(self, source: int) -> list[Edge]:
         """Return what a source sends, in the order of the nodes it sends to."""
         return list(self._edges(self.graph.reads[source]))
+
+    def ports_into(self, node: Node) -> list[tuple[int, int]]:
+        """Return where a node's elements come from, in order: sources first, then nodes.
+
+        Returns:
+            The rank of the origin and the number of the input, for each input of its stage.
+        """
+        found = []
+        for nth, flow in enumerate(node.stage.inputs):
+            if isinstance(flow.origin, Read):
+                origin = -1 - self.graph.reads.index(flow.origin)
+            else:
+                origin = self.node_of(flow.origin).number
+            found.append((rank(origin), nth))
+        return sorted(found)
 
     def levels_told(self) -> list[int]:
         """Return the levels at which sources are read: they estimate the sources' watermarks."""

@@ -190,7 +190,7 @@ class Message:
             origin, part, sequence, watermark, now, clock, ended, observes, ports = decode(
                 bytes(parts[0])
             )
-        except (IndexError, ValueError, TypeError) as error:
+        except (IndexError, ValueError, TypeError, StateError) as error:
             raise StateError(
                 f"a message between two levels cannot be read: {error}",
                 where="Spark",

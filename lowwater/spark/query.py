@@ -27,7 +27,13 @@ from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
-from lowwater.spark.reading import frame_of_source, warn_of_first_time
+from lowwater.spark.reading import (
+    frame_of_source,
+    names_of_files,
+    warn_of_first_time,
+    with_places,
+)
+from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.supported import require_supported
@@ -107,7 +113,13 @@ def outputs_on_spark(
     packed = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
-            levels, at, one.signals, options.key_groups, options.on_error, keep_records=sides
+            levels,
+            at,
+            one.signals,
+            options.key_groups,
+            options.on_error,
+            keep_records=sides,
+            files=names_of_files(one.read.source),
         )
         packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
     rows = reduce(DataFrame.unionByName, packed)
@@ -123,7 +135,7 @@ def outputs_on_spark(
     made = made.where(F.col("level") == LEAVES)
     if streaming:
         made = _observed(made, graph, outputs)
-    return made.select("body").mapInArrow(_unpack, result)
+    return made.select("body").mapInArrow(shipped(_unpack), result)
 
 
 @final
@@ -142,6 +154,7 @@ def _source_of(spark: SparkSession, graph: Graph, read: Read, options: SparkOpti
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
     frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    frame = with_places(frame, read.source, read.watermark)
     if read.times.unit is None and not any(flow.steps for flow in flows):
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
@@ -207,11 +220,14 @@ def _packed(
         columns[NOW] = F.unix_micros(F.current_timestamp())
     pack = PackCall(packer, call.outputs, tuple(columns))
 
-    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in pack.rows(batches, _partition()):
+    packed = shipped(pack)
+
+    def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        for table in packed(batches, 0 if context is None else context.partitionId()):
             yield from table.to_batches()
 
-    return numbered(source.frame, columns).mapInArrow(packed, ROW_DDL)
+    return numbered(source.frame, columns).mapInArrow(partition, ROW_DDL)
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:
@@ -261,11 +277,6 @@ def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for stream in batch.column(0):
             if stream.is_valid:
                 yield from table_of(stream.as_buffer()).to_batches()
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

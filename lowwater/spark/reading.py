@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.types import IntegralType, StringType, StructField, StructType
 
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.unit_check import warn_of_unit
 from lowwater.engine.records.batch import Records
-from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, describe
+from lowwater.errors import (
+    DataError,
+    DataWarning,
+    InvalidArgument,
+    UnsupportedByRunner,
+    describe,
+    warn,
+)
 from lowwater.io.csv import CsvSource
 from lowwater.io.frames import LazySource
 from lowwater.io.in_memory import ArrowSource, ColumnsSource, IterableSource
@@ -24,6 +33,8 @@ from lowwater.io.jsonl import JsonLinesSource
 from lowwater.io.parquet import ParquetSource
 from lowwater.spark.source_packer import CORRUPT
 from lowwater.spark.types import arrow_schema, quoted, spark_like, spark_schema
+from lowwater.watermark import FinishedFiles, PerPartition
+from lowwater.watermark.observed import ORIGIN, PARTITION
 
 FileSource: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
 
@@ -82,6 +93,31 @@ def frame_of_source(
     )
 
 
+def with_places(frame: DataFrame, source: Source, watermark: object) -> DataFrame:
+    """Add the hidden columns that a watermark estimator reads: of the file, or the partition.
+
+    Args:
+        frame: What reads the source.
+        source: The source.
+        watermark: The estimator.
+    """
+    if isinstance(watermark, FinishedFiles) and watermark.by is None:
+        if not isinstance(source, FileSource):
+            return frame  # the estimator says what is missing
+        return frame.withColumn(ORIGIN, F.col("_metadata.file_path"))
+    is_kafka = {"topic", "partition", "offset"} <= set(frame.columns)
+    if isinstance(watermark, PerPartition) and watermark.by is None and is_kafka:
+        return frame.withColumn(PARTITION, F.concat_ws("-", "topic", "partition"))
+    return frame
+
+
+def names_of_files(source: Source) -> tuple[tuple[str, str], ...]:
+    """Return how Spark begins the URI of each path of a source, and how the source writes it."""
+    if not isinstance(source, FileSource):
+        return ()
+    return tuple((f"file://{Path(path).absolute()}", path) for path in source.paths)
+
+
 def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:
     kind, paths = _FORMATS[type(source)], source.paths
     schema = source.schema
@@ -93,6 +129,7 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
         )
     if kind == "parquet":
         _require_readable(schema)
+    _warn_of_order(paths, kind)
     reader = spark.readStream
     made = spark_schema(schema)
     if kind != "parquet":
@@ -114,6 +151,33 @@ def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None)
             "pathGlobFilter", _SUFFIXES[kind]
         )
     return reader.format(kind).schema(made).load(_as_one(paths))
+
+
+def _warn_of_order(paths: Sequence[str], kind: str) -> None:
+    """Warn if files of local folders were changed in another order than that of their names.
+
+    Spark reads files by the time of their last change, and the embedded runner by name. A copy
+    without ``cp -p`` changes all of them at once, in any order.
+    """
+    endings = tuple(f".{one}" for one in _SUFFIXES[kind][3:-1].split(","))
+    for path in paths:
+        folder = Path(path)
+        if not folder.is_dir():
+            continue
+        files = sorted(one for one in folder.rglob("*") if one.name.endswith(endings))
+        changed = [(one.stat().st_mtime_ns, one) for one in files]
+        for (before, first), (after, second) in pairwise(changed):
+            if after < before:
+                warn(
+                    DataWarning,
+                    f"Spark reads files in the order in which they were last changed: "
+                    f"{second.name!r} before {first.name!r}, against the order of their names, so "
+                    "that elements may come late",
+                    where="to_spark",
+                    hint="Copy files with cp -p, or touch them in their order; if their names say "
+                    "nothing of time, ignore this",
+                )
+                return
 
 
 def _require_readable(schema: pa.Schema) -> None:

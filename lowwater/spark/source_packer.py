@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import HIDDEN, Records
+from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError
 from lowwater.spark.level import entry_of, needs_records
@@ -78,6 +80,7 @@ class SourcePacker:
         key_groups: How many key groups there are.
         on_error: How invalid records are handled.
         keep_records: Whether late elements leave the pipeline, with their records.
+        files: How Spark begins the URI of a file that is read, and how the source writes that.
     """
 
     levels: Levels
@@ -86,6 +89,7 @@ class SourcePacker:
     key_groups: int
     on_error: OnError
     keep_records: bool
+    files: tuple[tuple[str, str], ...] = ()
 
     def pack(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Packed]:
         """Yield what is sent of a partition, for each of its stretches; at least once.
@@ -115,6 +119,9 @@ class SourcePacker:
             if NOW in records.columns:
                 now = int(records.columns[NOW].data[0])
                 records = _without(records, NOW)
+            if ORIGIN in records.columns:
+                named = {**records.columns, ORIGIN: self._names(records.columns[ORIGIN])}
+                records = records.replaced(named)
             signal, records = self.signals.split(records)
             clock.at = signal.clock or now or 0
             records = self._readable(records, packed.dead_letters)
@@ -132,6 +139,18 @@ class SourcePacker:
             packed = Packed()
             self._send(packed, [], Signal(), None, partition, sequence)
             yield packed
+
+    def _names(self, uris: Column) -> Column:
+        """Return the names of files as the source writes them."""
+        encoded = uris.to_arrow().dictionary_encode()
+        names = [self._name(unquote(uri)) for uri in encoded.dictionary.to_pylist()]
+        return Column(arrow=pa.DictionaryArray.from_arrays(encoded.indices, pa.array(names)))
+
+    def _name(self, uri: str) -> str:
+        for begin, path in self.files:
+            if uri.startswith(begin):
+                return path + uri.removeprefix(begin)
+        return uri
 
     def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
         """Make dead letters of the lines that Spark could not parse."""

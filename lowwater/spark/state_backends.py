@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar, final
+from zlib import crc32
 
 import msgspec
 
@@ -83,17 +85,22 @@ class _Inline:
     def save(self, batch: Batch) -> bytes:
         self._store.commit(batch)
         rows = self._contents.rows
-        content = msgspec.msgpack.encode([list(rows.keys()), list(rows.values())])
+        packed = msgspec.msgpack.encode([list(rows.keys()), list(rows.values())])
+        content = _CHECK.pack(crc32(packed)) + packed
         self.stored_bytes = len(content)
         return content
 
 
+_CHECK = Struct("<I")
 _DECODER = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]])
 
 
 def _rows(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    packed = content[_CHECK.size :]
+    if content[: _CHECK.size] != _CHECK.pack(crc32(packed)):
+        raise damaged("the cell of a key group", "its checksum is wrong")
     try:
-        keys, values = _DECODER.decode(content)
+        keys, values = _DECODER.decode(packed)
         return iter(list(zip(keys, values, strict=True)))
     except (msgspec.MsgspecError, ValueError) as error:
         raise damaged("the cell of a key group", str(error)) from error

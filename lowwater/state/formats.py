@@ -18,8 +18,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
         "window state": 3,
         "process state": 2,
         "record ids": 2,
-        "operator snapshots": 2,
-        "Spark cells": 3,
+        "Spark cells": 4,
         "state versions": 1,
         "undelivered outputs": 1,
     }

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from lowwater.errors import DataError, InvalidArgument, describe, nearest
-from lowwater.time import START_OF_TIME, InstantLike, instant
+from lowwater.time import START_OF_TIME, InstantLike, Int64Array, instant
 from lowwater.watermark._grouping import Grouping
 from lowwater.watermark.estimators import EstimatorState
 from lowwater.watermark.observed import ORIGIN, Observed
@@ -61,6 +61,13 @@ class FinishedFiles:
 
     def start(self) -> EstimatorState:
         return _Finished(self)
+
+    def telling(self, observed: Observed) -> Int64Array:
+        n = len(observed.times)
+        if not n:
+            return np.zeros(0, dtype=np.int64)
+        column = observed.column(self.by or ORIGIN, "watermark=FinishedFiles(...)")
+        return Grouping(column, n).rows(observed.times)
 
     def __repr__(self) -> str:
         minima = ", ".join(f"{name!r}: {int(at)}" for name, at in self.minima)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from notebooks.execute import chosen, differences, read
+from tests.spark.light import FAST, LIGHT
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path.stem for path in chosen()]
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Spark's never lives for long
+JVM = " ".join([FAST, *(f"-D{name}={value}" for name, value in LIGHT.items())])  # Spark's
 LARGEST = 300_000  # bytes: a page shows larger ones slowly, or not at all
 
 

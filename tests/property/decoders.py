@@ -32,12 +32,9 @@ from lowwater.engine.local.outbox import decode_delivery, encode_delivery
 from lowwater.engine.local.pieces import RunOutput
 from lowwater.engine.local.run_record import read_outbox
 from lowwater.engine.process import ProcessOperator
-from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
+from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.key_hash import KEY_GROUPS
-from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.inspect import InspectedWindows
-from lowwater.engine.window.operator import WindowOperator
-from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, StateError
 from lowwater.io.log import frames
 from lowwater.io.sinks import Callback
@@ -319,33 +316,6 @@ def _processed(vectorised: bool, windowed: bool) -> Decoder:
     return Decoder(name, samples, check, one_store=True)
 
 
-def _snapshots() -> Decoder:
-    """Return what reads the whole state of an operator."""
-
-    def made() -> WindowOperator:
-        windowing = Windowing(
-            windows=lw.Sessions("5s"),
-            trigger=lw.AfterWatermark(early=lw.AfterCount(1)),
-            accumulation="retracting",
-        )
-        aggregates = {"n": lw.count(), "all": lw.collect("value"), "last": lw.last("value")}
-        return WindowOperator(windowing, aggregates)
-
-    operator = made()
-    samples = [operator.snapshot()]
-    keys = (Column.of_objects(["a", "b", "a"]), Column(np.array([1, 2, 3])))
-    times = np.array([1, 2, 30], dtype=np.int64) * 1_000_000
-    operator.step(Bundle(times, keys, {"value": Column.of_objects(["x", None, "y"])}))
-    samples.append(operator.snapshot())
-
-    def check(_: int, data: bytes) -> None:
-        again = made()
-        again.restore_snapshot(data)
-        again.snapshot()
-
-    return Decoder("snapshots", samples, check)
-
-
 def decoders() -> list[Decoder]:
     """Return all of them, with samples that are read without complaint."""
     kinds = (*_SCHEMA.types, pa.null())
@@ -355,7 +325,6 @@ def decoders() -> list[Decoder]:
         Decoder("types", [type_to_bytes(kind) or b"" for kind in kinds], _check_type),
         Decoder("frames", _frame_samples(), _check_frame),
         Decoder("sequencers", _sequencer_samples(), _check_sequencer),
-        _snapshots(),
         _state(0),
         _state(1),
         _state(2),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph
+from lowwater.engine.graph.graph import Graph, is_signed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
@@ -151,6 +151,7 @@ def estimators(
             idle_after=st.none() | seconds(1, 5) if idle else st.none(),
         ),
         st.builds(lw.Quantile, st.just(0.9)),
+        st.builds(lw.Punctuated, st.just("arrived")),
     )
 
 
@@ -233,7 +234,30 @@ def _input(draw: st.DrawFn, nodes: Sequence[Node]) -> Stream:
             stream = stream | _stream_of(draw(st.sampled_from(others)))
     if draw(st.integers(0, 3)) == 0:
         stream = stream.filter(lw.col("v") % 7 != 3)
+    step = draw(st.integers(0, 15))
+    if step == 0:
+        stream = stream.map(_more)
+    elif step == 1:
+        stream = stream.map_batches(_whole)
+    elif step == 2 and not any(is_signed(flow) for flow in stream._flows):
+        stream = stream.flat_map(_odd_ones_twice)
     return stream
+
+
+def _more(record: Any) -> Any:
+    return {**record, "n": record["n"] + record["v"] % 2}
+
+
+def _odd_ones_twice(record: Any) -> list[Any]:
+    return [record] * (1 + record["v"] % 2)
+
+
+def _key_of(record: Any) -> int:
+    return int(record["key"] + record["v"] % 2)
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def _stream_of(node: Node) -> Stream:
@@ -241,12 +265,21 @@ def _stream_of(node: Node) -> Stream:
 
 
 def _keyed(draw: st.DrawFn, stream: Stream) -> Any:
-    if draw(st.integers(0, 2)) == 0:
-        return stream.key_by(key=lw.lit(0))
-    return stream.key_by("key")
+    match draw(st.integers(0, 8)):
+        case 0 | 1 | 2:
+            return stream.key_by(key=lw.lit(0))
+        case 3:
+            return stream.key_by(_key_of)
+        case _:
+            return stream.key_by("key")
 
 
 def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+    if draw(st.integers(0, 5)) == 0 and not any(is_signed(flow) for flow in stream._flows):
+        ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
+        keyed: Any = stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
+    else:
+        keyed = _keyed(draw, stream)
     windows = draw(
         st.builds(lw.FixedWindows, seconds(1, 15))
         | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
@@ -259,18 +292,14 @@ def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
         | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
     )
     least = inherited_lateness(stream._flows)
-    pipeline: Pipeline = (
-        _keyed(draw, stream)
-        .window(
-            windows,
-            trigger=trigger,
-            accumulation=draw(st.sampled_from(["discarding", "retracting", "accumulating"])),
-            allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
-            timestamps=draw(st.sampled_from(["end", "earliest", "latest"])),
-            allow_data_loss="a test",
-        )
-        .aggregate(v=lw.sum("v"), n=lw.count())
-    )
+    pipeline: Pipeline = keyed.window(
+        windows,
+        trigger=trigger,
+        accumulation=draw(st.sampled_from(["discarding", "retracting", "accumulating"])),
+        allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+        timestamps=draw(st.sampled_from(["end", "earliest", "latest"])),
+        allow_data_loss="a test",
+    ).aggregate(v=lw.sum("v"), n=lw.count())
     return pipeline
 
 

@@ -22,7 +22,7 @@ from lowwater.spark.levels import Levels
 from lowwater.spark.messages import Message
 from lowwater.spark.signals import ArrivalSignals, NoSignals, Signals
 from lowwater.spark.source_packer import NOW, SourcePacker
-from lowwater.spark.state_backends import InlineBackend
+from lowwater.spark.state_backends import InlineBackend, KeptState
 from lowwater.state.store import Batch
 from lowwater.time import START_OF_TIME
 from tests.property.graphs import Drawn
@@ -202,7 +202,7 @@ class InLevels:
             for at in range(len(self.graph.reads))
         ]
         self._cells: dict[tuple[int, int], bytes] = {}
-        self._live: dict[tuple[int, int], LevelRun] = {}
+        self._live: dict[tuple[int, int], tuple[KeptState, LevelRun]] = {}
 
     def told(self) -> Iterator[Told]:
         """Run to the end; say what came out of each micro-batch."""
@@ -218,7 +218,7 @@ class InLevels:
         """How many rows of state all stages have."""
         return sum(
             run.operator.state_rows
-            for one in self._live.values()
+            for _, one in self._live.values()
             for run in one.runs
             if hasattr(run, "operator")
         )
@@ -273,17 +273,20 @@ class InLevels:
         sent: dict[tuple[int, int], list[bytes]],
         shown: _Shown,
     ) -> LevelRun:
-        kept = InlineBackend().keep(level, group, self._cells.get((level, group)))
-        run = self._live.get((level, group))
+        held = self._live.get((level, group))
+        if held is None:
+            kept = InlineBackend().keep(level, group, self._cells.get((level, group)))
+            run = LevelRun(self.levels, level, group, self.options)
+        else:
+            kept, run = held
         with kept.opened() as store:
-            if run is None:
-                run = LevelRun(self.levels, level, group, self.options)
+            if held is None:
                 run.resume(store)
             output = run.step(messages, now, ended=ended and level == 1)
             batch = Batch()
             run.save(batch)
             self._cells[level, group] = kept.save(batch)
-        self._live[level, group] = run
+        self._live[level, group] = kept, run
         for to, to_group, message in output.messages:
             sent[to, to_group].append(message.to_bytes())
         for node, outcome in output.outcomes:

@@ -19,7 +19,7 @@ from tests.property.graphs import PARTS, Drawn, drawn, seconds
 from tests.property.killed_runs import run_killed
 from tests.property.oldest_work import Rings, Watched, beside
 
-EXAMPLES = examples(2)
+EXAMPLES = examples(1.5)
 
 
 def outcomes_of(case: Drawn, **more: Any) -> Outcomes:

@@ -27,7 +27,7 @@ from lowwater.triggers import Repeatedly
 from tests.examples import examples
 from tests.property import strategies as own
 
-EXAMPLES = examples(1.5)
+EXAMPLES = examples(1)
 Build = Callable[[Stream], Pipeline]
 
 

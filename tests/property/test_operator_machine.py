@@ -1,6 +1,6 @@
 """The window operator driven step by step, with every invariant of its state asserted after each.
 
-Bundles, watermarks (whole and in portions), clocks, commits, restores, snapshots and windows that
+Bundles, watermarks (whole and in portions), clocks, commits, restores and windows that
 leave memory come in any order; panes and late elements are the scalar oracle's, step by step.
 """
 
@@ -58,7 +58,7 @@ PLAIN: dict[str, Any] = {"all": list, "n": len, "sum": sum}
 WINDOWS = own.fixed() | own.sliding() | own.sessions() | own.MERGING_CUSTOM
 BOUNDED = own.windowings(WINDOWS, strategies.triggers(), timestamps="end")
 CASES = st.tuples(BOUNDED, st.just("small memory")) | st.tuples(
-    own.windowings(WINDOWS), st.sampled_from(["store", "snapshots"])
+    own.windowings(WINDOWS), st.just("store")
 )
 """A windowing, and where its state is kept; windows can leave memory with some windowings only."""
 ELEMENTS = st.lists(
@@ -70,7 +70,7 @@ ELEMENTS = st.lists(
 
 
 class OperatorMachine(RuleBasedStateMachine):
-    """An operator with a store or snapshots, beside the oracle."""
+    """An operator with a store, beside the oracle."""
 
     @initialize(case=CASES)
     def begin(self, case: tuple[Windowing, str]) -> None:
@@ -84,10 +84,9 @@ class OperatorMachine(RuleBasedStateMachine):
 
     def made(self) -> WindowOperator:
         operator = WindowOperator(self.windowing, AGGREGATES, watermark=START, clock=START)
-        if self.stores != "snapshots":
-            operator.keep_in_store(
-                StoredPlace("stage 1", 0, 4), memory=0 if self.stores == "small memory" else None
-            )
+        operator.keep_in_store(
+            StoredPlace("stage 1", 0, 4), memory=0 if self.stores == "small memory" else None
+        )
         return operator
 
     compares = True
@@ -164,7 +163,6 @@ class OperatorMachine(RuleBasedStateMachine):
 
     # -- state ---------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.stores != "snapshots")
     @rule()
     def commit(self) -> None:
         batch = Batch()
@@ -174,13 +172,9 @@ class OperatorMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.operator
-        if self.stores != "snapshots":
-            self.commit()
+        self.commit()
         self.operator = self.made()
-        if self.stores == "snapshots":
-            self.operator.restore_snapshot(before.snapshot())
-        else:
-            assert self.operator.restore(self.store)
+        assert self.operator.restore(self.store)
         assert self.operator.output_watermark == before.output_watermark
 
     # -- what always holds ---------------------------------------------------------------------

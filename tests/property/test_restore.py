@@ -19,7 +19,7 @@ SPILLS = pytest.mark.parametrize("spills", [False, True])
 
 @SPILLS
 @given(own.cases(), FATES)
-@examples(4)
+@examples(2.5)
 def test_lists_and_any_trigger(
     spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]
 ) -> None:
@@ -28,7 +28,7 @@ def test_lists_and_any_trigger(
 
 @SPILLS
 @given(own.cases(), FATES)
-@examples(4)
+@examples(2.5)
 def test_numbers(spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]) -> None:
     aggregates = {"count": lw.count(), "sum": lw.sum(), "least": lw.min()}
     plain = {

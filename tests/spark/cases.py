@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.engine.window.windowing import Windowing
-from lowwater.spark import CarriedTime
-from lowwater.spark.key_group import KeyGroup, ShuffleRows
-from lowwater.spark.shuffle import ShuffleWriter, from_bytes
+from lowwater.spark import CarriedTime, InlineBackend, StateBackend
+from lowwater.spark.level import LevelOptions
+from lowwater.spark.level_call import LEAVES, LevelCall, PackCall
+from lowwater.spark.levels import Elsewhere, Levels
+from lowwater.spark.messages import table_of
+from lowwater.spark.output_schema import ColumnTypes, Output, OutputSchema, schema_of
 from lowwater.spark.signals import CarriedSignals
-from lowwater.spark.state_backends import InlineBackend, LiveOperators
-from lowwater.spark.supported import Elsewhere
-from lowwater.spark.types import pane_schema, result_types
+from lowwater.spark.source_packer import SourcePacker
+from lowwater.spark.state_backends import Live
 from lowwater.testing import Scenario
 from lowwater.testing._arrivals import Add, ClockMove, ScenarioElement, WatermarkMove
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -60,25 +64,32 @@ class Case:
         read = Read(Elsewhere(), "time", watermark=CARRIED)
         return Stage((Flow(read, (), "time"),), ("key",), ("key",), self.work)
 
-    def packer(self) -> ShuffleWriter:
-        return ShuffleWriter(
-            stage=self.stage(),
-            key_groups=1,
-            on_error="dead_letter",
-            signals=CarriedSignals(CARRIED, "time"),
-            keep_records=True,
-            max_ahead_us=None,
-            partition=lambda: 0,
-        )
+    @cached_property
+    def levels(self) -> Levels:
+        return Levels(Graph.of([self.stage()]))
 
-    def key_group(self) -> KeyGroup:
-        types = {field.name: field.type for field in self.input}
-        shown = pane_schema(
-            {"key": pa.string()}, result_types(self.aggregates, types, {}), tagged=True
+    @cached_property
+    def outputs(self) -> OutputSchema:
+        """The columns of its rows: panes, late elements and dead letters."""
+        stage = self.stage()
+        types = ColumnTypes(Graph.of([stage]), [self.input], {})
+        return schema_of([(0, Output(stage))], types, several=False, sides=True)
+
+    def packer(self) -> PackCall:
+        """Return what packs its records, for one key group."""
+        packer = SourcePacker(
+            self.levels, 0, CarriedSignals(CARRIED, "time"), 1, "dead_letter", keep_records=True
         )
-        return KeyGroup(
-            "stage", self.work, ("key",), CARRIED, shown, 1, InlineBackend(), "batches", ends=False
-        )
+        return PackCall(packer, self.outputs, self.input.names)
+
+    def call(self, backend: StateBackend | None = None, query: str = "query") -> LevelCall:
+        """Return the function of its only level."""
+        options = LevelOptions(1, frozenset({0}), keep_records=True, carries_clock=True)
+        return LevelCall(query, self.levels, 1, options, self.outputs, backend or InlineBackend())
+
+    def packed(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return what a micro-batch is packed into."""
+        return pa.concat_tables(self.packer().rows([batch], 0))
 
     def micro_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what arrives in each step; the clock and the watermark go with it."""
@@ -125,16 +136,26 @@ class Case:
 
 
 def run_directly(case: Case) -> pa.Table:
-    """Run a case through packers and key groups, the state written and read again at each step."""
-    packer, group = case.packer(), case.key_group()
-    cell = None
-    tables = [group.schema.empty_table()]
+    """Run a case through packers and its level, the state written and read again at each step."""
+    call, cell = case.call(), None
+    tables = [case.outputs.schema.empty_table()]
     for batch in case.micro_batches():
-        live = LiveOperators()
-        table = pa.Table.from_batches(list(packer(iter([batch]))))
-        given, cell, _ = group.step(0, cell, ShuffleRows.of_table(table), 0, live=live)
-        tables.append(from_bytes(given.column("rows")[0].as_py()))
+        packed = case.packed(batch)
+        given, cell, _ = call.step(0, cell, bodies_of(packed), 0, ended=False, live=Live())
+        tables += [*leaving(packed), *leaving(given)]
     return pa.concat_tables(tables)
+
+
+def bodies_of(rows: pa.Table) -> list[bytes]:
+    """Return the messages to the level among rows."""
+    bodies: list[bytes] = rows.filter(pc.equal(rows.column("level"), 1)).column("body").to_pylist()
+    return bodies
+
+
+def leaving(rows: pa.Table) -> list[pa.Table]:
+    """Return the output rows among rows."""
+    bodies = rows.filter(pc.equal(rows.column("level"), LEAVES)).column("body").to_pylist()
+    return [table_of(body) for body in bodies if body is not None]
 
 
 def panes_of(table: pa.Table, names: tuple[str, ...]) -> list[Pane]:

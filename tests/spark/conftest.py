@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.paths import ROOT
-from tests.spark.query_to_kill import FAST, WORKER_DAEMON, ZONE
+from tests.spark.light import FAST, LIGHT
+from tests.spark.query_to_kill import ZONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +51,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .appName("lowwater tests")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.extraJavaOptions", FAST)
-            .config("spark.sql.codegen.wholeStage", "false")
-            .config("spark.python.daemon.module", WORKER_DAEMON)
             .config("spark.driver.memory", "1g")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
@@ -62,6 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.local.dir", str(place / "local"))
             .config("spark.sql.streaming.checkpointLocation", str(place / "checkpoints"))
         )
+        for name, value in LIGHT.items():
+            builder.config(name, value)
         configure(builder, partitions=2)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")

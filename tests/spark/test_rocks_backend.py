@@ -14,16 +14,11 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.spark import InlineBackend, RocksBackend, StateBackend
-from lowwater.spark.key_group import KeyGroup
-from lowwater.spark.shuffle import numbers_of_groups
-from lowwater.spark.state_backends import GroupCell, LiveOperators
+from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.database import close_shelves
-from tests.spark.test_state_backends import CASE, shown, shuffle_rows
+from tests.spark.test_state_backends import BATCHES, CASE, shown, step
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
-
-STEPS = len(list(CASE.micro_batches()))
-
 
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[RocksBackend]:
@@ -31,81 +26,77 @@ def backend(tmp_path: Path) -> Iterator[RocksBackend]:
     close_shelves()
 
 
-def group_with(backend: StateBackend) -> KeyGroup:
-    return replace(CASE.key_group(), backend=backend)
-
-
-def through(group: KeyGroup, *, live: bool) -> list[Any]:
-    """Take all micro-batches, with the operators of the process or each time from the cell."""
-    held, cell, rows = LiveOperators(), None, []
-    for at in range(STEPS):
-        given, cell, _ = group.step(
-            0, cell, shuffle_rows(at), 0, live=held if live else LiveOperators()
-        )
+def through(backend: StateBackend, *, keeps: bool) -> list[Any]:
+    """Take all micro-batches, with what the process holds or each time from the cell."""
+    call, cell, rows = CASE.call(backend), None, []
+    live: Live[Any] = Live()
+    for at in range(len(BATCHES)):
+        given, cell = step(call, cell, at, live if keeps else None)
         rows.append(shown(given))
     return rows
 
 
-@pytest.mark.parametrize("live", [True, False])
-def test_both_backends_give_the_same(backend: RocksBackend, live: bool) -> None:
-    rows = through(group_with(backend), live=live)
-    assert rows == through(group_with(InlineBackend()), live=live)
+@pytest.mark.parametrize("keeps", [True, False])
+def test_both_backends_give_the_same(backend: RocksBackend, keeps: bool) -> None:
+    rows = through(backend, keeps=keeps)
+    assert rows == through(InlineBackend(), keeps=keeps)
     assert any(rows)
 
 
 def test_a_retried_task_begins_where_the_cell_says(backend: RocksBackend) -> None:
-    """Attempts leave an operator and a version of their own behind: neither is gone on from."""
-    group, live = group_with(backend), LiveOperators()
-    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=live)
-    first, zombie, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
-    group.step(0, zombie, shuffle_rows(3), 0, live=live)
-    again, after, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
+    """Attempts leave a run and a version of their own behind: neither is gone on from."""
+    call = CASE.call(backend)
+    live: Live[Any] = Live()
+    _, cell = step(call, None, 1, live)
+    first, zombie = step(call, cell, 2, live)
+    step(call, zombie, 3, live)
+    again, after = step(call, cell, 2, live)
     assert zombie.content != after.content
     assert shown(again) == shown(first) != []
     close_shelves()  # as another executor begins
-    elsewhere, _, _ = group.step(0, after, shuffle_rows(3), 0, live=LiveOperators())
-    here, _, _ = group.step(0, after, shuffle_rows(3), 0, live=live)
+    elsewhere, _ = step(call, after, 3)
+    here, _ = step(call, after, 3, live)
     assert shown(elsewhere) == shown(here) != []
 
 
 def test_a_lost_cache_is_rebuilt(backend: RocksBackend, tmp_path: Path) -> None:
-    group = group_with(backend)
-    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
-    wanted, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
+    call = CASE.call(backend)
+    _, cell = step(call, None, 1)
+    wanted, _ = step(call, cell, 2)
     close_shelves()
     shutil.rmtree(tmp_path / "cache")
-    given, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
+    given, _ = step(call, cell, 2)
     assert shown(given) == shown(wanted) != []
-    assert given.column("state_bytes")[0].as_py() > 1_000  # all of it, not the version's name
+    (told,) = (row["state_bytes"] for row in given.to_pylist() if row["place"] == 0)
+    assert told > 1_000  # all of it, not the version's name
 
 
 def test_old_versions_are_collected(backend: RocksBackend, tmp_path: Path) -> None:
-    group = group_with(replace(backend, retain=3, collect_every=4))
-    kept, cells = LiveOperators(), [None]
+    call = CASE.call(replace(backend, retain=3, collect_every=4))
+    live: Live[Any] = Live()
+    cells: list[GroupCell] = []
     for _ in range(40):
-        cell: GroupCell | None = cells[-1]
-        _, cell, _ = group.step(0, cell, shuffle_rows(1), 0, live=kept)
-        cells.append(cell)  # type: ignore[arg-type]
-    folder = tmp_path / "state" / "group-00000"
-    manifests = list(folder.glob("*.version"))
+        _, cell = step(call, cells[-1] if cells else None, 1, live)
+        cells.append(cell)
+    manifests = list((tmp_path / "state" / "level-1" / "group-00000").glob("*.version"))
     assert 4 <= len(manifests) <= 3 + 4 + 1
     for cell in cells[-4:]:  # what may be run again can be
-        group.step(0, cell, shuffle_rows(1), 0, live=LiveOperators())
+        step(call, cell, 1)
     with pytest.raises(StateError, match="is missing"):
-        group.step(0, cells[1], shuffle_rows(1), 0, live=LiveOperators())
+        step(call, cells[0], 1)
 
 
 def test_a_lost_or_foreign_version_is_an_error_that_says_so(
     backend: RocksBackend, tmp_path: Path
 ) -> None:
-    group = group_with(backend)
-    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
+    call = CASE.call(backend)
+    _, cell = step(call, None, 1)
     with pytest.raises(StateError, match="names no version"):
-        group.step(0, replace(cell, content=b"\xff"), shuffle_rows(2), 0, live=LiveOperators())
+        step(call, replace(cell, content=b"\xff"), 2)
     close_shelves()
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(StateError, match="missing") as caught:
-        group.step(0, cell, shuffle_rows(2), 0, live=LiveOperators())
+        step(call, cell, 2)
     assert caught.value.hint
 
 
@@ -134,7 +125,9 @@ def test_a_stream_with_either_backend_gives_the_same(spark: Any, tmp_path: Path)
     state = tmp_path / "state"
     assert both("rocks", state="rocksdb", state_location=state) == both("inline") != []
     (query,) = state.iterdir()
-    assert {one.name for one in query.iterdir()} == {f"group-{n:05d}" for n in numbers_of_groups(3)}
+    (level,) = query.iterdir()
+    assert level.name == "level-1"
+    assert {one.name for one in level.iterdir()} == {f"group-{group:05d}" for group in range(3)}
     write(tmp_path / "rocks", parts[0])
     begun = lw.from_spark(stream(spark, tmp_path / "rocks"), time="at", watermark="1s")
     with pytest.raises(Exception, match="kept by 'rocksdb', not 'inline'"):

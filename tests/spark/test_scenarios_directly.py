@@ -1,4 +1,4 @@
-"""The function of a key group gives what the engine gives; its state is read anew at each step.
+"""The level function gives what the engine gives; its state is read anew at each step.
 
 Spark itself is not here, so that there may be many cases: test_scenarios_on_spark has it.
 """

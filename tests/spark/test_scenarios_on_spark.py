@@ -1,4 +1,4 @@
-"""The scenarios run on Spark: conformance, the goldens and a random sample, pane by pane."""
+"""The scenarios run on each of Spark's operators: conformance, the goldens and a random sample, pane by pane."""
 
 from __future__ import annotations
 
@@ -43,10 +43,18 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+ADAPTERS: list[Any] = [
+    "applyInPandasWithState",
+    pytest.param("transformWithStateInPandas", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=ADAPTERS)
+def rows(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Any:
     folder: Path = tmp_path_factory.mktemp("many")
-    return run_many(spark, [case for _, case in CASES], folder)
+    return run_many(spark, [case for _, case in CASES], folder, request.param)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[name for name, _ in CASES])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lowwater as lw
-from lowwater.engine.window.operator import WindowOperator
 from lowwater.errors import StateError
-from lowwater.spark.key_group import ShuffleRows
-from lowwater.spark.shuffle import from_bytes
-from lowwater.spark.state_backends import GroupCell, InlineBackend, LiveOperators
+from lowwater.spark.level_call import LevelCall
+from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.testing import Scenario
-from tests.spark.cases import Case
+from tests.spark.cases import Case, bodies_of, leaving
 
 CASE = Case(
     lw.Windowing(
@@ -31,62 +31,77 @@ CASE = Case(
 )
 
 
-def shuffle_rows(at: int) -> ShuffleRows:
-    batch = list(CASE.micro_batches())[at]
-    return ShuffleRows.of_table(pa.Table.from_batches(list(CASE.packer()(iter([batch])))))
+BATCHES = list(CASE.micro_batches())
+
+
+def step(
+    call: LevelCall, cell: GroupCell | None, at: int, live: Live[Any] | None = None
+) -> tuple[pa.Table, GroupCell]:
+    """Step a micro-batch, by its number; without ``live`` nothing but the cell is held."""
+    held = Live() if live is None else live
+    bodies = bodies_of(CASE.packed(BATCHES[at]))
+    given, after, _ = call.step(0, cell, bodies, 0, ended=False, live=held)
+    return given, after
 
 
 def shown(given: pa.Table) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = from_bytes(given.column("rows")[0].as_py()).to_pylist()
-    return rows
+    """Return the output rows among rows."""
+    return [row for table in leaving(given) for row in table.to_pylist()]
 
 
 def test_a_retried_task_begins_where_the_cell_says() -> None:
-    """The first attempt left its operator behind, a step further: it must not be used."""
-    group, live = CASE.key_group(), LiveOperators()
-    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=live)
-    first, _, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
-    again, after, _ = group.step(0, cell, shuffle_rows(2), 0, live=live)
+    """The first attempt left its run behind, a step further: it must not be used."""
+    call: LevelCall = CASE.call()
+    live: Live[Any] = Live()
+    _, cell = step(call, None, 1, live)
+    first, _ = step(call, cell, 2, live)
+    again, after = step(call, cell, 2, live)
     assert shown(again) == shown(first) != []
-    with_live, _, _ = group.step(0, after, shuffle_rows(3), 0, live=live)
-    without, _, _ = group.step(0, after, shuffle_rows(3), 0, live=LiveOperators())
+    with_live, _ = step(call, after, 3, live)
+    without, _ = step(call, after, 3)
     assert shown(with_live) == shown(without) != []
 
 
-def test_live_operators_are_few() -> None:
-    live = LiveOperators(at_most=2)
+def test_what_is_held_is_little() -> None:
+    live: Live[str] = Live(at_most=2)
     for number in range(5):
-        kept = InlineBackend().open(CASE.key_group()._operator, number, None)
-        live.put("stage", number, b"stamp", kept)
+        live.put("query", 1, number, b"stamp", f"group {number}")
     assert len(live) == 2
-    assert live.take("stage", 4, b"another stamp") is None
-    assert live.take("stage", 3, b"stamp") is not None
+    assert live.take("query", 1, 4, b"another stamp") is None
+    assert live.take("query", 2, 3, b"stamp") is None
+    assert live.take("another", 1, 3, b"stamp") is None
+    assert live.take("query", 1, 3, b"stamp") == "group 3"
     assert len(live) == 0
 
 
 def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
-    row = GroupCell(4, "inline", b"stamp", None, b"").to_row()
+    row = GroupCell(4, "inline", b"stamp", b"").to_row()
     assert GroupCell.from_row(row, key_groups=4, backend="inline").stamp == b"stamp"
     with pytest.raises(StateError, match="in 4 key groups, not 8"):
         GroupCell.from_row(row, key_groups=8, backend="inline")
     with pytest.raises(StateError, match="kept by 'inline', not 'rocksdb'"):
         GroupCell.from_row(row, key_groups=4, backend="rocksdb")
-    for layout in (1, 99):  # 1: keys were placed in groups by Spark's own hash
+    for layout in (1, 3, 99):  # 1: keys were placed in groups by Spark's own hash; 3: one stage
         with pytest.raises(StateError, match=f"in layout {layout} of Spark cells; this") as caught:
             GroupCell.from_row((layout, *row[1:]), key_groups=4, backend="inline")
         assert "Start a new checkpoint" in (caught.value.hint or "")
 
 
-def test_a_snapshot_of_another_pipeline_is_refused() -> None:
-    _, cell, _ = CASE.key_group().step(0, None, shuffle_rows(1), 0, live=LiveOperators())
-    other = WindowOperator(CASE.windowing, {"most": lw.max()})
+def test_the_size_of_the_state_is_told() -> None:
+    given, cell = step(CASE.call(), None, 1)
+    (told,) = (row["state_bytes"] for row in given.to_pylist() if row["place"] == 0)
+    assert told == len(cell.content)
+
+
+def test_the_state_of_another_pipeline_is_refused() -> None:
+    _, cell = step(CASE.call(), None, 1)
+    other = replace(CASE, aggregates={"most": lw.max()})
     with pytest.raises(StateError):
-        other.restore_snapshot(cell.content)
+        step(other.call(), cell, 2)
 
 
-def test_damaged_snapshots_raise_state_errors_and_nothing_else() -> None:
-    group = CASE.key_group()
-    _, cell, _ = group.step(0, None, shuffle_rows(1), 0, live=LiveOperators())
+def test_damaged_cells_raise_state_errors_and_nothing_else() -> None:
+    _, cell = step(CASE.call(), None, 1)
     pick = random.Random(7)
     refused = 0
     for _ in range(300):
@@ -96,7 +111,7 @@ def test_damaged_snapshots_raise_state_errors_and_nothing_else() -> None:
         else:
             damaged[pick.randrange(len(damaged))] ^= 1 << pick.randrange(8)
         try:
-            group._operator().restore_snapshot(bytes(damaged))
+            step(CASE.call(), replace(cell, content=bytes(damaged)), 2)
         except StateError:
             refused += 1
-    assert refused > 100
+    assert refused == 300

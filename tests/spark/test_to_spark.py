@@ -18,7 +18,6 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark import METRICS, CarriedTime
-from lowwater.spark.shuffle import numbers_of_groups, spark_hash
 from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
@@ -430,17 +429,6 @@ def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> 
     finally:
         query.stop()
     assert {row["timing"] for row in rows} == {"EARLY"}
-
-
-def test_key_groups_are_spread_evenly(spark: Any) -> None:
-    """The numbers that stand for them hash as Spark hashes them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    rows = spark.range(-50, 200).select(F.hash(F.col("id").cast("int")).alias("hash"), "id")
-    assert all(row["hash"] == spark_hash(row["id"]) for row in rows.collect())
-    for groups, tasks in ((8, 2), (8, 4), (8, 8), (6, 3)):
-        placed = [spark_hash(number) % tasks for number in numbers_of_groups(groups)]
-        assert {placed.count(task) for task in range(tasks)} == {groups // tasks}
 
 
 @pytest.mark.filterwarnings("error::lowwater.errors.LowwaterWarning")  # as of tests/docs

@@ -33,12 +33,10 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.snapshot import load_snapshot, take_snapshot
 from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
-from lowwater.state.formats import decoding
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
@@ -188,22 +186,6 @@ class WindowOperator:
             return False
         self._resume(facts)
         return True
-
-    def snapshot(self) -> bytes:
-        """Return the whole state as bytes, columns as buffers. O(state)."""
-        if self.spilled_rows:
-            raise InternalError("a snapshot has only what is in memory, and windows have left it")
-        return take_snapshot(self._state, self._facts())
-
-    def restore_snapshot(self, data: bytes) -> None:
-        """Load what :meth:`snapshot` returned, before the first step.
-
-        Raises:
-            StateError: It is damaged, of another layout, or another pipeline's.
-        """
-        facts = load_snapshot(self._state, data)
-        with decoding("the snapshot of an operator"):
-            self._resume(facts)
 
     def _facts(self) -> dict[str, int]:
         return {

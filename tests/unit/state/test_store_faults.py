@@ -63,18 +63,29 @@ def rows_of(*commits: int) -> list[tuple[bytes, bytes]]:
     return [(b"%d-%04d" % (c, n), bytes([c]) * 40) for c in commits for n in range(500)]
 
 
+@cache
+def _left_by(code: str) -> Path:
+    """Return the state that a process with some code leaves; nobody changes it."""
+    directory = Path(mkdtemp())
+    atexit.register(shutil.rmtree, directory)
+    run_child(code, directory / "state")
+    return directory / "state"
+
+
+def crash(place: Path) -> Path:
+    """Return state whose commits are in the log, as a process that was killed leaves it."""
+    return shutil.copytree(_left_by(_FILL), place / "state")
+
+
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """Return state whose commits are in the log, as a process that was killed leaves it."""
-    run_child(_FILL, tmp_path / "state")
-    return tmp_path / "state"
+    return crash(tmp_path)
 
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Path:
     """Return state whose commits are in a table, as a process that ended well leaves it."""
-    run_child(f"{_FILL}\nstore.close()", tmp_path / "state")
-    return tmp_path / "state"
+    return shutil.copytree(_left_by(f"{_FILL}\nstore.close()"), tmp_path / "state")
 
 
 def only(directory: Path, pattern: str) -> Path:
@@ -171,8 +182,7 @@ def test_a_log_that_rocksdb_would_read_for_ever_is_refused(
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_no_flipped_bit_of_a_log_goes_unnoticed(at: float, bit: int) -> None:
     with TemporaryDirectory() as directory:
-        state = Path(directory) / "state"
-        shutil.copytree(_crashed_once(), state)
+        state = crash(Path(directory))
         log = only(state, "*.log")
         content = bytearray(log.read_bytes())
         content[int(at * len(content))] ^= 1 << bit
@@ -181,45 +191,30 @@ def test_no_flipped_bit_of_a_log_goes_unnoticed(at: float, bit: int) -> None:
             RocksStore(state)
 
 
-@cache
-def _crashed_once() -> Path:
-    """Return state of a killed process that nobody changes."""
-    directory = Path(mkdtemp())
-    atexit.register(shutil.rmtree, directory)
-    run_child(_FILL, directory / "state")
-    return directory / "state"
-
-
-@pytest.mark.parametrize("cut_bytes", [1, 10, 5_000, 20_000])
-def test_a_commit_that_never_returned_may_be_cut_off(tmp_path: Path, cut_bytes: int) -> None:
-    code = (
-        _FILL
-        + """
+_UNTOLD = (
+    _FILL
+    + """
 from lowwater.state.ownership import Ownership
 Ownership.acknowledge = lambda self, commit: None  # killed before it
 put(store, rows(9))
 """
-    )
-    run_child(code, tmp_path)
-    log = only(tmp_path, "*.log")
+)
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 10, 5_000, 20_000])
+def test_a_commit_that_never_returned_may_be_cut_off(tmp_path: Path, cut_bytes: int) -> None:
+    state = shutil.copytree(_left_by(_UNTOLD), tmp_path / "state")
+    log = only(state, "*.log")
     os.truncate(log, log.stat().st_size - cut_bytes)
-    with RocksStore(tmp_path) as store:
+    with RocksStore(state) as store:
         assert everything(store) == rows_of(*range(_COMMITS))
 
 
 def test_a_commit_that_never_returned_may_be_there_whole(tmp_path: Path) -> None:
-    code = (
-        _FILL
-        + """
-from lowwater.state.ownership import Ownership
-Ownership.acknowledge = lambda self, commit: None
-put(store, rows(9))
-"""
-    )
-    run_child(code, tmp_path)
-    with RocksStore(tmp_path) as store:
+    state = shutil.copytree(_left_by(_UNTOLD), tmp_path / "state")
+    with RocksStore(state) as store:
         assert everything(store) == rows_of(*range(_COMMITS), 9)
-    with RocksStore(tmp_path) as store:
+    with RocksStore(state) as store:
         assert store.last_commit == 1 + _COMMITS + 1 + 2
 
 

@@ -1,0 +1,20 @@
+"""Settings that make small queries cheap: what costs most here is not what is tested."""
+
+from __future__ import annotations
+
+WORKER_DAEMON = "tests.spark.worker_daemon"  # named, as importing it imports what workers need
+
+# The JVM never lives for long; and Hadoop starts programs (chmod, readlink) for many files.
+FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+
+# Checkpoints through Hadoop's older interface need no ``readlink`` for each file. The drivers that
+# tests kill (``query_to_kill``) write theirs as Spark does of itself.
+_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+LIGHT = {
+    "spark.python.daemon.module": WORKER_DAEMON,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}

@@ -1,0 +1,155 @@
+"""What is sent to a key group arrives as it was: values, types, order and signs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.pane_table import SIGN
+from lowwater.engine.records.steps import Bundle
+from lowwater.errors import StateError
+from lowwater.spark.messages import (
+    Elements,
+    Message,
+    joined_tables,
+    observed_records,
+    observed_table,
+)
+
+NOON = dt.datetime(2000, 1, 1, 12, tzinfo=dt.UTC)
+VALUES: dict[str, list[Any]] = {
+    "ints": [1, 2, 3],
+    "floats": [0.5, float("inf"), -0.0],
+    "text": ["a", "", "é"],
+    "bytes": [b"", b"\0", b"x"],
+    "bools": [True, False, True],
+    "decimals": [Decimal("1.50"), Decimal(2), Decimal("-0.25")],
+    "dates": [dt.date(2000, 1, 1), dt.date(1900, 1, 1), dt.date(9999, 12, 31)],
+    "instants": [NOON, NOON + dt.timedelta(microseconds=1), NOON],
+    "nulls": [None, 1, None],
+    "lists": [[1], [], [2, 3]],
+    "structs": [{"x": 1}, {"x": None}, {"x": 3}],
+}
+
+
+def elements(*, signs: bool = False, **columns: Column) -> Elements:
+    """Return elements that have each column as key, id, value and column of their records."""
+    length = len(next(iter(columns.values())))
+    times = np.arange(length, dtype=np.int64)
+    signed = np.where(times % 2 == 0, 1, -1).astype(np.int8) if signs else None
+    own = dict(columns)
+    if signs:
+        own[SIGN] = Column(np.where(times % 2 == 0, 1, -1))
+    made = tuple(columns.values())
+    return Elements(Bundle(times, made, columns, signed), made, Records(own, length))
+
+
+def arrived(*sent: Elements) -> Elements:
+    """Return elements as they arrive: each in a message of its own."""
+    messages = [
+        Message.of_bytes(Message(origin=-1, part=at, elements={(0, 0): one.to_table()}).to_bytes())
+        for at, one in enumerate(sent)
+    ]
+    return Elements.of_tables([message.elements[0, 0] for message in messages])
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("as_objects", [False, True])
+@pytest.mark.parametrize("signs", [False, True])
+def test_elements_arrive_as_they_were(name: str, as_objects: bool, signs: bool) -> None:
+    values = VALUES[name]
+    column = Column.of_objects(values) if as_objects else Column.from_arrow(pa.array(values))
+    found = arrived(elements(signs=signs, x=column))
+    assert len(found) == len(values)
+    assert found.bundle.times.tolist() == [0, 1, 2]
+    if signs:
+        assert found.bundle.signs is not None
+        assert found.bundle.signs.tolist() == [1, -1, 1]
+        assert found.records.columns[SIGN].to_list() == [1, -1, 1]
+    else:
+        assert found.bundle.signs is None
+    (key,), (id_,) = found.bundle.keys, found.ids
+    for one in (key, id_, found.bundle.values["x"], found.records.columns["x"]):
+        assert one.to_list() == values
+
+
+def test_python_values_arrive_as_they_were() -> None:
+    values = [(1, "a"), frozenset({2}), None, {"x": [1.5]}]
+    found = arrived(elements(x=Column.of_objects(values)))
+    assert found.bundle.values["x"].to_list() == values
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (pa.array([1, 2], pa.int16()), pa.array([2**40], pa.int64())),
+        (pa.nulls(2), pa.array(["a"])),
+        (pa.array([1, 2]), pa.array(["a"])),
+        (pa.array([1, 2]), pa.array([0.5])),
+    ],
+)
+def test_messages_may_differ_in_their_types(kinds: tuple[pa.Array, ...]) -> None:
+    """Partitions infer the types of what functions return each for itself."""
+    found = arrived(*(elements(x=Column.from_arrow(kind)) for kind in kinds))
+    assert found.bundle.values["x"].to_list() == [v for kind in kinds for v in kind.to_pylist()]
+
+
+def test_a_column_that_some_messages_lack_is_null_there() -> None:
+    x = Column.from_arrow(pa.array([1]))
+    found = arrived(elements(x=x), elements(x=x, y=x))
+    assert found.records.columns["y"].to_list() == [None, 1]
+
+
+def test_elements_of_a_group_keep_their_order() -> None:
+    keys = Column.from_arrow(pa.array([f"key {n % 7}" for n in range(100)]))
+    whole = elements(k=keys)
+    found = dict(whole.by_group(4, by_id=False))
+    assert sum(map(len, found.values())) == 100
+    for part in found.values():
+        assert part.bundle.times.tolist() == sorted(part.bundle.times.tolist())
+    assert [*whole.take(np.zeros(0, dtype=np.int64)).by_group(4, by_id=False)] == []
+
+
+def test_the_id_or_the_key_places_an_element() -> None:
+    keys, ids = (Column.from_arrow(pa.array([f"{of} {n}" for n in range(50)])) for of in "ki")
+    whole = elements(k=keys)
+    whole = Elements(whole.bundle, (ids,), whole.records)
+    by_key = {group: one.bundle.times.tolist() for group, one in whole.by_group(4, by_id=False)}
+    by_id = {group: one.bundle.times.tolist() for group, one in whole.by_group(4, by_id=True)}
+    assert by_key != by_id
+    for group, part in elements(k=ids).by_group(4, by_id=False):
+        assert by_id[group] == part.bundle.times.tolist()
+
+
+def test_what_is_told_besides_elements_arrives() -> None:
+    observed = observed_table(
+        np.array([5, 7], dtype=np.int64), {"p": Column.from_arrow(pa.array(["a", "b"]))}
+    )
+    told = Message(
+        origin=-3, part=4, sequence=2, watermark=-(1 << 63), now=1 << 60, clock=9, ended=True,
+        observed=observed,
+    )  # fmt: skip
+    found = Message.of_bytes(told.to_bytes())
+    assert found == told
+    assert (found.source, found.order) == (2, (4, 2))
+    assert found.observed is not None
+    times, records = observed_records([found.observed, joined_tables([found.observed])])
+    assert times.tolist() == [5, 7, 5, 7]
+    assert records.columns["p"].to_list() == ["a", "b", "a", "b"]
+    plain = Message(origin=3, part=0)
+    assert Message.of_bytes(plain.to_bytes()) == plain
+    assert plain.source is None
+
+
+@pytest.mark.parametrize("data", [b"", b"\1\0\0\0\xc1", b"\2\0\0\0\x91\1"])
+def test_a_message_of_another_version_is_refused(data: bytes) -> None:
+    with pytest.raises(StateError, match="between two levels") as caught:
+        Message.of_bytes(data)
+    assert "same version of lowwater" in (caught.value.hint or "")

@@ -1,0 +1,44 @@
+"""What is sent to workers says what is missing there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from lowwater.spark.shipped import shipped, unpacked
+
+PICKLER = cloudpickle
+
+
+def test_a_function_is_called_with_what_it_is_given() -> None:
+    assert shipped(divmod)(7, 2) == (3, 1)
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    with pytest.raises(RuntimeError, match=r"has no not_there .*PYSPARK_PYTHON"):
+        unpacked(b"", {"not_there": "1"})
+
+
+def test_another_version_is_named() -> None:
+    with pytest.raises(RuntimeError, match=r"has lowwater .* the driver has 0\.0.*PYSPARK_PYTHON"):
+        unpacked(b"", {"lowwater": "0.0"})
+
+
+def test_a_worker_without_lowwater_can_read_what_is_sent(tmp_path: Path) -> None:
+    """It gets as far as saying what it lacks."""
+    sent = tmp_path / "sent"
+    sent.write_bytes(PICKLER.dumps(shipped(divmod)))
+    program = (
+        "import sys, pathlib; from pyspark import cloudpickle\n"
+        "sys.modules['lowwater'] = None\n"
+        f"cloudpickle.loads(pathlib.Path({str(sent)!r}).read_bytes())(7, 2)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "which has no lowwater" in done.stderr.splitlines()[-1]
+    assert "PYSPARK_PYTHON" in done.stderr
