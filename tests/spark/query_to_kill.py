@@ -28,13 +28,12 @@ from lowwater.state.store import Batch, StateStore
 from tests.spark.graphs_on_spark import frame_of
 from tests.spark.graphs_on_spark import start as start_graph
 from tests.spark.graphs_to_kill import GRAPHS
+from tests.spark.light import FAST, WORKER_DAEMON
 
 ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
 STATES = ("inline", "rocksdb")
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
-FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it never lives for long
-WORKER_DAEMON = "tests.spark.worker_daemon"  # named, as importing it imports what workers need
 
 
 @dataclass(frozen=True)
