@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from lowwater.errors import load_extra
 from lowwater.spark.level_call import ROW_DDL, ROW_SCHEMA, LevelCall
 from lowwater.spark.options import Timers
 from lowwater.spark.session import CHECKS
@@ -59,7 +60,12 @@ def streamed(
         adapter: The operator.
         timers: Whether the clock alone may wake a key group.
         ends: Whether a micro-batch without records ends the input.
+
+    Raises:
+        InvalidArgument: The adapter needs a package that is not installed.
     """
+    if adapter == "transformWithStateInPandas":
+        load_extra("google.protobuf", extra="spark", purpose="a graph of several levels on Spark")
     if ends:
         # Spark's own watermark follows the micro-batches' times, so it advances in each of them and
         # Spark runs one more without records at the end. With a delay of a day no row is late.

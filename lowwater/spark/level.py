@@ -307,9 +307,8 @@ class LevelRun:
                 raise DataError(
                     "more records came of a source after its input had ended",
                     where="to_spark(drain=True)",
-                    hint="Begin with a new checkpoint and read everything again, or leave drain "
-                    "out while files are still to come. A micro-batch that a filter on the "
-                    "DataFrame leaves empty looks like the end, too: filter after from_spark",
+                    hint="Begin with a new checkpoint and read everything again; and leave drain "
+                    "out while more is still to come",
                 )
             if message.ended:
                 self.sources[source].ended = True

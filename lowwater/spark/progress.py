@@ -71,6 +71,8 @@ def of_reports(reports: Sequence[Mapping[str, Any]]) -> Metrics:
     metrics.reporter = lambda: _watermarks(metrics, reads, inputs, holds)
     for name in inputs:  # sources are no stages
         metrics.stages.pop(name)
+    places = {name: at for at, name in enumerate(LowWatermarks(reads).stages)}
+    metrics.stages = dict(sorted(metrics.stages.items(), key=lambda one: places.get(one[0], -1)))
     return metrics
 
 

@@ -24,13 +24,14 @@ from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.spark.chains import adapter_of, at_once, streamed
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, LevelCall, PackCall
+from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
 from lowwater.spark.reading import (
     frame_of_source,
+    may_be_pruned,
     names_of_files,
     warn_of_first_time,
     with_places,
@@ -129,6 +130,12 @@ def outputs_on_spark(
             files=names_of_files(one.read.source),
         )
         packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+    if streaming and options.drain:
+        packed += [
+            _beats(one, at, levels, options.key_groups)
+            for at, one in enumerate(sources)
+            if may_be_pruned(one.read.source, one.frame)
+        ]
     rows = reduce(DataFrame.unionByName, packed)
     _LOG.info(
         "a query over %s is made, in %d levels on %s, with %r",
@@ -257,6 +264,23 @@ def _packed(
             yield from table.to_batches()
 
     return numbered(source.frame, columns).mapInArrow(partition, ROW_DDL)
+
+
+def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> DataFrame:
+    """Return a message to each key group in every micro-batch that has anything to read.
+
+    So a micro-batch of which nothing is left does not look like the one without data at the end:
+    of a real relation, however empty, an exchange makes a partition; of no relation it makes none.
+    The condition is one that Spark cannot evaluate beforehand, and reads no column.
+    """
+    beat = shipped(BeatCall(number, levels, key_groups))
+
+    def beats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert next(batches, None) is None
+        yield from beat().to_batches()
+
+    nothing = source.frame.select(F.lit(0).alias("_0")).where(F.rand() > F.lit(2))
+    return nothing.repartition(1).mapInArrow(beats, ROW_DDL)
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:

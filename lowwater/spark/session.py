@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession as SparkSession
 
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 
 ConfiguredT = TypeVar("ConfiguredT", SparkSession, SparkSession.Builder)
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _STORE = "spark.sql.streaming.stateStore"
 _ARROW = "spark.sql.execution.arrow"
+_LOOPBACK = "127.0.0.1"
+_LINES_OF_LOG = 5
 CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
 """The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
 
@@ -94,32 +100,67 @@ def _use_this_python(spark: SparkSession | SparkSession.Builder) -> None:
 
 
 @contextmanager
-def local_session(name: str, folder: Path, *, cores: int = 2) -> Iterator[SparkSession]:
+def local_session(
+    name: str, folder: Path, *, cores: int = 2, chains: bool = False
+) -> Iterator[SparkSession]:
     """Start a local session with the settings of :func:`configure`; stop it on exit.
 
-    It has no web interface, logs nothing and listens on the loopback address only.
+    It has no web interface, and listens on the loopback address only. What the JVM and the Python
+    workers log goes to the file ``spark.log`` in the folder, unless this process already has a JVM.
 
     Args:
         name: The name of the application.
         folder: A folder for its temporary files.
         cores: How many tasks run at once.
+        chains: See :func:`configure`.
+
+    Raises:
+        UnsupportedByRunner: The JVM did not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # pyspark's, in each worker
-    builder = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    )
-    configure(builder, partitions=cores)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    try:
-        yield session
-    finally:
-        session.stop()
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    settings = {
+        **recommended(partitions=cores),
+        **({CHECKS: "false"} if chains else {}),
+        # It does not live for long enough to repay what more compilation costs.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.host": _LOOPBACK,
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name).setAll(list(settings.items()))
+    with warnings.catch_warnings():
+        # pyspark warns in many places that it does not know the latest pandas.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+        if SparkContext._gateway is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            SparkContext(conf=conf, gateway=_launched(conf, folder / "spark.log"))
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _launched(conf: SparkConf, log: Path) -> Any:
+    """Launch a JVM whose output, and that of its Python workers, goes to a file.
+
+    No configuration of log4j achieves that: the JVM and ``spark-submit`` write lines before they
+    read one, and the workers write to the JVM's standard error. Errors of a query still reach the
+    caller, as exceptions.
+    """
+    with log.open("wb") as stream:
+        try:
+            launch: Any = launch_gateway  # it has no types
+            return launch(conf, {"stdout": stream, "stderr": stream})
+        except PySparkRuntimeError as error:
+            lines = log.read_text(errors="replace").splitlines()
+            raise UnsupportedByRunner(
+                "Spark's JVM did not start: " + " / ".join(lines[-_LINES_OF_LOG:]),
+                hint="Install Java 17 or 21: a JRE will do",
+            ) from error

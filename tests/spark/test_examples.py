@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import spark_standalone
-from lowwater.cli import demo, demo_spark
+from examples import spark_graph, spark_standalone
+from lowwater.cli import demo_spark
+from lowwater.spark.level_call import COUNTS
 from tests.paths import ROOT
 
 
@@ -66,13 +69,74 @@ def test_it_works_over_spark_connect(connect: str, tmp_path: Path) -> None:
     assert done.stdout.split() == ["static", "5", "inline", "4", "rocksdb", "4", "refused"]
 
 
+_DEMO = """
+import sys
+from lowwater.cli import demo, demo_spark
+
+flights = demo.load_flights().slice(0, 12_000)
+demo_spark.load_flights = lambda: flights
+with open(sys.argv[1], "w") as out:
+    raise SystemExit(not demo_spark.demo_spark(out))
+"""
+
+
 @pytest.mark.slow
-def test_the_demo_gives_the_same_on_spark(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = demo.load_flights().slice(0, 20_000)
-    monkeypatch.setattr(demo_spark, "load_flights", lambda: first)
+@pytest.mark.spark
+def test_the_demo_shows_nothing_but_its_own_lines(tmp_path: Path) -> None:
+    """It writes to a file here, so what else would be on the screen is all there is."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DEMO, str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    text = (tmp_path / "out").read_text()
+    assert text.count("equal in every value") == 3
+    assert "at the end" in text
+    assert "retract  EARLY" in text
+
+
+def test_a_micro_batch_is_a_line() -> None:
     out = io.StringIO()
-    assert demo_spark.demo_spark(out, spark)
-    text = out.getvalue()
-    assert "20,000 flights" in text
-    assert "equal in every value" in text
-    assert "DIFFERENT" not in text
+    lines = demo_spark.ProgressLines(out)
+    ours = {**dict.fromkeys(COUNTS, 0), "events": 3, "early": 2, "on_time": 5, "retractions": 1}
+    ours |= {"open_windows": 4, "watermark": 60_000_000, "clock": 100}
+    reports = [
+        {
+            "batchId": number,
+            "observedMetrics": {"lowwater": ours} if number else {},
+            "durationMs": {"triggerExecution": 1500},
+        }
+        for number in range(3)
+    ]
+    lines.write(reports[:2])
+    lines.write(reports)  # Spark gives the former ones again
+    headings, first, second = out.getvalue().splitlines()
+    assert headings.split()[:3] == ["micro-batch", "flights", "panes"]
+    assert first.split() == ["1", "3", "7", "1", "4", "1970-01-01", "00:01:00", "1.50"]
+    assert second.split()[0] == "2"
+
+
+@pytest.mark.slow
+def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
+    """Also if a checkpoint is lost, and all micro-batches come again under their numbers."""
+    rides = tmp_path / "rides"
+    spark_standalone.write_rides(rides)
+    wanted: list[Any] = []
+    for attempt, read in (("first", 360), ("first", 0), ("second", 360)):
+        told = spark_graph.run(
+            spark, str(rides), str(tmp_path / "rides.db"), str(tmp_path / attempt)
+        )
+        with closing(sqlite3.connect(tmp_path / "rides.db")) as database:
+            found = database.execute("SELECT * FROM best ORDER BY start").fetchall()
+            scores = database.execute("SELECT count(*), sum(points) FROM scores").fetchone()
+        assert wanted in ([], found)
+        wanted = found
+        assert scores == (18, sum(range(120)) * 3)
+        assert told.startswith(f"{read} rides")
+    assert wanted[0] == ("2000-01-01T12:00:00Z", 590, 3)
+    assert len(wanted) == 6

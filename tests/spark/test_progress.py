@@ -46,6 +46,13 @@ def test_counts_add_up_and_what_is_there_is_the_last() -> None:
     assert told["a"].held_by == "s: partition 3"
 
 
+def test_stages_are_in_the_order_of_the_graph() -> None:
+    """Spark's reports name them in an order of their own."""
+    below, above = {"reads": '["b"]'}, {"reads": '["s"]'}
+    metrics = of_reports([report(a=below, b=above, s={"reads": "[]"})])
+    assert list(metrics.stages) == ["b", "a"]
+
+
 def test_a_hold_of_a_stage_is_named() -> None:
     source = {"watermark": 70, "output_watermark": 70, "reads": "[]"}
     held = {"watermark": 70, "output_watermark": 60, "reads": '["s"]', "held_by": "key 'x'"}
