@@ -53,12 +53,13 @@ docs: $(DOCS) ## build the documentation into build/site
 	$(PY) -m docs.tools.capabilities
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
-nightly: $(DEV) ## run the property tests with many examples, and Spark as a cluster
+nightly: $(DEV) ## run the property tests with many examples, random graphs on Spark, and a cluster
 	LOWWATER_HYPOTHESIS_PROFILE=nightly $(PY) -m pytest -n $(WORKERS) --dist loadscope \
-	  tests/property tests/unit tests/spark/cluster_campaign.py $(ARGS)
+	  tests/property tests/unit tests/spark/cluster_campaign.py \
+	  tests/spark/graph_campaign.py $(ARGS)
 
-crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 60 times, and compare the output
-	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=60 \
+crash: $(DEV) ## kill durable runs 1,000 times and Spark queries 112 times, and compare the output
+	LOWWATER_KILLS=500 LOWWATER_SPARK_KILLS=112 \
 	  $(PY) -m pytest -rP tests/crash tests/spark/kill_campaign.py $(ARGS)
 
 fuzz: $(DEV) ## feed hostile input to all readers, and damaged bytes to all that reads stored bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,7 @@ def graph_probes() -> Iterator[Probe]:
         "several branches of a source": _branches,
         "a diamond": _diamond,
         "a process behind a stage": lambda: (
-            counted(begun())
-            .with_columns(value=lw.col("n"))
-            .key_by("key")
-            .process(own.LastValue())
+            counted(begun()).with_columns(value=lw.col("n")).key_by("key").process(own.LastValue())
         ),
         "a stage behind a process": lambda: (
             begun()
@@ -53,9 +51,12 @@ def graph_probes() -> Iterator[Probe]:
     types = {"a process behind a stage": {"shown": "bigint"}, "a stage behind a process": KEYS}
     for name, make in graphs.items():
         yield Probe("Graphs", name, _made_by(make), {"types": types.get(name, {})})
-    yield Probe("Graphs", "a diamond, in micro-batches", lambda folder: _diamond(in_files(folder)), ONE_FILE)
+    in_batches = Probe("Graphs", "a diamond, in micro-batches", _in_batches, ONE_FILE)
+    yield replace(in_batches, chains=True)
     yield Probe("Outputs", "several outputs", lambda _: _outputs(begun()))
-    yield Probe("Outputs", "several outputs, in micro-batches", lambda f: _outputs(in_files(f)), ONE_FILE)
+    yield Probe(
+        "Outputs", "several outputs, in micro-batches", lambda f: _outputs(in_files(f)), ONE_FILE
+    )
     yield Probe("Outputs", "a process and its side output", _process_outputs, SHOWN)
 
 
@@ -116,6 +117,10 @@ def _diamond(stream: lw.Stream | None = None) -> lw.Pipeline:
     one = _summed(first).select("key", "n")
     other = first.filter(lw.col("n") > 1).select("key", "n")
     return _summed(one | other, lw.FixedWindows("4m"))
+
+
+def _in_batches(folder: Path) -> lw.Pipeline:
+    return _diamond(in_files(folder))
 
 
 def _outputs(stream: lw.Stream) -> tuple[Any, ...]:

@@ -18,14 +18,14 @@ class Probe:
         name: What users call it.
         pipeline: Makes the pipeline, or several outputs of one, given a folder to write to.
         options: Further options of ``to_spark``; a function of the folder where they name it.
-        embedded: Further options of the embedded run.
+        chains: Whether it is tried with ``configure(chains=True)``, which is faster.
     """
 
     area: str
     name: str
     pipeline: Callable[[Path], Any]
     options: Mapping[str, Any] | Callable[[Path], Mapping[str, Any]] = field(default_factory=dict)
-    embedded: Mapping[str, Any] = field(default_factory=dict)
+    chains: bool = False
 
     def outputs(self, folder: Path) -> tuple[Any, ...]:
         """Return the outputs of its pipeline."""

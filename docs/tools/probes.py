@@ -20,6 +20,7 @@ from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from lowwater.io import Log
 
+
 class Spread:
     """A combiner: the largest value minus the smallest."""
 
@@ -55,9 +56,7 @@ class AfterThree:
         context.state = sum(state or 0 for state in states)
 
 
-RECORDS = (
-    "array<struct<at: timestamp, key: string, value: bigint, even: boolean, file: bigint>>"
-)
+RECORDS = "array<struct<at: timestamp, key: string, value: bigint, even: boolean, file: bigint>>"
 COUNTED = {"key": "string", "n": "bigint", "total": "bigint"}
 STEP_TYPES: Mapping[str, Mapping[str, str]] = {
     "map": COUNTED,
@@ -76,6 +75,8 @@ def _every_other(record: Any) -> Any:
     return record["at"] if record["even"] else None
 
 
+FIRST = (0, 140 * SECOND, 7 * SECOND)
+"""The earliest event time of each file."""
 ESTIMATORS: Mapping[str, Any] = {
     "Ascending()": lw.Ascending(),
     "BoundedDisorder('10s')": lw.BoundedDisorder("10s"),
@@ -84,9 +85,7 @@ ESTIMATORS: Mapping[str, Any] = {
     "Punctuated(function)": lw.Punctuated(_every_other),
     "PerPartition(Ascending(), by='key')": lw.PerPartition(lw.Ascending(), by="key"),
     "PerPartition(Quantile(0.9), by='key')": lw.PerPartition(lw.Quantile(0.9), by="key"),
-    "FinishedFiles({...}, by='file')": lw.FinishedFiles(
-        {0: 0, 1: 140 * SECOND, 2: 7 * SECOND}, by="file"
-    ),
+    "FinishedFiles({...}, by='file')": lw.FinishedFiles(dict(enumerate(FIRST)), by="file"),
     "External()": lw.External(),
     "ManualWatermark()": lw.ManualWatermark(),
 }
@@ -202,10 +201,14 @@ def probes() -> Iterator[Probe]:
 
     for name, estimator in ESTIMATORS.items():
         yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)
+    yield Probe("Watermarks", "FinishedFiles({...})", _by_file, ONE_FILE)
     yield Probe("Watermarks", "idle_after", _idle, ONE_FILE)
     yield Probe("Clocks", "ArrivalClock(...)", _arriving, ONE_FILE)
     yield Probe("Clocks", "WallClock()", lambda _: counted(begun(clock=lw.WallClock())))
     yield Probe("Clocks", "ManualClock()", lambda _: counted(begun(clock=lw.ManualClock())))
+    yield Probe("Options", "memory_limit", lambda folder: counted(in_files(folder)), lambda f: {
+        **ONE_FILE, "state": "rocksdb", "state_location": f / "state", "memory_limit": "16MiB"
+    })  # fmt: skip
     yield Probe("Options", "types=", lambda _: counted(begun().map(_same)), {
         "types": STEP_TYPES["map"]
     })  # fmt: skip
@@ -244,6 +247,11 @@ def _log(folder: Path) -> lw.Pipeline:
     with Log(folder / "log", partitions=2) as log:
         log.append(TABLE)
     return counted(lw.read_log(folder / "log", time="at"))
+
+
+def _by_file(folder: Path) -> lw.Pipeline:
+    minima = {str(folder / f"{at}.parquet"): first for at, first in enumerate(FIRST)}
+    return counted(in_files(folder, lw.FinishedFiles(minima)))
 
 
 def _idle(folder: Path) -> lw.Pipeline:

@@ -43,9 +43,7 @@ def in_files(
         rows: Which of the files there are.
         **options: Further options of the source.
     """
-    late = TABLE.slice(1, 1).set_column(
-        TABLE.schema.get_field_index("file"), "file", pa.array([2])
-    )
+    late = TABLE.slice(1, 1).set_column(TABLE.schema.get_field_index("file"), "file", pa.array([2]))
     parts = [TABLE.slice(0, 20), TABLE.slice(20, 10), pa.concat_tables([late, TABLE.slice(30)])]
     folder.mkdir(exist_ok=True)
     for at, part in enumerate(parts[rows]):

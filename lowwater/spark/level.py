@@ -48,6 +48,8 @@ class LevelOptions:
         on_error: How invalid records are handled.
         keep_records: Whether late elements leave the pipeline too, with their records.
         carries_clock: Whether records carry the clock, which then stands still without records.
+        memory: About how many bytes the windows of a stage in a key group may take; ``None``: any
+            number.
     """
 
     key_groups: int
@@ -55,6 +57,7 @@ class LevelOptions:
     on_error: OnError = "dead_letter"
     keep_records: bool = False
     carries_clock: bool = False
+    memory: int | None = None
 
 
 @final
@@ -172,7 +175,7 @@ class LevelRun:
             if isinstance(run, DuplicatesRun):
                 run.keep_in_store(place)
             else:
-                run.keep_in_store(place, None)
+                run.keep_in_store(place, options.memory)
 
     @property
     def next_deadline(self) -> int:
@@ -292,6 +295,7 @@ class LevelRun:
     def _hear(self, messages: Sequence[Message], *, ended: bool) -> None:
         """Note what messages say of watermarks."""
         observed: dict[int, list[Message]] = {}
+        over = [mark.ended for mark in self.sources]
         for message in messages:
             source = message.source
             if source is None:
@@ -299,13 +303,12 @@ class LevelRun:
                     above = self._above[message.origin]
                     above[message.part] = max(above[message.part], message.watermark)
                 continue
-            if self.sources[source].ended and message.elements:
+            if over[source] and message.elements:
                 raise DataError(
                     "more records came of a source after its input had ended",
                     where="to_spark(drain=True)",
-                    hint="Begin with a new checkpoint and read everything again, or leave drain out "
-                    "while files are still to come. A micro-batch that a filter on the DataFrame "
-                    "leaves empty looks like the end, too: filter after from_spark instead",
+                    hint="Begin with a new checkpoint and read everything again; and leave drain "
+                    "out while more is still to come",
                 )
             if message.ended:
                 self.sources[source].ended = True

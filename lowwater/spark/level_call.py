@@ -292,3 +292,27 @@ class PackCall:
         }
         rows.leave(partition % groups, -1 - self.packer.source, counted)
         return rows.table()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BeatCall:
+    """The function that says to all key groups that a source was read, and nothing else.
+
+    Args:
+        source: The number of the source.
+        levels: The graph.
+        key_groups: How many key groups there are.
+    """
+
+    source: int
+    levels: Levels
+    key_groups: int
+
+    def __call__(self) -> pa.Table:
+        """Return the rows."""
+        rows = Rows(self.key_groups)
+        for level in self.levels.levels_told():
+            for group in range(self.key_groups):
+                rows.send(level, group, Message(origin=-1 - self.source, part=-1))
+        return rows.table()

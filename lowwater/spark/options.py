@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias, final
 
 import pyarrow as pa
 
+from lowwater.engine.local.memory_budget import MemoryBudget, SizeLike
 from lowwater.engine.records.admission import OnError
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe, nearest
-from lowwater.spark.state_backends import StateBackend
+from lowwater.spark.state_backends import InlineBackend, StateBackend
 from lowwater.time import DurationLike
 from lowwater.windows._base import positive_duration
 
@@ -21,17 +22,16 @@ Timers: TypeAlias = Literal["batches", "clock"]
 KEY_GROUPS = 8
 _MOST_GROUPS = 4_096
 _EMBEDDED = {
-    "bundle_size": "A micro-batch is one bundle: use files_per_batch=, or an option of the source, "
-    "such as maxFilesPerTrigger",
+    "bundle_size": "A stage takes what each input has in a micro-batch as one bundle: use "
+    "files_per_batch=, or an option of the source, such as maxFilesPerTrigger",
     "clock": "Leave it out for the time of micro-batches, or give the source an ArrivalClock",
     "commit_every": "Every micro-batch is committed: the trigger of the query says how often",
-    "max_skew": "Leave it out: there is one source",
-    "memory_limit": "All windows of a key group are in memory while it is called: use more "
-    'key_groups=, over more workers, with state="rocksdb"',
+    "max_skew": "Spark decides how much of each source a micro-batch has: use files_per_batch=, or "
+    "an option of the source, such as maxFilesPerTrigger",
     "on_dead_letter": 'Use outputs="all", and filter by output in foreachBatch',
-    "trace": 'Leave it out; outputs="all" and the counts in the progress of the query tell why',
+    "trace": 'Leave it out; outputs="all" and lowwater.spark.progress(query) tell why',
     "on_late": 'Use outputs="all", and filter by output in foreachBatch',
-    "progress": "Read observedMetrics in the progress of the query",
+    "progress": "Use lowwater.spark.progress(query), or observedMetrics in the query's progress",
 }
 """Options of the embedded runner, with the closest equivalent on Spark."""
 
@@ -48,21 +48,32 @@ class SparkOptions:
         state_location: The location for ``"rocksdb"``: a folder or URI that all tasks can reach.
             By default a folder below ``spark.sql.streaming.checkpointLocation``, if that is set.
         outputs: ``"panes"``, or ``"all"`` to include late records and dead letters as rows.
-        timers: Whether processing-time timers fire in micro-batches that run anyway
-            (``"batches"``), or wake Spark by themselves (``"clock"``); such a query never ends.
+        memory_limit: The memory that aggregated windows may use in all key groups together, such
+            as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
+            they are needed. Stages and key groups share it equally; it is kept between
+            micro-batches, not within one. Needs ``state="rocksdb"``. It may change from start to
+            start. ``None``: all windows of a key group are in memory while it is called.
+        timers: Whether processing-time triggers, and timers of the clock that a process sets, fire
+            in micro-batches that run anyway (``"batches"``), or wake Spark by themselves
+            (``"clock"``); such a query never ends. By default the clock wakes Spark where a trigger
+            waits for it, unless ``drain`` is said. What a process will wait for is not known before
+            it runs, so say ``"clock"`` if its timers must not wait for the next records.
         drain: Whether the input ends at the first micro-batch without records. Only for the
             trigger ``availableNow``, which has such a batch at the end of its source.
         max_ahead: How far ahead of the clock (the micro-batch's time, unless records carry one)
             an event time may be; by default the limit of the source.
         on_error: How invalid records are handled.
         files_per_batch: The most files in a micro-batch, if the pipeline reads files.
-        types: Types of aggregates that are not known in advance, as Spark or Arrow write them.
+        types: Types of result columns that are not known in advance, as Spark or Arrow write them:
+            aggregates of your own combiners, keys and aggregates of columns that Python functions
+            made, and the fields that a process emits.
     """
 
     key_groups: int = KEY_GROUPS
     state: str | StateBackend = "inline"
     state_location: str | Path | None = None
     outputs: Outputs = "panes"
+    memory_limit: SizeLike | None = None
     timers: Timers | None = None
     drain: bool = False
     max_ahead: DurationLike | None = None
@@ -80,6 +91,14 @@ class SparkOptions:
         _require_choice("outputs", self.outputs, ("panes", "all"))
         _require_choice("timers", self.timers, (None, "batches", "clock"))
         _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
+        if self.memory_limit is not None:
+            MemoryBudget.of(self.memory_limit)
+            if self.state == "inline" or isinstance(self.state, InlineBackend):
+                raise InvalidArgument(
+                    "memory_limit= needs a store for the windows that leave memory",
+                    where="to_spark(memory_limit=)",
+                    hint='Use state="rocksdb" too, or leave it out',
+                )
         if self.max_ahead is not None:
             positive_duration(self.max_ahead, "max_ahead")
         if self.files_per_batch is not None:

@@ -42,7 +42,11 @@ SIDE_FIELDS = (
     pa.field("detail", pa.string()),
     pa.field("record", pa.string()),
 )
-"""Columns that are added to those of panes when late records and dead letters are included."""
+"""Columns that are added to those of outputs when late records and dead letters are included."""
+LATE_FIELDS = tuple(
+    pa.field(name, MICROS_UTC) for name in ("window_start", "window_end", "timestamp", "watermark")
+)
+"""Columns of late records, which panes have too."""
 
 
 @final
@@ -243,6 +247,9 @@ def schema_of(
                     where="to_spark",
                     hint=f'Rename one, or say one type: to_spark(..., types={{"{one.name}": ...}})',
                 )
+    if sides and any(stage.windowing is not None for stage in types.graph.stages):
+        for one in LATE_FIELDS:  # an output of a process has no windows, stages before it may
+            fields.setdefault(one.name, one)
     head = [_OUTPUT] if several or sides else []
     tail = [*([_STAGE] if several and sides else []), *(SIDE_FIELDS if sides else ())]
     keys = tuple(name for _, one in outputs for name in one.stage.key_names)

@@ -16,19 +16,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 
 from lowwater.engine.aggregates._base import strictest_needs
+from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
 from lowwater.spark.chains import adapter_of, at_once, streamed
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, LevelCall, PackCall
+from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
 from lowwater.spark.reading import (
     frame_of_source,
+    may_be_pruned,
     names_of_files,
     warn_of_first_time,
     with_places,
@@ -36,7 +39,7 @@ from lowwater.spark.reading import (
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
-from lowwater.spark.supported import require_supported
+from lowwater.spark.supported import clock_of, require_supported
 from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
 from lowwater.spark.versioned import backend_of
 from lowwater.time import duration
@@ -70,7 +73,8 @@ def outputs_on_spark(
             hint="Give what SparkSession.builder.getOrCreate() returns",
         )
     require_supported(graph)
-    sources = [_source_of(spark, graph, read, options) for read in graph.reads]
+    clock = clock_of(graph)
+    sources = [_source_of(spark, graph, read, clock, options) for read in graph.reads]
     streaming = _is_streaming(graph, sources)
     given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     types = ColumnTypes(graph, [arrow_schema(one.frame.schema) for one in sources], given)
@@ -78,9 +82,12 @@ def outputs_on_spark(
         _require_columns(stage, types)
     ahead = None if options.max_ahead is None else duration(options.max_ahead)
     levels = Levels(
-        graph
-        if ahead is None
-        else with_reads(graph, lambda read: replace(read, max_ahead_us=ahead))
+        with_reads(
+            graph,
+            lambda read: replace(
+                read, clock=clock, max_ahead_us=read.max_ahead_us if ahead is None else ahead
+            ),
+        )
     )
     nodes = {
         stage: levels.node_of(shipped).number
@@ -101,6 +108,7 @@ def outputs_on_spark(
         on_error=options.on_error,
         keep_records=sides,
         carries_clock=carries_clock,
+        memory=_memory(graph, options) if streaming else None,
     )
     backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     query = uuid.uuid4().hex
@@ -122,6 +130,12 @@ def outputs_on_spark(
             files=names_of_files(one.read.source),
         )
         packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+    if streaming and options.drain:
+        packed += [
+            _beats(one, at, levels, options.key_groups)
+            for at, one in enumerate(sources)
+            if may_be_pruned(one.read.source, one.frame)
+        ]
     rows = reduce(DataFrame.unionByName, packed)
     _LOG.info(
         "a query over %s is made, in %d levels on %s, with %r",
@@ -148,17 +162,21 @@ class _Source:
     columns: Sequence[str]
 
 
-def _source_of(spark: SparkSession, graph: Graph, read: Read, options: SparkOptions) -> _Source:
-    signals, carries_clock = signals_of(read)
+def _source_of(
+    spark: SparkSession, graph: Graph, read: Read, clock: ClockLike | None, options: SparkOptions
+) -> _Source:
+    signals, carries_clock = signals_of(replace(read, clock=clock))
     flows = [flow for stage in graph.stages for flow in stage.inputs if flow.origin is read]
     stages = [stage for stage in graph.stages if any(flow.origin is read for flow in stage.inputs)]
     keys = stages[0].keys if len(stages) == 1 else ()
     frame = frame_of_source(spark, read.source, keys, options.files_per_batch)
+    plain = not any(flow.steps for flow in flows)
+    named = {*time_columns(signals), *([read.time] if plain else ())}
+    require_names(sorted(named), frame.columns, "to_spark")
     frame = with_places(frame, read.source, read.watermark)
-    if read.times.unit is None and not any(flow.steps for flow in flows):
+    if read.times.unit is None and plain:
         warn_of_first_time(frame, read.time, graph.name_of(read))
     columns = list(frame.columns)
-    plain = not any(flow.steps for flow in flows)
     if plain and options.outputs != "all" and options.on_error != "raise":
         needed = _read(read, stages, signals)
         if needed is not None:
@@ -197,6 +215,24 @@ def _require_columns(stage: Stage, types: ColumnTypes) -> None:
             require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
 
 
+def _memory(graph: Graph, options: SparkOptions) -> int | None:
+    """Return the share of a windowed stage in a key group of the memory limit, in bytes."""
+    rows = MemoryBudget.of(options.memory_limit).rows
+    if rows is None:
+        return None
+    windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
+    if not windowed:
+        raise InvalidArgument(
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
+            "process stays in memory",
+            where="to_spark(memory_limit=)",
+            hint="Leave it out, and clear cells that are not needed any more",
+        )
+    for work in windowed:
+        work.windowing.require_bounded_memory()
+    return max(1, rows // (len(windowed) * options.key_groups))
+
+
 def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:
     """Return whether the sources are streams; all of them must be, or none."""
     streams = [one.frame.isStreaming for one in sources]
@@ -228,6 +264,23 @@ def _packed(
             yield from table.to_batches()
 
     return numbered(source.frame, columns).mapInArrow(partition, ROW_DDL)
+
+
+def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> DataFrame:
+    """Return a message to each key group in every micro-batch that has anything to read.
+
+    So a micro-batch of which nothing is left does not look like the one without data at the end:
+    of a real relation, however empty, an exchange makes a partition; of no relation it makes none.
+    The condition is one that Spark cannot evaluate beforehand, and reads no column.
+    """
+    beat = shipped(BeatCall(number, levels, key_groups))
+
+    def beats(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert next(batches, None) is None
+        yield from beat().to_batches()
+
+    nothing = source.frame.select(F.lit(0).alias("_0")).where(F.rand() > F.lit(2))
+    return nothing.repartition(1).mapInArrow(beats, ROW_DDL)
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:

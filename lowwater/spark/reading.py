@@ -111,6 +111,26 @@ def with_places(frame: DataFrame, source: Source, watermark: object) -> DataFram
     return frame
 
 
+# What changes no set of rows, and so leaves none of a micro-batch out.
+_KEEPING = {"Project", "SubqueryAlias", "View", "EventTimeWatermark"}
+
+
+def may_be_pruned(source: Source, frame: DataFrame) -> bool:
+    """Whether Spark may run no task for a micro-batch that has something to read.
+
+    It runs none for files of no bytes, nor where a filter leaves nothing of a partitioned table.
+    """
+    if isinstance(source, FileSource):
+        return not isinstance(source, ParquetSource)
+    made = getattr(frame, "_jdf", None)
+    if made is None:
+        return True  # Spark Connect does not say
+    plan = made.queryExecution().analyzed()
+    while plan.getClass().getSimpleName() in _KEEPING:
+        plan = plan.children().apply(0)
+    return not plan.children().isEmpty()
+
+
 def names_of_files(source: Source) -> tuple[tuple[str, str], ...]:
     """Return how Spark begins the URI of each path of a source, and how the source writes it."""
     if not isinstance(source, FileSource):

@@ -154,8 +154,8 @@ def signals_of(read: Read) -> tuple[Signals, bool]:
     clock = read.clock
     if clock is not None and not isinstance(clock, (ArrivalClock, WallClock)):
         raise UnsupportedByRunner(
-            f"the clock {type(clock).__name__} is an object of this process, which the tasks of a cluster "
-            "cannot ask",
+            f"the clock {type(clock).__name__} is an object of this process, which the tasks of a "
+            "cluster cannot ask",
             where="clock=",
             hint="Leave it out for the time of micro-batches, or carry the time in a column: "
             'ArrivalClock("column")',

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lowwater.display.text import shown
+from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read
-from lowwater.errors import UnsupportedByRunner
+from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
-from lowwater.watermark import External, PerPartition
+from lowwater.watermark import External
 
 
 def require_supported(graph: Graph) -> None:
@@ -17,15 +19,30 @@ def require_supported(graph: Graph) -> None:
         UnsupportedByRunner: It is.
     """
     for read in graph.reads:
-        watermark = read.watermark
-        inner = watermark.estimator if isinstance(watermark, PerPartition) else watermark
-        if isinstance(inner, External):
+        if isinstance(read.watermark, External):
             raise UnsupportedByRunner(
                 f"the watermark of {graph.name_of(read)} is moved by this process, which the tasks "
                 "of a cluster cannot ask",
                 where="watermark=",
                 hint='Carry it in a column: CarriedTime("column") or Punctuated("column")',
             )
+
+
+def clock_of(graph: Graph) -> ClockLike | None:
+    """Return the clock that the sources name: a query has one alone.
+
+    Raises:
+        InvalidArgument: They name several.
+    """
+    named = [read.clock for read in graph.reads if read.clock is not None]
+    for clock in named:
+        if clock != named[0]:
+            raise InvalidArgument(
+                f"the sources have different clocks: {shown(named[0])} and {shown(clock)}",
+                where="to_spark",
+                hint="Name the same clock in all of them",
+            )
+    return named[0] if named else None
 
 
 def as_spark_reads(graph: Graph, *, endless: bool) -> Graph:

@@ -100,6 +100,29 @@ def clocks(case: Drawn) -> list[int]:
 
 def embedded(case: Drawn) -> Iterator[Told]:
     """Run a micro-batch as one bundle of each source, and say what came out; then the end."""
+    for turn in turns(case):
+        shown = _Shown()
+        for outcome in turn.outcomes:
+            shown.add(outcome.stage, outcome)
+        yield shown.told(turn.watermarks)
+
+
+@final
+@dataclass(frozen=True)
+class Turn:
+    """What the embedded runner gave in a micro-batch, and the watermarks after it.
+
+    Args:
+        outcomes: What it gave.
+        watermarks: Of each stage, the input and the output watermark.
+    """
+
+    outcomes: list[Outcome]
+    watermarks: dict[int, tuple[int, int]]
+
+
+def turns(case: Drawn) -> Iterator[Turn]:
+    """Run a micro-batch as one bundle of each source, embedded; then the end."""
     manual = lw.ManualClock()
     stages = tuple(dict.fromkeys(end._stage for end in case.ends))
     options: Any = {
@@ -128,12 +151,14 @@ def embedded(case: Drawn) -> Iterator[Told]:
     yield _turn(run)
 
 
-def _turn(run: LocalRun) -> Told:
-    shown = _Shown()
-    for outcome in run._turn(0.0):
-        shown.add(outcome.stage, outcome)
-    return shown.told(
-        {one.number: (one.operator.watermark, one.operator.output_watermark) for one in run._stages}
+def _turn(run: LocalRun) -> Turn:
+    outcomes = list(run._turn(0.0))
+    return Turn(
+        outcomes,
+        {
+            one.number: (one.operator.watermark, one.operator.output_watermark)
+            for one in run._stages
+        },
     )
 
 

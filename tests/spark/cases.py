@@ -82,14 +82,21 @@ class Case:
         )
         return PackCall(packer, self.outputs, self.input.names)
 
-    def call(self, backend: StateBackend | None = None, query: str = "query") -> LevelCall:
+    def call(
+        self,
+        backend: StateBackend | None = None,
+        query: str = "query",
+        memory: int | None = None,
+    ) -> LevelCall:
         """Return the function of its only level."""
-        options = LevelOptions(1, frozenset({0}), keep_records=True, carries_clock=True)
+        options = LevelOptions(
+            1, frozenset({0}), keep_records=True, carries_clock=True, memory=memory
+        )
         return LevelCall(query, self.levels, 1, options, self.outputs, backend or InlineBackend())
 
     def packed(self, batch: pa.RecordBatch) -> pa.Table:
         """Return what a micro-batch is packed into."""
-        return pa.concat_tables(self.packer().rows([batch], 0))
+        return pa.concat_tables(self.packer()([batch], 0))
 
     def micro_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what arrives in each step; the clock and the watermark go with it."""
@@ -135,13 +142,22 @@ class Case:
         return pa.RecordBatch.from_pylist(rows, schema=self.input)
 
 
-def run_directly(case: Case) -> pa.Table:
-    """Run a case through packers and its level, the state written and read again at each step."""
-    call, cell = case.call(), None
+def run_directly(case: Case, memory: int | None = None) -> pa.Table:
+    """Run a case through packers and its level, the state written and read again at each step.
+
+    Args:
+        case: The case.
+        memory: About how many bytes its windows may take. With a limit, what the process held
+            after the step before is used every other time.
+    """
+    call, cell = case.call(memory=memory), None
+    held: Live[Any] = Live()
     tables = [case.outputs.schema.empty_table()]
-    for batch in case.micro_batches():
+    for at, batch in enumerate(case.micro_batches()):
         packed = case.packed(batch)
-        given, cell, _ = call.step(0, cell, bodies_of(packed), 0, ended=False, live=Live())
+        live = held if memory is not None and at % 2 else Live()
+        given, cell, _ = call.step(0, cell, bodies_of(packed), 0, ended=False, live=live)
+        held = live
         tables += [*leaving(packed), *leaving(given)]
     return pa.concat_tables(tables)
 

@@ -1,11 +1,13 @@
-"""Kills drivers at random instants, and an executor: ``make crash``.
+"""Kills drivers at random instants, Python workers and executors, and fails tasks: ``make crash``.
 
-``LOWWATER_SPARK_KILLS`` says how often drivers are killed in all, half of them with each way to
-keep state.
+``LOWWATER_SPARK_KILLS`` says how often in all: a third are drivers, and the others are workers and
+tasks that fail and are retried, in queries that are killed too. They are shared out evenly over the
+graphs, Spark's operators and the ways to keep state; executors are killed besides.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -13,64 +15,79 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.killed_drivers import Ran, output, query_folder, run_driver, write_events
+from tests.spark.graphs_on_spark import Rows, expected, output, write_files
+from tests.spark.graphs_to_kill import GRAPHS
+from tests.spark.killed_drivers import Query, output_of_stage, query_folder, write_events
+from tests.spark.query_to_kill import ADAPTERS, STATES
 
-KILLS = int(os.environ.get("LOWWATER_SPARK_KILLS", "10"))
-STATES = ("inline", "rocksdb")
-_KILLS_PER_FOLDER = 5
+KILLS = int(os.environ.get("LOWWATER_SPARK_KILLS", "20"))
+_WAYS = list(itertools.product(GRAPHS, ADAPTERS, STATES))
+_MOST_PER_FOLDER = 9
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
+def wanted() -> dict[str, list[Rows]]:
+    return {name: expected(graph()).rows for name, graph in GRAPHS.items()}
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(
-    events: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[list[str], float]:
-    """Return the output of an uninterrupted query, and the seconds it runs."""
-    folder = query_folder(events, tmp_path_factory.mktemp("whole"))
-    ran = run_driver(folder, "inline", "none")
-    assert ran.code == 0
-    return output(folder), ran.seconds
+@pytest.mark.parametrize(("graph", "adapter", "state"), _WAYS)
+def test_a_graph_killed_at_any_instant(
+    graph: str, adapter: str, state: str, tmp_path: Path, wanted: dict[str, list[Rows]]
+) -> None:
+    chance = random.Random(f"{graph} {adapter} {state}")
+    left = -(-KILLS // len(_WAYS))
+    for number in itertools.count():
+        if left <= 0:
+            break
+        folder = tmp_path / str(number)
+        write_files(GRAPHS[graph](), folder / "in")
+        query = Query(folder, graph, adapter, state)
+        left -= kill_often(query, min(left, _MOST_PER_FOLDER), len(wanted[graph]), chance)
+        assert output(folder) == wanted[graph]
+
+
+def kill_often(query: Query, most: int, batches: int, chance: random.Random) -> int:
+    """Run a query to its end, killing this and that; return how often something was killed."""
+    drivers = max(1, most // 3)
+    every = (3 if query.graph != "windows" else 2) * 2 * batches  # its saves without a fault
+    numbers = sorted(chance.sample(range(1, every, 2), most - drivers))
+    kinds = itertools.cycle(["before:worker", "after:raise", "after:worker", "before:raise"])
+    faults = dict(zip(numbers, kinds, strict=False))
+    killed = 0
+    for nth in range(drivers):
+        # Most of a driver's life is its start: it is killed later and later.
+        at = every * (nth + chance.random()) // drivers
+        killed += query.kill(int(at), chance.uniform(0.0, 1.5), _text(faults)) != 0
+    assert query.run(_text(faults)) == 0
+    return killed + sum(number <= query.saves() for number in faults)
+
+
+def _text(faults: dict[int, str]) -> str:
+    return ",".join(f"{number}={how}" for number, how in faults.items()) or "none"
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_executor_is_killed(adapter: str, tmp_path: Path, wanted: dict[str, list[Rows]]) -> None:
+    """One of two, in a micro-batch: the other one retries its tasks."""
+    write_files(GRAPHS["retractions"](), tmp_path / "in")
+    query = Query(tmp_path, "retractions", adapter, "rocksdb")
+    assert query.run("15=after:executor") == 0
+    assert query.saves() > 15
+    assert output(tmp_path) == wanted["retractions"]
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_killed_at_any_instant(
-    state: str, events: Path, tmp_path: Path, uninterrupted: tuple[list[str], float]
-) -> None:
-    """Twice around a save of state, otherwise at random."""
-    wanted, seconds = uninterrupted
-    chance = random.Random(state)
-    points = ["before:5", "after:4"]
-    kills, most = 0, -(-KILLS // len(STATES))
-    folders = 0
-    while kills < most:
-        folder = query_folder(events, tmp_path / str(folders))
-        folders += 1
-        ran = Ran(-signal.SIGKILL, 0.0)
-        while ran.code and kills < min(most, folders * _KILLS_PER_FOLDER):
-            if points:
-                ran = run_driver(folder, state, points.pop())
-            else:  # less and less is left to do: mostly early
-                after = chance.uniform(0.0, 0.5) * seconds
-                ran = run_driver(folder, state, "none", seconds=after)
-            assert ran.code in {0, -signal.SIGKILL}
-            kills += ran.code != 0
-        assert not ran.code or run_driver(folder, state, "none").code == 0
-        assert output(folder) == wanted
-
-
-def test_an_executor_is_killed(
-    events: Path, tmp_path: Path, uninterrupted: tuple[list[str], float]
-) -> None:
-    """One of two, in a micro-batch: the other one retries its tasks."""
-    folder = query_folder(events, tmp_path)
-    assert run_driver(folder, "rocksdb", "executor:200").code == 0
-    assert (folder / "executor-200").stat().st_size > 200
-    assert output(folder) == uninterrupted[0]
+def test_one_stage_with_a_sink_of_files(state: str, tmp_path: Path) -> None:
+    """Its driver is killed around saves of state; the sink's log says which files count."""
+    (tmp_path / "events").mkdir()
+    write_events(tmp_path / "events")
+    whole, killed = (
+        Query(query_folder(tmp_path / "events", tmp_path / name), "stage", ADAPTERS[0], state)
+        for name in ("whole", "killed")
+    )
+    assert whole.run() == 0
+    assert killed.run("5=before:driver") == killed.run("9=after:driver") == -signal.SIGKILL
+    assert killed.run() == 0
+    assert output_of_stage(killed.folder) == output_of_stage(whole.folder)

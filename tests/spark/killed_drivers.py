@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,14 +21,6 @@ from tests.paths import ROOT
 
 _FILES, _ROWS = 5, 80
 _START = 1_700_000_000_000_000
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a driver ended: its exit code, negative for a signal; and how long its query ran."""
-
-    code: int
-    seconds: float
 
 
 def write_events(folder: Path) -> None:
@@ -58,33 +51,75 @@ def query_folder(events: Path, folder: Path) -> Path:
     return folder
 
 
-def run_driver(folder: Path, state: str, how: str, *, seconds: float | None = None) -> Ran:
-    """Run a driver; with ``seconds``, kill it and its JVM that long after its query starts."""
-    with (folder / "stderr").open("wb") as errors:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.query_to_kill", str(folder), state, how],
-            cwd=ROOT,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # a group of its own, to be killed as one
-        )
-        assert driver.stdout is not None
-        with driver.stdout:
-            driver.stdout.readline()
-            began = time.perf_counter()
-            try:
-                driver.wait(300 if seconds is None else seconds)
-            except subprocess.TimeoutExpired:
+@dataclass(frozen=True)
+class Query:
+    """A query with a driver of its own: see :mod:`tests.spark.query_to_kill`."""
+
+    folder: Path
+    graph: str
+    adapter: str
+    state: str
+
+    def run(self, faults: str = "none") -> int:
+        """Run a driver to its end; return its exit code, negative for a signal."""
+        with self._driver(faults) as driver:
+            _wait(driver, 300)
+        return self._code(driver)
+
+    def kill(self, saves: int, seconds: float, faults: str = "none") -> int:
+        """Kill a driver and its JVM so long after it has saved state so often; unless it ended."""
+        with self._driver(faults) as driver:
+            while self.saves() < saves and driver.poll() is None:
+                _wait(driver, 0.02)
+            _wait(driver, seconds)
+            if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)
                 driver.wait()
-                assert seconds is not None, "the query did not end"
-    assert driver.returncode <= 0, (folder / "stderr").read_text()
-    return Ran(driver.returncode, time.perf_counter() - began)
+        return self._code(driver)
+
+    def saves(self) -> int:
+        """Return how often all drivers have saved state."""
+        counted = self.folder / "saves"
+        return counted.stat().st_size if counted.exists() else 0
+
+    @contextmanager
+    def _driver(self, faults: str) -> Iterator[subprocess.Popen[str]]:
+        command = [
+            sys.executable, "-m", "tests.spark.query_to_kill",
+            str(self.folder), self.graph, self.adapter, self.state, faults,
+        ]  # fmt: skip
+        with (self.folder / "stderr").open("wb") as errors:
+            driver = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # a group of its own, to be killed as one
+            )
+            assert driver.stdout is not None
+            try:
+                with driver.stdout:
+                    driver.stdout.readline()
+                    yield driver
+            finally:
+                if driver.poll() is None:
+                    os.killpg(driver.pid, signal.SIGKILL)
+                    driver.wait()
+
+    def _code(self, driver: subprocess.Popen[str]) -> int:
+        code = driver.returncode
+        assert code in {0, -signal.SIGKILL}, (self.folder / "stderr").read_text()
+        return code
 
 
-def output(folder: Path) -> list[str]:
+def _wait(driver: subprocess.Popen[str], seconds: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        driver.wait(seconds)
+
+
+def output_of_stage(folder: Path) -> list[str]:
     """Return the rows of the files in the sink's log, sorted."""
     named = {
         json.loads(line)["path"].removeprefix("file://")

@@ -1,9 +1,12 @@
-"""A query to kill; as a program, with a driver of its own.
+"""Queries to kill, of one stage or of a graph; as a program, with a driver of its own.
 
-``python -m tests.spark.query_to_kill FOLDER STATE HOW``, where STATE is ``inline`` or ``rocksdb``
-and HOW is ``none``, ``before:N`` or ``after:N`` (the driver dies before or after state is saved for
-the N-th time) or ``executor:N`` (the N-th call of the user's function kills its executor, one of
-two, each a process of its own). Prints ``started`` when the query runs.
+``python -m tests.spark.query_to_kill FOLDER GRAPH ADAPTER STATE FAULTS``, where GRAPH is ``stage``
+or one of :mod:`tests.spark.graphs_to_kill`, ADAPTER is Spark's operator for the levels of a graph,
+STATE is ``inline`` or ``rocksdb``, and FAULTS is ``none`` or ``N=WHEN:WHAT``, or several of these,
+separated by commas: before or after state is saved for the N-th time, by any level and key group,
+the task fails (``raise``), or the ``driver``, the Python ``worker`` or the ``executor`` is killed;
+then there are two of these, each a process of its own. Prints ``started`` when the query runs. The
+saves are counted in ``FOLDER/saves``, over all drivers.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 import lowwater as lw
 from lowwater.spark import InlineBackend, KeptState, RocksBackend, StateBackend, configure
 from lowwater.state.store import Batch, StateStore
+from tests.spark.graphs_on_spark import frame_of
+from tests.spark.graphs_on_spark import start as start_graph
+from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.light import FAST, WORKER_DAEMON
+
+ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
+STATES = ("inline", "rocksdb")
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
 
@@ -44,14 +53,53 @@ class Counter:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What goes wrong at a save.
+
+    Args:
+        when: ``before`` or ``after`` it.
+        what: ``raise``, or the process that is killed: ``driver``, ``worker`` or ``executor``.
+    """
+
+    when: str
+    what: str
+
+    def strike(self, driver: int) -> None:
+        """Have it go wrong; a worker whose driver is killed is left to write as it likes."""
+        match self.what:
+            case "raise":
+                raise RuntimeError("once only")
+            case "driver":
+                os.killpg(driver, signal.SIGKILL)
+            case "worker":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case _:
+                os.kill(_executor(), signal.SIGKILL)
+
+
+def faults_of(text: str) -> dict[int, Fault]:
+    """Read faults, by the number of the save."""
+    if text == "none":
+        return {}
+    parts = (part.split("=") for part in text.split(","))
+    return {int(number): Fault(*how.split(":")) for number, how in parts}
+
+
+@dataclass(frozen=True)
 class Deadly:
-    """A backend at whose N-th save the driver dies; the worker is left to write as it likes."""
+    """A backend with faults, by the number of the save.
+
+    Args:
+        inner: The backend.
+        counter: Counts saves.
+        faults: The faults.
+        driver: The group of the driver's processes.
+    """
 
     inner: StateBackend
     counter: Counter
-    when: str
-    number: int
-    driver: int
+    faults: Mapping[int, Fault]
+    driver: int = 0
 
     @property
     def name(self) -> str:
@@ -74,24 +122,22 @@ class _Deadly:
         return self.kept.opened()
 
     def save(self, batch: Batch) -> bytes:
-        backend = self.backend
-        now = backend.counter.count() == backend.number
-        if now and backend.when == "before":
-            os.killpg(backend.driver, signal.SIGKILL)
+        fault = self.backend.faults.get(self.backend.counter.count())
+        if fault is not None and fault.when == "before":
+            fault.strike(self.backend.driver)
         saved = self.kept.save(batch)
-        if now and backend.when == "after":
-            os.killpg(backend.driver, signal.SIGKILL)
+        if fault is not None and fault.when == "after":
+            fault.strike(self.backend.driver)
         return saved
 
 
 @dataclass(frozen=True)
 class Tripping:
-    """A user's combiner that counts, and fails or kills in the calls that ``faults`` names.
+    """A user's combiner that counts, and fails or kills its worker in some of the calls.
 
     Args:
         counter: Counts its calls.
-        faults: What happens in a call, by its number: ``raise``, ``worker`` or ``executor``, the
-            process that is killed.
+        faults: What happens in a call, by its number: ``raise``, or ``worker``, which is killed.
     """
 
     counter: Counter
@@ -105,7 +151,7 @@ class Tripping:
         if fault == "raise":
             raise RuntimeError("once only")
         if fault is not None:
-            os.kill(os.getpid() if fault == "worker" else _executor(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
         return accumulator + 1
 
     def merge_accumulators(self, accumulators: Iterable[int]) -> int:
@@ -173,23 +219,29 @@ def rocks_backend(folder: Path) -> RocksBackend:
     )
 
 
+def backend_of(folder: Path, state: str, faults: Mapping[int, Fault], driver: int = 0) -> Deadly:
+    """Return a backend with faults that counts its saves in the folder."""
+    inner: StateBackend = rocks_backend(folder) if state == "rocksdb" else InlineBackend()
+    return Deadly(inner, Counter(folder / "saves"), faults, driver)
+
+
 def main() -> None:
     """Run the query until the end or death."""
-    folder, state, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    kind, _, number = how.partition(":")
-    count = int(number or 0)
-    counter = Counter(folder / f"{kind}-{count}")
-    backend: StateBackend = rocks_backend(folder) if state == "rocksdb" else InlineBackend()
-    if kind in {"before", "after"}:
-        backend = Deadly(backend, counter, kind, count, os.getpgid(0))
-    faults = {count: kind} if kind == "executor" else {}
-    master = "local-cluster[2,1,700]" if faults else "local[2,4]"  # a task may fail three times
-    query = start(_session(folder, master), folder, backend, Tripping(counter, faults))
+    folder, graph, adapter, state = Path(sys.argv[1]), *sys.argv[2:5]
+    faults = faults_of(sys.argv[5])
+    executors = any(fault.what == "executor" for fault in faults.values())
+    master = "local-cluster[2,1,700]" if executors else "local[2,4]"  # a task may fail three times
+    backend = backend_of(folder, state, faults, os.getpgid(0))
+    session = _session(folder, master, chains=adapter == ADAPTERS[0])
+    if graph == "stage":
+        query = start(session, folder, backend, Tripping(Counter(folder / "calls"), {}))
+    else:
+        query = start_graph(frame_of(session, GRAPHS[graph](), folder, state=backend), folder)
     print("started", flush=True)
     query.awaitTermination()
 
 
-def _session(folder: Path, master: str) -> SparkSession:
+def _session(folder: Path, master: str, *, chains: bool) -> SparkSession:
     builder = (
         SparkSession.builder.master(master)
         .appName("lowwater kills")
@@ -207,7 +259,7 @@ def _session(folder: Path, master: str) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
     )
-    configure(builder, partitions=2)
+    configure(builder, partitions=2, chains=chains)
     session: SparkSession = builder.getOrCreate()
     return session
 

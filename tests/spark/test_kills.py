@@ -1,64 +1,51 @@
-"""A query killed and restarted gives the output of an uninterrupted one.
+"""A query killed and restarted gives what the embedded runner gives, once.
 
-``kill_campaign.py`` (``make crash``) kills drivers at random instants and executors, with each way
-to keep state; here are a few deaths with the state that has files of its own.
+``kill_campaign.py`` (``make crash``) kills drivers at random instants, workers and executors, of
+more graphs with both ways to keep state; here are six deaths in two graphs.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lowwater.spark import InlineBackend, StateBackend
-from tests.spark.killed_drivers import output, query_folder, run_driver, write_events
-from tests.spark.query_to_kill import Counter, Tripping, rocks_backend, start
+from tests.spark.graphs_on_spark import expected, frame_of, output, start, write_files
+from tests.spark.graphs_to_kill import GRAPHS
+from tests.spark.killed_drivers import Query
+from tests.spark.query_to_kill import ADAPTERS, Fault, backend_of
+from tests.spark.restarted_graphs import with_adapter
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
-@pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
+def run_here(spark: Any, query: Query, faults: Mapping[int, Fault]) -> None:
+    """Run a query in the tests' session, to its end."""
+    backend = backend_of(query.folder, query.state, faults)
+    with with_adapter(spark, query.adapter):
+        frame = frame_of(spark, GRAPHS[query.graph](), query.folder, state=backend)
+        running = start(frame, query.folder)
+        assert running.awaitTermination(300)
+    assert query.saves() > max(faults)
+    assert output(query.folder) == expected(GRAPHS[query.graph]()).rows
 
 
-def run_here(spark: Any, folder: Path, backend: StateBackend, faults: dict[int, str]) -> list[str]:
-    """Run the query in the tests' session, to its end."""
-    query = start(spark, folder, backend, Tripping(Counter(folder / "calls"), faults))
-    assert query.awaitTermination(300)
-    return output(folder)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(spark: Any, events: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = query_folder(events, tmp_path_factory.mktemp("whole"))
-    return run_here(spark, folder, InlineBackend(), {})
-
-
-def test_the_query_has_everything(uninterrupted: list[str]) -> None:
-    text = "\n".join(uninterrupted)
-    for word in ("EARLY", "ON_TIME", "LATE", "retract", "expired", "null_time"):
-        assert repr(word) in text
-
-
-def test_a_driver_killed_after_a_save(
-    spark: Any, events: Path, tmp_path: Path, uninterrupted: list[str]
-) -> None:
+def test_a_driver_is_killed_after_a_save_and_then_workers(spark: Any, tmp_path: Path) -> None:
     """Spark has not committed the micro-batch: it is run again, over a version it does not know."""
-    folder = query_folder(events, tmp_path)
-    assert run_driver(folder, "rocksdb", "after:4").code == -signal.SIGKILL
-    assert run_here(spark, folder, rocks_backend(folder), {}) == uninterrupted
+    write_files(GRAPHS["retractions"](), tmp_path / "in")
+    query = Query(tmp_path, "retractions", ADAPTERS[0], "rocksdb")
+    assert query.run("9=after:driver") == -signal.SIGKILL
+    begun = query.saves()
+    worker, failed = Fault("after", "worker"), Fault("after", "raise")
+    run_here(spark, query, {begun + 4: worker, begun + 11: failed})
 
 
-def test_tasks_that_fail_are_retried(
-    spark: Any, events: Path, tmp_path: Path, uninterrupted: list[str]
-) -> None:
-    """A Python worker dies in a micro-batch; in another, the user's function raises."""
-    folder = query_folder(events, tmp_path)
-    faults = {100: "worker", 300: "raise"}
-    assert run_here(spark, folder, rocks_backend(folder), faults) == uninterrupted
-    assert Counter(folder / "calls").count() > max(faults)
+def test_workers_are_killed_and_tasks_fail(spark: Any, tmp_path: Path) -> None:
+    """A process, with the checks of plans; a task of the third level fails, too."""
+    write_files(GRAPHS["process"](), tmp_path / "in")
+    query = Query(tmp_path, "process", ADAPTERS[1], "inline")
+    worker, failed = Fault("before", "worker"), Fault("after", "raise")
+    run_here(spark, query, {3: failed, 10: worker, 18: failed})

@@ -20,11 +20,6 @@ from tests.spark.test_to_spark import SECOND, START, table, write
 LIMITS = (ROOT / "docs" / "spark.md").read_text().partition("## What does not run here")[2]
 
 
-class Counting:
-    def on_record(self, record: Any, ctx: Any) -> None:
-        ctx.emit(1)
-
-
 class OwnSource:
     """A source of a user's own."""
 
@@ -60,41 +55,26 @@ def no_file_yet(folder: Path) -> lw.Stream:
     return lw.read_jsonl(folder / "empty", time="at", follow=True)
 
 
+MANUAL = lw.ManualWatermark()
 Build = Callable[[Path], Any]
 REFUSED: dict[str, tuple[str, Build]] = {
-    "union": ("a union", lambda _: counted(begun() | begun())),
-    "a second stage": ("behind another stage", lambda _: counted(counted(begun()))),
-    "process": ("process", lambda _: begun().key_by("key").process(Counting())),
-    "deduplicate": ("dedup", lambda _: counted(begun().deduplicate(id="key", within="1m"))),
-    "map": ("map makes", lambda _: counted(begun().map(lambda record: record))),
-    "flat_map": ("flat_map makes", lambda _: counted(begun().flat_map(lambda one: [one]))),
-    "map_batches": ("map_batches makes", lambda _: counted(begun().map_batches(lambda one: one))),
-    "group()": (
-        r"group\(\) of whole",
-        lambda _: begun().key_by("key").window(lw.FixedWindows("1m")).group(),
-    ),
-    "key_by(function)": ("knows nothing", lambda _: counted(begun(), lambda record: 1)),
     "read_log": ("cannot be read by Spark", lambda folder: counted(logged(folder))),
     "from_source": ("cannot be read", lambda _: counted(lw.from_source(OwnSource(), time="at"))),
     "nanoseconds": ("cannot read from Parquet", lambda folder: counted(nanoseconds(folder))),
     "no file": ("no file yet", lambda folder: counted(no_file_yet(folder))),
     "ManualClock": ("this process", lambda _: counted(begun(clock=lw.ManualClock()))),
-    "External": ("guessed", lambda _: counted(begun(watermark=lw.External()))),
-    "ManualWatermark": ("guessed", lambda _: counted(begun(watermark=lw.ManualWatermark()))),
-    "Quantile": ("guessed", lambda _: counted(begun(watermark=lw.Quantile(0.9)))),
-    "Punctuated": (
-        "guessed",
-        lambda _: counted(begun(watermark=lw.Punctuated("part"))),
+    "External": ("by this process", lambda _: counted(begun(watermark=lw.External()))),
+    "ManualWatermark": ("by this process", lambda _: counted(begun(watermark=MANUAL))),
+    "a union of data at rest and a stream": (
+        "data at rest",
+        lambda folder: counted(
+            begun() | lw.read_parquet(write(folder / "in", table(5)), time="at")
+        ),
     ),
-    "PerPartition": (
-        "guessed",
-        lambda _: counted(begun(watermark=lw.PerPartition(lw.Ascending(), by="part"))),
-    ),
-    "FinishedFiles": ("guessed", lambda _: counted(begun(watermark=lw.FinishedFiles({"a": 1})))),
 }
 EMBEDDED = (
-    "bundle_size", "clock", "commit_every", "max_skew", "memory_limit", "on_dead_letter",
-    "on_late", "progress", "trace",
+    "bundle_size", "clock", "commit_every", "max_skew", "on_dead_letter", "on_late", "progress",
+    "trace",
 )  # fmt: skip
 
 
@@ -108,14 +88,73 @@ def test_it_is_refused_with_a_mend_and_documented(spark: Any, tmp_path: Path, na
     assert name in LIMITS
 
 
+UNTYPED: dict[str, tuple[str, Build]] = {
+    "map": ("key", lambda _: counted(begun().map(lambda record: record))),
+    "flat_map": ("key", lambda _: counted(begun().flat_map(lambda one: [one]))),
+    "map_batches": ("key", lambda _: counted(begun().map_batches(lambda one: one))),
+    "group": ("records", lambda _: begun().key_by("key").window(lw.FixedWindows("1m")).group()),
+    "key_by(function)": ("key", lambda _: counted(begun(), lambda record: 1)),
+    "a stage behind them": (
+        "n",
+        lambda _: (
+            counted(begun().map(lambda record: record))
+            .key_by("n")
+            .window(lw.FixedWindows("1h"))
+            .aggregate(windows=lw.count())
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_types_that_functions_make_are_asked_for(spark: Any, tmp_path: Path, name: str) -> None:
+    column, build = UNTYPED[name]
+    with pytest.raises(UnsupportedByRunner, match=f"the type of '{column}'") as caught:
+        build(tmp_path).to_spark(spark)
+    assert f'types={{"{column}":' in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_union_is_refused_before_its_clocks_are_looked_at(swapped: bool) -> None:
-    """Which of them would hold is no question: no session is needed to say so, nor a clock."""
-    streams = [begun(clock=lw.ArrivalClock("at")), begun(clock=lw.ManualClock())]
+def test_sources_have_one_clock(spark: Any, swapped: bool) -> None:
+    """As embedded; one that a source names is that of all."""
+    arrivals = lw.ArrivalClock("at")
+    streams = [begun(clock=arrivals), begun(clock=lw.ArrivalClock("at", tick="5s"))]
     one, other = streams[::-1] if swapped else streams
-    for pipeline in (counted(one | other), counted(counted(one | other))):
-        with pytest.raises(UnsupportedByRunner, match=r"cannot run a (union|stage behind)"):
-            pipeline.to_spark(None)
+    with pytest.raises(InvalidArgument, match="different clocks") as caught:
+        counted(one | other).to_spark(spark)
+    assert "the same clock" in (caught.value.hint or "")
+    with pytest.raises(InvalidArgument, match="no column 'landed'"):
+        counted(begun() | begun(clock=lw.ArrivalClock("landed"))).to_spark(spark)
+    with pytest.raises(UnsupportedByRunner, match="ManualClock is an object of this process"):
+        counted(begun() | begun(clock=lw.ManualClock())).to_spark(spark)
+    assert counted(begun() | begun(clock=arrivals)).to_spark(spark).count() > 0
+
+
+class Counting:
+    """A process: emits a field."""
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        ctx.emit({"seen": 1})
+
+
+def test_a_memory_limit_needs_a_store_and_windows_that_may_leave(
+    spark: Any, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "in", table(5))
+    stream = lw.read_parquet(folder, time="at", watermark=lw.Ascending())
+    stored: dict[str, Any] = {"state": "rocksdb", "state_location": tmp_path / "state"}
+    assert counted(stream).to_spark(spark, memory_limit="16MiB", **stored).isStreaming
+    with pytest.raises(InvalidArgument, match="too little"):
+        counted(stream).to_spark(spark, memory_limit="1MB", **stored)
+    with pytest.raises(InvalidArgument, match="needs a store") as caught:
+        counted(stream).to_spark(spark, memory_limit="1GB")
+    assert 'state="rocksdb"' in (caught.value.hint or "")
+    process = stream.key_by("key").process(Counting())
+    with pytest.raises(InvalidArgument, match="there are none"):
+        process.to_spark(spark, types={"seen": "int"}, memory_limit="1GB", **stored)
+    held = stream.key_by("key").window(lw.FixedWindows("1m"), timestamps="earliest")
+    with pytest.raises(InvalidArgument, match="none can leave memory"):
+        held.aggregate(n=lw.count()).to_spark(spark, memory_limit="1GB", **stored)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -179,7 +218,7 @@ def test_seconds_as_event_times_of_a_static_frame_are_warned_of(spark: Any) -> N
         ("on_error", {"on_error": "ignore"}),
         ("Did you mean 'key_groups'", {"key_group": 3}),
         ("not a type of Spark", {"types": {"n": "no type"}}),
-        ("is no aggregate", {"types": {"m": "int"}}),
+        ("no key and no aggregate", {"types": {"m": "int"}}),
     ],
 )
 def test_options_are_checked(spark: Any, match: str, options: dict[str, Any]) -> None:

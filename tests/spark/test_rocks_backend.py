@@ -20,6 +20,7 @@ from lowwater.state.versions.database import close_shelves
 from tests.spark.test_state_backends import BATCHES, CASE, shown, step
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
+
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[RocksBackend]:
     yield RocksBackend(str(tmp_path / "state"), cache=str(tmp_path / "cache"))
@@ -41,6 +42,22 @@ def test_both_backends_give_the_same(backend: RocksBackend, keeps: bool) -> None
     rows = through(backend, keeps=keeps)
     assert rows == through(InlineBackend(), keeps=keeps)
     assert any(rows)
+
+
+def test_windows_that_left_memory_are_loaded_again(backend: RocksBackend) -> None:
+    """The store of a step before is closed by then: the one that is open is read."""
+    call, cell = CASE.call(backend, memory=1), None
+    live: Live[Any] = Live()
+    rows = []
+    for at in range(len(BATCHES)):
+        given, cell = step(call, cell, at, live)
+        rows.append(shown(given))
+        if at == 1:
+            held = live.take(call.query, 1, 0, cell.stamp)
+            assert held is not None
+            assert [one.operator.spilled_rows for one in held.run.runs] == [2]
+            live.put(call.query, 1, 0, cell.stamp, held)
+    assert rows == through(InlineBackend(), keeps=True)
 
 
 def test_a_retried_task_begins_where_the_cell_says(backend: RocksBackend) -> None:

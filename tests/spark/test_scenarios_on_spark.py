@@ -1,4 +1,4 @@
-"""The scenarios run on each of Spark's operators: conformance, the goldens and a random sample, pane by pane."""
+"""The scenarios on each of Spark's operators: conformance, goldens and a random sample."""
 
 from __future__ import annotations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 
 from lowwater.spark.shipped import shipped, unpacked
 
-PICKLER = cloudpickle
+PICKLER: Any = cloudpickle  # which has no types
 
 
 def test_a_function_is_called_with_what_it_is_given() -> None:

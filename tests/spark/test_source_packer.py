@@ -49,7 +49,7 @@ def packer(
 
 def sent(packed: Packed) -> dict[int, Message]:
     """Return the message to each key group, as it arrives there."""
-    found = {}
+    found: dict[int, Message] = {}
     for level, group, message in packed.messages:
         assert level == 1
         assert found.setdefault(group, Message.of_bytes(message.to_bytes())).source == 0

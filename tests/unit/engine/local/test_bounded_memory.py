@@ -205,7 +205,7 @@ def test_panes_made_a_few_at_a_time_are_the_same(size: int, tmp_path: Path) -> N
 @pytest.mark.parametrize("how", ["panes", "jsonl"])
 def test_what_comes_at_once_is_made_into_python_values_bit_by_bit(how: str) -> None:
     """So a sink takes a fraction of what the Python values of all would."""
-    (batch,) = wide([{**WIDE[1], "key": n} for n in range(30_000)]).run_batches()
+    (batch,) = wide([{**WIDE[1], "key": n} for n in range(15_000)]).run_batches()
     table = panes_to_table(batch, ("key", "x"))
 
     def take() -> Iterator[Any]:
