@@ -38,6 +38,8 @@ BATCHES = list(CASE.micro_batches())
 def step(
     call: LevelCall, cell: GroupCell | None, at: int, live: Live[Any] | None = None
 ) -> tuple[pa.Table, GroupCell]:
+
+PICKLER: Any = cloudpickle  # which has no types
     """Step a micro-batch, by its number; without ``live`` nothing but the cell is held."""
     held = Live() if live is None else live
     bodies = bodies_of(CASE.packed(BATCHES[at]))
@@ -71,7 +73,7 @@ def test_what_is_held_goes_on_with_a_function_that_was_sent_anew() -> None:
     rows, cell = [], None
     live: Live[Any] = Live()
     for batch in case.micro_batches():
-        call: LevelCall = cloudpickle.loads(cloudpickle.dumps(case.call()))
+        call: LevelCall = PICKLER.loads(PICKLER.dumps(case.call()))
         bodies = bodies_of(case.packed(batch))
         given, cell, _ = call.step(0, cell, bodies, 0, ended=False, live=live)
         rows += shown(given)
