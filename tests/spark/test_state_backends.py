@@ -17,6 +17,8 @@ from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.testing import Scenario
 from tests.spark.cases import Case, bodies_of, leaving, run_directly
 
+PICKLER: Any = cloudpickle  # which has no types
+
 CASE = Case(
     lw.Windowing(
         windows=lw.Sessions("10s"),
@@ -38,8 +40,6 @@ BATCHES = list(CASE.micro_batches())
 def step(
     call: LevelCall, cell: GroupCell | None, at: int, live: Live[Any] | None = None
 ) -> tuple[pa.Table, GroupCell]:
-
-PICKLER: Any = cloudpickle  # which has no types
     """Step a micro-batch, by its number; without ``live`` nothing but the cell is held."""
     held = Live() if live is None else live
     bodies = bodies_of(CASE.packed(BATCHES[at]))
