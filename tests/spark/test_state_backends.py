@@ -17,6 +17,8 @@ from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.testing import Scenario
 from tests.spark.cases import Case, bodies_of, leaving, run_directly
 
+PICKLER: Any = cloudpickle  # which has no types
+
 CASE = Case(
     lw.Windowing(
         windows=lw.Sessions("10s"),
@@ -68,11 +70,10 @@ def test_what_is_held_goes_on_with_a_function_that_was_sent_anew() -> None:
     windowing = lw.Windowing(windows=lw.FixedWindows("10s"))
     scenario = Scenario(start="12:00").add((1, "12:00:01", "A")).watermark("12:01")
     case = Case(windowing, scenario.add((2, "12:00:02", "A")).end(), {"values": lw.collect()})
-    pickler: Any = cloudpickle  # which has no types
     rows, cell = [], None
     live: Live[Any] = Live()
     for batch in case.micro_batches():
-        call: LevelCall = pickler.loads(pickler.dumps(case.call()))
+        call: LevelCall = PICKLER.loads(PICKLER.dumps(case.call()))
         bodies = bodies_of(case.packed(batch))
         given, cell, _ = call.step(0, cell, bodies, 0, ended=False, live=live)
         rows += shown(given)
