@@ -16,6 +16,7 @@ import numpy as np
 
 from lowwater.engine.graph.graph import Computed, Flow, Windowed, admission_of, is_signed
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
@@ -25,7 +26,7 @@ from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.deduplicate import Deduplicator
 from lowwater.engine.records.panes import ErrorRecord
-from lowwater.errors import DataError
+from lowwater.errors import DataError, StateError
 from lowwater.spark.levels import Edge, Levels, Node, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
 from lowwater.state.codec import decode, encode
@@ -153,7 +154,6 @@ class LevelRun:
         self.runs = [_run_of(node, levels, options) for node in self._nodes]
         reads = levels.graph.reads if level in levels.levels_told() else ()
         self.sources = [SourceWatermark(read) for read in reads]
-        self._carried = [START_OF_TIME for _ in reads]
         self._above = {
             upstream: np.full(options.key_groups, START_OF_TIME, dtype=np.int64)
             for node in self._nodes
@@ -197,20 +197,28 @@ class LevelRun:
         return run.watermark if isinstance(run, DuplicatesRun) else run.operator.output_watermark
 
     def resume(self, store: StateStore) -> None:
-        """Take up the state of the last micro-batch, or begin; call it before the first step."""
+        """Take up the state of the last micro-batch, or begin; call it before the first step.
+
+        Raises:
+            StateError: It is the state of another pipeline.
+        """
         (data,) = store.get([FACTS])
+        known = None if data is None else decode(data)
+        if known is not None:
+            self._require_same(known["pipeline"])
         for run in self.runs:
             if isinstance(run, DuplicatesRun):
                 run.resume(store)
             else:
-                run.resume(store, fresh=data is None)
-        if data is None:
+                run.resume(store, fresh=known is None)
+        if known is None:
             return
-        known = decode(data)
         self.clock = known["clock"]
-        self._carried = known["carried"]
-        for mark, stored in zip(self.sources, known["sources"], strict=True):
+        for mark, stored, carried in zip(
+            self.sources, known["sources"], known["carried"], strict=True
+        ):
             mark.resume(stored)
+            mark.carried = carried
         for upstream, at in known["above"].items():
             self._above[upstream][:] = at
         for number, learned in known["entries"].items():
@@ -230,8 +238,9 @@ class LevelRun:
             if isinstance(run, DuplicatesRun)
         }
         facts = {
+            "pipeline": self._levels.described,
             "clock": self.clock,
-            "carried": self._carried,
+            "carried": [mark.carried for mark in self.sources],
             "sources": [mark.remember() for mark in self.sources],
             "above": {upstream: at.tolist() for upstream, at in self._above.items()},
             "entries": {
@@ -281,8 +290,17 @@ class LevelRun:
 
     def source_watermark(self, source: int) -> int:
         """Return the watermark of a source, int microseconds."""
-        estimated = followed(self.sources[source], self.sources)
-        return max(estimated, self._carried[source])
+        return followed(self.sources[source], self.sources)
+
+    def _require_same(self, stored: bytes) -> None:
+        now = self._levels.described
+        differs = [] if stored == now else list(differences(decode(stored), decode(now)))
+        if differs:
+            raise StateError(
+                f"the checkpoint belongs to another pipeline: {'; '.join(differs)}",
+                where="to_spark",
+                hint="Run the pipeline as it was, or begin with a new checkpoint",
+            )
 
     def _move_clock(self, messages: Sequence[Message], now: int | None) -> None:
         if self._options.carries_clock:
@@ -295,6 +313,7 @@ class LevelRun:
     def _hear(self, messages: Sequence[Message], *, ended: bool) -> None:
         """Note what messages say of watermarks."""
         observed: dict[int, list[Message]] = {}
+        carried: dict[int, int] = {}
         over = [mark.ended for mark in self.sources]
         for message in messages:
             source = message.source
@@ -313,7 +332,7 @@ class LevelRun:
             if message.ended:
                 self.sources[source].ended = True
             if message.watermark is not None:
-                self._carried[source] = max(self._carried[source], message.watermark)
+                carried[source] = max(carried.get(source, START_OF_TIME), message.watermark)
             if message.observed is not None and message.observed.num_rows:
                 observed.setdefault(source, []).append(message)
         for source, mark in enumerate(self.sources):
@@ -323,8 +342,10 @@ class LevelRun:
                 times, records = observed_records(tables)
                 batch = ObservedBatch(records, None, mark.read.times)
                 mark.observe(batch.bundle(times, 0, self.clock))
-            elif not mark.ended:
+            elif source not in carried and not mark.ended:
                 mark.rest(self.clock)
+            if source in carried:
+                mark.carry(carried[source], self.clock)
 
     def _step_stage(
         self,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lowwater.engine.records.steps import REASONS, TIMINGS
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelOutput, LevelRun
-from lowwater.spark.levels import Levels
+from lowwater.spark.levels import Levels, is_split
 from lowwater.spark.messages import Message, table_bytes
 from lowwater.spark.output_schema import OutputRows, OutputSchema
 from lowwater.spark.source_packer import Packed, SourcePacker
@@ -225,12 +225,14 @@ class LevelCall:
             counts = output.counts[node.number]
             metrics = counts.metrics
             table = made[node.number].table() if node.number in made else None
+            stands = one if isinstance(one, DuplicatesRun) else one.operator
             hold = None if isinstance(one, DuplicatesRun) else one.operator.hold()
+            taken_before = is_split(node.stage) and not node.drops_duplicates
             counted: dict[str, Any] = {
                 "body": None if table is None else table_bytes(table),
                 "tells": True,
                 "held_by": None if hold is None else hold.what.encode(),
-                "events": counts.events,
+                "events": 0 if taken_before else counts.events,
                 **{name.lower(): metrics.panes[name] for name in TIMINGS},
                 "retractions": metrics.retractions,
                 "emitted": metrics.emitted.total(),
@@ -239,7 +241,7 @@ class LevelCall:
                 "dead_letters": counts.dead_letters,
                 "open_windows": 0 if isinstance(one, DuplicatesRun) else one.operator.open_windows,
                 "state_bytes": state_bytes,
-                "watermark": run.input_watermark(node),
+                "watermark": stands.watermark,  # which does not go back, as that of a source may
                 "output_watermark": run.output_watermark(one),
                 "clock": run.clock,
             }

@@ -10,16 +10,18 @@ records with one key meet. These are two places, on two levels, unless the id ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Flow, Graph, Read, Stage
+from lowwater.engine.local.compatibility import describe_stages
 from lowwater.engine.records.batch import Records
 from lowwater.errors import InternalError
 from lowwater.spark.signals import CarriedTime
+from lowwater.state.codec import encode
 
 
 def rank(origin: int) -> int:
@@ -82,6 +84,7 @@ class Levels:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph = with_reads(graph, _shipped)
+        self.described = encode(describe_stages(graph))
         self.nodes: list[Node] = []
         by_stage: dict[Stage, Node] = {}
         for stage in graph.stages:
@@ -92,7 +95,7 @@ class Levels:
             level = 1 + max((self.nodes[one].level for one in upstream), default=0)
             first = Node(len(self.nodes), stage, name, level, False, tuple(upstream), tuple(reads))
             if is_split(stage):
-                first = replace(first, name=f"{name}: ids", drops_duplicates=True)
+                first = replace(first, name=_free(name, graph.names), drops_duplicates=True)
                 self.nodes.append(first)
                 first = Node(len(self.nodes), stage, name, level + 1, False, (first.number,), ())
             self.nodes.append(first)
@@ -148,6 +151,14 @@ class Levels:
             if is_split(stage):
                 node = self.nodes[node.number - 1]
             yield Edge(node, nth, stage.inputs[nth])
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """Return the name in the state of what drops a stage's duplicates, which no stage has."""
+    name = f"{name}: ids"
+    while name in taken:
+        name += "'"
+    return name
 
 
 def is_split(stage: Stage) -> bool:

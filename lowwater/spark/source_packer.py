@@ -124,7 +124,7 @@ class SourcePacker:
                 named = {**records.columns, ORIGIN: self._names(records.columns[ORIGIN])}
                 records = records.replaced(named)
             signal, records = self.signals.split(records)
-            clock.at = signal.clock or now or 0
+            clock.at = (now or 0) if signal.clock is None else signal.clock
             records = self._readable(records, packed.dead_letters)
             cuts: list[SourceCut] = []
             if records.length:

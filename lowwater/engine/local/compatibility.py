@@ -45,6 +45,19 @@ def describe_graph(
     }
 
 
+def describe_stages(graph: Graph) -> dict[str, Any]:
+    """Return what a state must know of the pipeline where another system reads the sources."""
+    reads = {graph.name_of(read): _describe_read(read) for read in graph.reads}
+    where = {"source", "paths"}  # that system knows what it has read
+    return {
+        "sources": {
+            name: {part: one for part, one in read.items() if part not in where}
+            for name, read in reads.items()
+        },
+        "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
+    }
+
+
 def stored_stages(graph: Graph) -> dict[str, Any]:
     """Return what is stored of each stage: its kind, and the names of its keys.
 
@@ -132,8 +145,7 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
     """
     differs: list[str] = []
     with decoding("the description of the pipeline"):
-        for what in ("source", "stage"):
-            differs += _differences(what, stored[f"{what}s"], now[f"{what}s"])
+        differs += differences(stored, now)
         before, after = stored["outputs"], now["outputs"]
         if before != after[: len(before)] and not differs:
             was, is_ = ", ".join(before), ", ".join(after)
@@ -148,6 +160,12 @@ def check_compatible(stored: Mapping[str, Any], now: Mapping[str, Any], path: st
             hint="Run the pipeline as it was, use another state directory, or reset this one"
             + _MOVED.format(path) * any("no longer reads" in one for one in differs),
         )
+
+
+def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the sources and the stages of two pipelines differ, by name."""
+    for what in ("source", "stage"):
+        yield from _differences(what, stored[f"{what}s"], now[f"{what}s"])
 
 
 def _differences(what: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -21,6 +21,8 @@ class SourceWatermark:
     def __init__(self, read: Read) -> None:
         self.read = read
         self.ended = False
+        # What the source itself has said, besides what its elements tell.
+        self.carried = START_OF_TIME
         # The clock at the last element, or at the first poll before any.
         self.heard_at: int | None = None
         self._estimator = None if read.watermark is None else read.watermark.start()
@@ -34,6 +36,12 @@ class SourceWatermark:
         self._silent_at = None
         if self._estimator is not None:
             self._estimator.observe(observed)
+
+    def carry(self, watermark: int, clock: int) -> None:
+        """Report a watermark that the source itself says: a sign of life, even without elements."""
+        self.carried = max(self.carried, watermark)
+        self.heard_at = self._asked_at = clock
+        self._silent_at = None
 
     def rest(self, clock: int) -> None:
         """Report that a poll returned nothing. Silence counts from the first poll of this run."""
@@ -52,11 +60,11 @@ class SourceWatermark:
         if self.ended:
             return END_OF_TIME
         if self._estimator is None:
-            return START_OF_TIME
+            return self.carried
         if self._away and self._asked_at > START_OF_TIME:
             self._away = False
             excuse_silence(self._estimator, self._asked_at)
-        return self._estimator.current(self._asked_at)
+        return max(self.carried, self._estimator.current(self._asked_at))
 
     def is_idle(self) -> bool:
         """Whether the source has been silent for ``idle_after``, so other sources stop waiting.
@@ -71,7 +79,7 @@ class SourceWatermark:
 
     def holder(self, clock: int) -> str:
         """Describe what holds the watermark."""
-        if self._estimator is None:
+        if self._estimator is None and self.carried == START_OF_TIME:
             return "it has no watermark until it ends"
         since = self.heard_at
         silent = ""
@@ -79,6 +87,8 @@ class SourceWatermark:
             silent = f"silent since {format_instant(since)}"
             if self.is_idle():
                 silent = f"idle since {format_instant(since)}, and so are the others"
+        if self._estimator is None:
+            return silent or "the watermark that its records carry"
         return holder_of(self._estimator) or silent or "its latest elements"
 
     def remember(self) -> dict[str, Any]:
