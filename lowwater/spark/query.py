@@ -271,7 +271,8 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
 
     So a micro-batch of which nothing is left does not look like the one without data at the end:
     of a real relation, however empty, an exchange makes a partition; of no relation it makes none.
-    The condition is one that Spark cannot evaluate beforehand, and reads no column.
+    The condition is one that Spark cannot evaluate beforehand. It reads one column, as Spark's
+    reader of CSV fails without any.
     """
     beat = shipped(BeatCall(number, levels, key_groups))
 
@@ -279,7 +280,8 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
         assert next(batches, None) is None
         yield from beat().to_batches()
 
-    nothing = source.frame.select(F.lit(0).alias("_0")).where(F.rand() > F.lit(2))
+    never = (F.rand() > F.lit(2)) & quoted(source.read.time).isNotNull()
+    nothing = source.frame.where(never).select(F.lit(0).alias("_0"))
     return nothing.repartition(1).mapInArrow(beats, ROW_DDL)
 
 
