@@ -132,7 +132,7 @@ def _embedded(probe: Probe, folder: Path) -> str:
 
 def probed_on_spark(session: Any) -> Outcomes:
     """Run the probes on Spark, but not the scenarios."""
-    from lowwater.spark.chains import CHECKS
+    from lowwater.spark.session import CHECKS
 
     found: Outcomes = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -157,7 +157,7 @@ def _scenarios_on_spark(session: Any) -> dict[str, str]:
 
 
 def _tried(session: Any, probe: Probe, folder: Path) -> str:
-    from lowwater.spark.chains import CHECKS
+    from lowwater.spark.session import CHECKS
 
     folder.mkdir(parents=True)
     outputs = probe.outputs(folder)

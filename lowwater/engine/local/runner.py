@@ -442,19 +442,21 @@ class LocalRun:
         if self._recorder is not None and run.stage.work.emits_panes:
             recorder = self._recorder.stage(run.number)
             outputs = {output: recorder.handed(records) for output, records in outputs.items()}
-        for output, records in outputs.items():
-            for entry in self._between[run.number]:
-                admitted = entry.take(records) if entry.output == output else None
-                if admitted is None:
-                    continue
-                self._verdict.judge_output(run.number)
-                if admitted.admitted.errors:
-                    yield self._dead_letters(admitted.admitted.errors)
-                # Keep a retraction and the pane that replaces it in one bundle: a downstream
-                # stage that fires between the two would emit a result without either (S-C5).
-                size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
-                for bundle in admitted.bundles(size):
-                    self._waiting[entry.stage].append(bundle)
+        # In the order in which stages name what they read, not in that of the first emission, which
+        # depends on what other keys emit.
+        for entry in self._between[run.number]:
+            records = outputs.get(entry.output)
+            admitted = None if records is None else entry.take(records)
+            if admitted is None:
+                continue
+            self._verdict.judge_output(run.number)
+            if admitted.admitted.errors:
+                yield self._dead_letters(admitted.admitted.errors)
+            # Keep a retraction and the pane that replaces it in one bundle: a downstream
+            # stage that fires between the two would emit a result without either (S-C5).
+            size = len(admitted.admitted.bundle) or 1 if entry.signed else self._bundle_size
+            for bundle in admitted.bundles(size):
+                self._waiting[entry.stage].append(bundle)
 
     def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
         if self._raise:
