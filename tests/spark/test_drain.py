@@ -76,7 +76,7 @@ def test_a_session_without_a_last_micro_batch_is_refused(spark: Any, tmp_path: P
     made = counted(lw.read_jsonl(folder, time="at", watermark=lw.BoundedDisorder("5s")))
     spark.conf.set(NO_DATA, "false")
     try:
-        with pytest.raises(lw.InvalidArgument, match="drain=True ends the input .* is false"):
+        with pytest.raises(lw.InvalidArgument, match=r"drain=True ends the input .* is false"):
             made.to_spark(spark, drain=True)
     finally:
         spark.conf.unset(NO_DATA)
