@@ -42,16 +42,16 @@ TABLES = {
 }
 
 
-def write_clicks(folder: Path) -> int:
+def write_clicks(folder: Path, bursts: int = BURSTS) -> int:
     """Write the files, in order by their times of change; return how many clicks."""
     rng = np.random.default_rng(14)
-    begin = np.sort(rng.integers(0, 6 * HOUR, BURSTS))
-    at = (begin[:, None] + np.cumsum(rng.integers(0, 60_000_000, (BURSTS, LENGTH)), 1)).ravel()
+    begin = np.sort(rng.integers(0, 6 * HOUR, bursts))
+    at = (begin[:, None] + np.cumsum(rng.integers(0, 60_000_000, (bursts, LENGTH)), 1)).ravel()
     arrived = at + rng.integers(0, 30_000_000, at.size)
     late = rng.random(at.size) < 0.005
     arrived[late] += rng.integers(0, 40 * 60_000_000, int(late.sum()))
-    visitor = np.repeat(rng.integers(0, 30_000, BURSTS), LENGTH)
-    campaign = np.repeat(rng.integers(0, 10 * ADVERTISERS, BURSTS), LENGTH)
+    visitor = np.repeat(rng.integers(0, 30_000, bursts), LENGTH)
+    campaign = np.repeat(rng.integers(0, 10 * ADVERTISERS, bursts), LENGTH)
     cost = rng.integers(1, 500, at.size)
     id = np.arange(at.size)
     twice = rng.random(at.size) < 0.01
@@ -129,7 +129,10 @@ def drive(folder: Path, dsn: str, operator: str, state: str) -> None:
     import lowwater.spark
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config(
+        "spark.log.level", "ERROR"
+    )
+    builder = builder.config("spark.driver.memory", "3g")
     chains = operator == "applyInPandasWithState"
     session = lowwater.spark.configure(builder, partitions=2, chains=chains).getOrCreate()
     frame = lw.to_spark(
@@ -224,6 +227,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--operator", default="applyInPandasWithState")
     parser.add_argument("--state", default="inline", choices=["inline", "rocksdb"])
+    parser.add_argument("--bursts", type=int, default=BURSTS, help="of eleven clicks each")
     parser.add_argument("--drive", metavar="DSN", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
@@ -231,7 +235,8 @@ def main() -> None:
         return
     from tests.unit.io.postgresql import running_server
 
-    print(f"{write_clicks(options.folder / 'clicks'):,} clicks in {FILES} files", flush=True)
+    clicks = write_clicks(options.folder / "clicks", options.bursts)
+    print(f"{clicks:,} clicks in {FILES} files", flush=True)
     with running_server() as dsn:
         _run(options, dsn)
 

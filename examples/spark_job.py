@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 import lowwater as lw
-from lowwater.spark import configure
+from lowwater.spark import configure, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,10 +39,10 @@ def main(source: str, target: str, state: str) -> None:
         .start()
     )
     query.awaitTermination()
-    counts = query.lastProgress["observedMetrics"]["lowwater"]
+    metrics = progress(query)
     shown = spark.read.parquet(target)
     where = spark.range(2).mapInPandas(where_lowwater_is, "place string").distinct().collect()
-    print(f"{counts['events']} rides, {shown.count()} panes, {counts['open_windows']} windows open")
+    print(f"{metrics.events} rides, {shown.count()} panes, {metrics.open_windows} windows open")
     print(f"executors: {executors(spark)}; lowwater from {', '.join(row.place for row in where)}")
     for row in shown.orderBy("window_end", "team").limit(4).collect():
         print(row.team, row.window_end, row.points, row.rides, row.timing)

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline import run as run
     from lowwater.pipeline import start as start
+    from lowwater.pipeline import to_spark as to_spark
     from lowwater.time import END_OF_TIME as END_OF_TIME
     from lowwater.time import START_OF_TIME as START_OF_TIME
     from lowwater.time import Instant as Instant

@@ -51,12 +51,11 @@ def graph_probes() -> Iterator[Probe]:
     types = {"a process behind a stage": {"shown": "bigint"}, "a stage behind a process": KEYS}
     for name, make in graphs.items():
         yield Probe("Graphs", name, _made_by(make), {"types": types.get(name, {})})
-    in_batches = Probe("Graphs", "a diamond, in micro-batches", _in_batches, ONE_FILE)
+    in_batches = Probe("Graphs", "a diamond, in micro-batches", _diamond_of_files, ONE_FILE)
     yield replace(in_batches, chains=True)
     yield Probe("Outputs", "several outputs", lambda _: _outputs(begun()))
-    yield Probe(
-        "Outputs", "several outputs, in micro-batches", lambda f: _outputs(in_files(f)), ONE_FILE
-    )
+    in_batches = Probe("Outputs", "several outputs, in micro-batches", _outputs_of_files, ONE_FILE)
+    yield replace(in_batches, chains=True)
     yield Probe("Outputs", "a process and its side output", _process_outputs, SHOWN)
 
 
@@ -119,8 +118,12 @@ def _diamond(stream: lw.Stream | None = None) -> lw.Pipeline:
     return _summed(one | other, lw.FixedWindows("4m"))
 
 
-def _in_batches(folder: Path) -> lw.Pipeline:
+def _diamond_of_files(folder: Path) -> lw.Pipeline:
     return _diamond(in_files(folder))
+
+
+def _outputs_of_files(folder: Path) -> tuple[Any, ...]:
+    return _outputs(in_files(folder))
 
 
 def _outputs(stream: lw.Stream) -> tuple[Any, ...]:

@@ -24,4 +24,4 @@ from lowwater.pipeline.readers import read_parquet as read_parquet
 from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions
-from lowwater.pipeline.spark_outputs import to_spark as to_spark
+from lowwater.pipeline.runnable import to_spark as to_spark

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
 from lowwater.engine.local.delivery import Sink
-from lowwater.errors import InvalidArgument, NoItems, load_extra
+from lowwater.errors import InvalidArgument, NoItems, describe
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
@@ -23,6 +23,7 @@ from lowwater.pipeline.result import (
     items_of,
 )
 from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
+from lowwater.pipeline.spark_outputs import on_spark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +224,33 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             InvalidArgument: Spark is not installed, or ``lw.check`` calls something an error.
             UnsupportedByRunner: Spark does not support the pipeline.
         """
-        load_extra("pyspark.sql", extra="spark", purpose="to_spark")
-        from lowwater.pipeline.spark_outputs import on_spark
+        return on_spark(spark, [self._to()], options)
 
-        return on_spark(spark, [self], options)
+
+def to_spark(spark: Any, *outputs: Runnable[Any, Any], **options: Any) -> Any:
+    """Return several outputs as one Spark DataFrame, so that no source is read twice.
+
+    Rows say in the column ``output`` which output they are of: the name of its stage, and for a
+    side output of a process ``stage.output``. The columns of all outputs stand side by side, and
+    are null where an output has no such column. :func:`lowwater.spark.split` takes the rows of one
+    output.
+
+    Args:
+        spark: The Spark session.
+        *outputs: Pipelines and outputs of processes.
+        **options: See :class:`lowwater.spark.SparkOptions`.
+
+    Raises:
+        InvalidArgument: There is no output, or something else; or two have the same name.
+        UnsupportedByRunner: Spark does not support the pipeline.
+    """
+    if not outputs:
+        raise InvalidArgument("to_spark needs an output", hint="Write to_spark(spark, counts)")
+    for output in outputs:
+        if not isinstance(output, Runnable):
+            raise InvalidArgument(
+                f"{describe('output', output)} is no output of a pipeline",
+                where="to_spark",
+                hint="Give what .aggregate(...), .group() or .process(...) returned",
+            )
+    return on_spark(spark, [output._to() for output in outputs], options)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lowwater.engine.graph.graph import MAIN, Graph
-from lowwater.errors import InvalidArgument, describe, load_extra
+from lowwater.errors import InvalidArgument, load_extra
 from lowwater.explain.findings import findings_of
+from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.run import heed
 
-if TYPE_CHECKING:
-    from lowwater.pipeline.runnable import Runnable
 
-
-def on_spark(spark: Any, outputs: Sequence[Runnable[Any, Any]], options: Mapping[str, Any]) -> Any:
+def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any]) -> Any:
     """Return what leaves a pipeline as a Spark DataFrame.
 
     Args:
@@ -29,13 +27,12 @@ def on_spark(spark: Any, outputs: Sequence[Runnable[Any, Any]], options: Mapping
     from lowwater.spark.supported import as_spark_reads
 
     chosen = options_of(options)
-    writings = [output._to() for output in outputs]
-    graph = Graph.of([one._stage for one in writings])
+    graph = Graph.of([one._stage for one in outputs])
     named = []
-    for one in writings:
+    for one in outputs:
         name = graph.name_of(one._stage)
         name = name if one._tag == MAIN else f"{name}.{one._tag}"
-        if len(writings) == 1:
+        if len(outputs) == 1:
             named.append(Output(one._stage, one._tag))
             continue
         if name in SIDES or any(name == other.name for other in named):
@@ -52,34 +49,3 @@ def on_spark(spark: Any, outputs: Sequence[Runnable[Any, Any]], options: Mapping
     of = dict(zip(graph.stages, read.stages, strict=True))
     heed(findings_of(read, [(of[one.stage], ()) for one in named]))
     return made
-
-
-def to_spark(spark: Any, *outputs: Runnable[Any, Any], **options: Any) -> Any:
-    """Return several outputs as one Spark DataFrame, so that no source is read twice.
-
-    Rows say in the column ``output`` which output they are of: the name of its stage, and for a
-    side output of a process ``stage.output``. The columns of all outputs stand side by side, and
-    are null where an output has no such column. :func:`lowwater.spark.split` takes the rows of one
-    output.
-
-    Args:
-        spark: The Spark session.
-        *outputs: Pipelines and outputs of processes.
-        **options: See :class:`lowwater.spark.SparkOptions`.
-
-    Raises:
-        InvalidArgument: There is no output, or something else; or two have the same name.
-        UnsupportedByRunner: Spark does not support the pipeline.
-    """
-    from lowwater.pipeline.runnable import Runnable
-
-    if not outputs:
-        raise InvalidArgument("to_spark needs an output", hint="Write to_spark(spark, counts)")
-    for output in outputs:
-        if not isinstance(output, Runnable):
-            raise InvalidArgument(
-                f"{describe('output', output)} is no output of a pipeline",
-                where="to_spark",
-                hint="Give what .aggregate(...), .group() or .process(...) returned",
-            )
-    return on_spark(spark, outputs, options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 
@@ -451,6 +451,8 @@ def _run_of(node: Node, levels: Levels, options: LevelOptions) -> NodeRun:
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case Computed():
             return ProcessRun(stage, work, node.number, is_end=is_end, is_read=is_read)
+        case _:
+            assert_never(work)
 
 
 def entry_of(

@@ -209,7 +209,9 @@ class LevelCall:
             rows.send(level, group, message)
         made: dict[int, OutputRows] = {}
         names = self.levels.graph
-        for node, outcome in output.outcomes:
+        for made_by, outcome in output.outcomes:
+            # What is held from the last micro-batch has the graph as it was sent then.
+            node = self.levels.nodes[made_by.number]
             own = made.setdefault(node.number, OutputRows(self.outputs))
             keys = node.stage.key_names
             if outcome.panes is not None:

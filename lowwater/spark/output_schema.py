@@ -108,7 +108,7 @@ class ColumnTypes:
     Args:
         graph: The graph.
         sources: The columns of each source, in the order of the graph's.
-        given: Types that the user has said, by column.
+        given: Types that the user has said, by column, for outputs and for stages before them.
     """
 
     graph: Graph
@@ -194,16 +194,16 @@ class ColumnTypes:
         if not isinstance(stage.work, Windowed):
             return None
         columns = self._into(stage)
-        keys = {
-            name: columns.get(key) for name, key in zip(stage.key_names, stage.keys, strict=True)
-        }
-        values = {name: result_type(spec, columns) for name, spec in stage.work.aggregates.items()}
-        known = {n: kind for n, kind in {**keys, **values}.items() if kind is not None}
-        if len(known) < len(keys) + len(values):
+        keys = dict(zip(stage.key_names, stage.keys, strict=True))
+        found = {name: columns.get(key) for name, key in keys.items()}
+        found |= {name: result_type(spec, columns) for name, spec in stage.work.aggregates.items()}
+        known = {name: self.given.get(name) or kind for name, kind in found.items()}
+        sure = {name: kind for name, kind in known.items() if kind is not None}
+        if len(sure) < len(known):
             return None
         return records_schema(
-            {name: known[name] for name in keys},
-            {name: known[name] for name in values},
+            {name: kind for name, kind in sure.items() if name in keys},
+            {name: kind for name, kind in sure.items() if name not in keys},
             signed=stage.retracts,
         )
 

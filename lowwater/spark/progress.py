@@ -61,7 +61,7 @@ def of_reports(reports: Sequence[Mapping[str, Any]]) -> Metrics:
             if name.startswith(_OF):
                 stage = name.removeprefix(_OF)
                 _add_stage(metrics, stage, row, reads, holds)
-    if reports and not found and not any(METRICS in one["observedMetrics"] for one in reports):
+    if any(map(_is_of_another, reports)) and not found:
         raise InvalidArgument(
             "the query has no pipeline of lowwater in it",
             where="progress",
@@ -74,6 +74,12 @@ def of_reports(reports: Sequence[Mapping[str, Any]]) -> Metrics:
     places = {name: at for at, name in enumerate(LowWatermarks(reads).stages)}
     metrics.stages = dict(sorted(metrics.stages.items(), key=lambda one: places.get(one[0], -1)))
     return metrics
+
+
+def _is_of_another(report: Mapping[str, Any]) -> bool:
+    """Whether a micro-batch ran without a pipeline; a query that waits reports nothing at all."""
+    seen = report["observedMetrics"]
+    return METRICS not in seen and bool(seen or report.get("numInputRows"))
 
 
 def _add_total(metrics: Metrics, row: Mapping[str, Any], report: Mapping[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -132,10 +133,22 @@ def may_be_pruned(source: Source, frame: DataFrame) -> bool:
 
 
 def names_of_files(source: Source) -> tuple[tuple[str, str], ...]:
-    """Return how Spark begins the URI of each path of a source, and how the source writes it."""
+    """Return the folder or file that each path of a source begins with: whole, and as written."""
     if not isinstance(source, FileSource):
         return ()
-    return tuple((f"file://{Path(path).absolute()}", path) for path in source.paths)
+    begins = [_without_glob(path) for path in source.paths]
+    return tuple((str(begin.absolute()), str(begin)) for begin in begins)
+
+
+def _without_glob(path: str) -> Path:
+    """Return what is before the first pattern in a path.
+
+    >>> _without_glob("data/2024-*/part.csv").as_posix()
+    'data'
+    """
+    if Path(path).exists() or not glob.has_magic(path):
+        return Path(path)
+    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts))
 
 
 def _files(spark: SparkSession, source: FileSource, files_per_batch: int | None) -> DataFrame:

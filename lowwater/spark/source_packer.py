@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import final
 from urllib.parse import unquote
 
@@ -80,7 +81,7 @@ class SourcePacker:
         key_groups: How many key groups there are.
         on_error: How invalid records are handled.
         keep_records: Whether late elements leave the pipeline, with their records.
-        files: How Spark begins the URI of a file that is read, and how the source writes that.
+        files: What the paths of files that are read begin with: whole, and as the source writes it.
     """
 
     levels: Levels
@@ -147,10 +148,13 @@ class SourcePacker:
         return Column(arrow=pa.DictionaryArray.from_arrays(encoded.indices, pa.array(names)))
 
     def _name(self, uri: str) -> str:
-        for begin, path in self.files:
-            if uri.startswith(begin):
-                return path + uri.removeprefix(begin)
-        return uri
+        if not uri.startswith("file:"):
+            return uri
+        path = Path("/" + uri.removeprefix("file:").lstrip("/"))
+        for whole, written in self.files:
+            if path.is_relative_to(whole):
+                return str(written / path.relative_to(whole))
+        return str(path)
 
     def _readable(self, records: Records, dead_letters: list[ErrorRecord]) -> Records:
         """Make dead letters of the lines that Spark could not parse."""

@@ -40,7 +40,8 @@ class Watch:
         ctx.ordered.add(ctx.time, v)
         ctx.alarm.set(ctx.time + (2 + v % 5) * SECOND, output_time=ctx.time, tag=v % 2)
         if v % 3 == 0:
-            ctx.wall.set(ctx.clock + 3 * SECOND)
+            # Without a time it would be the output watermark: on Spark, that of the key group.
+            ctx.wall.set(ctx.clock + 3 * SECOND, output_time=ctx.time)
         ctx.emit({"v": ctx.total.get(), "n": len(ctx.seen)})
 
     def on_timer(self, name: str, ctx: lw.ProcessContext) -> None:
@@ -51,7 +52,8 @@ class Watch:
             ctx.ordered.delete(None, ctx.time)
 
     def on_end(self, ctx: lw.ProcessContext) -> None:
-        ctx.emit({"v": ctx.total.get(), "n": len(ctx.seen), "name": "end"}, tag="rang")
+        left = {"v": ctx.total.get(), "n": len(ctx.seen), "name": "end"}
+        ctx.emit(left, tag="rang", time=BASE + 99 * SECOND)
 
 
 def retractions() -> Drawn:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from examples import spark_graph, spark_standalone
 from lowwater.cli import demo_spark
 from lowwater.spark.level_call import COUNTS
 from tests.paths import ROOT
+from tests.unit.io.postgresql import running_server
 
 
 def test_lowwater_runs_from_an_archive(tmp_path: Path) -> None:
@@ -121,6 +124,42 @@ def test_a_micro_batch_is_a_line() -> None:
     assert second.split()[0] == "2"
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return what the example connects to."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "rides.db")
+        return
+    with running_server() as dsn:
+        yield dsn
+
+
+def test_a_micro_batch_that_comes_again_is_not_stored_again(database: str) -> None:
+    """And what is retracted in it is gone, and what replaces that is there."""
+    spark_graph.writer(database)  # makes the tables
+    window = datetime(2000, 1, 1, tzinfo=UTC)
+
+    def best(most: int, kind: str) -> Any:
+        return SimpleNamespace(window_start=window, most=most, teams=1, kind=kind)
+
+    def score(team: str, points: int) -> Any:
+        return SimpleNamespace(window_start=window, team=team, points=points, kind="insert")
+
+    batches = [
+        ([score("A", 5)], [best(5, "insert")]),
+        ([score("B", 7)], [best(5, "retract"), best(7, "insert")]),
+    ]
+    for number in (0, 1, 1, 0):
+        with closing(spark_graph.connect(database)) as connection, connection:
+            spark_graph.store(connection, number, *batches[number])
+    with closing(spark_graph.connect(database)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT * FROM best")
+        assert cursor.fetchall() == [("2000-01-01T00:00:00Z", 7, 1)]
+        cursor.execute("SELECT team, points FROM scores ORDER BY team")
+        assert cursor.fetchall() == [("A", 5), ("B", 7)]
+
+
 @pytest.mark.slow
 def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
     """Also if a checkpoint is lost, and all micro-batches come again under their numbers."""
@@ -138,5 +177,5 @@ def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
         wanted = found
         assert scores == (18, sum(range(120)) * 3)
         assert told.startswith(f"{read} rides")
-    assert wanted[0] == ("2000-01-01T12:00:00Z", 590, 3)
+    assert wanted[0] == ("2000-01-01T12:00:00Z", 610, 3)
     assert len(wanted) == 6

@@ -11,12 +11,23 @@ from typing import Any
 
 import pytest
 
+from tests.property.levels import InLevels, embedded
+from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.query_to_kill import ADAPTERS
 from tests.spark.restarted_graphs import Way, check_restarted, graph_number, side_by_side
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+@pytest.mark.parametrize("key_groups", [1, 3])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_to_kill_without_spark(name: str, key_groups: int) -> None:
+    """A difference that these have anyway is no matter of kills."""
+    case = GRAPHS[name]()
+    levels = InLevels(case, key_groups, 2, frozenset({1, 3}))
+    for expected, found in zip(embedded(case), levels.told(), strict=True):
+        assert found == expected
 
 
+@pytest.mark.slow
 def test_two_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
     """One has a stage that reads retractions, the other has three levels."""
     case = side_by_side([graph_number(0), graph_number(1)])
@@ -24,5 +35,6 @@ def test_two_graphs_in_one_query(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, case, tmp_path, way)
 
 
+@pytest.mark.slow
 def test_a_graph_with_the_checks_of_plans(spark: Any, tmp_path: Path) -> None:
     check_restarted(spark, graph_number(3), tmp_path, Way(ADAPTERS[1], "inline", stops="before"))

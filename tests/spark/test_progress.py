@@ -65,7 +65,15 @@ def test_nothing_is_known_before_the_first_micro_batch() -> None:
     assert of_reports([]).watermark == START_OF_TIME
 
 
+def test_a_query_that_found_nothing_to_do_has_done_nothing() -> None:
+    """As one that is started again although no files have come."""
+    idle = {"observedMetrics": {}, "numInputRows": 0, "durationMs": {"triggerExecution": 5}}
+    assert of_reports([idle]).events == 0
+
+
 def test_a_query_of_something_else_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no pipeline of lowwater"):
+        of_reports([{"observedMetrics": {}, "numInputRows": 3}])
     with pytest.raises(InvalidArgument, match="no pipeline of lowwater"):
         of_reports([{"observedMetrics": {"another": {"n": 1}}}])
     with pytest.raises(InvalidArgument, match="not a streaming query"):

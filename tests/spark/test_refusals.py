@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
 from lowwater.spark import CarriedTime
+from lowwater.spark.chains import streamed
 from tests.paths import ROOT
 from tests.spark.test_to_spark import SECOND, START, table, write
 
@@ -252,3 +254,14 @@ def test_columns_and_names_are_checked_before_anything_runs(spark: Any) -> None:
     with pytest.raises(InvalidArgument, match="no column 'lo'"):
         counted(lw.from_spark(spark.createDataFrame(table(3)), time="at",
                               watermark=CarriedTime("lo"))).to_spark(spark)  # fmt: skip
+
+
+def test_a_graph_of_several_levels_says_that_it_needs_protobuf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark itself would say so in its workers, by the name of a module."""
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    none: Any = None
+    with pytest.raises(InvalidArgument, match=r"needs google.*lowwater\[spark\]"):
+        streamed(none, [], "transformWithStateInPandas", timers="batches", ends=False)
+    assert streamed(none, [], "applyInPandasWithState", timers="batches", ends=False) is None

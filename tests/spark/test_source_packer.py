@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
@@ -16,8 +20,11 @@ from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.stateless import Filter, Step, WithColumns
 from lowwater.io.log.conform import partitions_of
+from lowwater.io.parquet import ParquetSource
+from lowwater.io.paths import files_of
 from lowwater.spark.levels import Elsewhere, Levels
 from lowwater.spark.messages import Elements, Message
+from lowwater.spark.reading import names_of_files
 from lowwater.spark.signals import NoSignals
 from lowwater.spark.source_packer import NOW, Packed, SourcePacker
 
@@ -168,3 +175,32 @@ def test_invalid_records_are_counted_and_set_aside() -> None:
     (packed,) = packer("key").pack([batch_of(key=keys)], 0)
     assert packed.events == 3
     assert [letter.reason for letter in packed.dead_letters] == ["null_key"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "file"),
+    [
+        ("in", "in/a b.parquet"),
+        ("in/", "in/below/1.parquet"),
+        ("in/1.parquet", "in/1.parquet"),
+        ("in/*.parquet", "in/1.parquet"),
+        ("*/1.parquet", "in/1.parquet"),
+        ("{here}/in", "{here}/in/1.parquet"),
+        ("{here}/in/?.parquet", "{here}/in/1.parquet"),
+    ],
+)
+@pytest.mark.parametrize("slashes", ["/", "///"])
+def test_files_are_called_as_the_source_calls_them(
+    paths: str, file: str, slashes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes their whole URI; what a watermark knows of files names them as embedded."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in" / "below").mkdir(parents=True)
+    for name in ("1.parquet", "a b.parquet", "below/1.parquet"):
+        pq.write_table(pa.table({"at": [NOON]}), tmp_path / "in" / name)
+    here, wanted = paths.format(here=tmp_path), file.format(here=tmp_path)
+    source = ParquetSource((here,))
+    assert wanted in map(str, files_of((here,), (".parquet",)))
+    uri = "file:" + slashes + quote(str(tmp_path / wanted).lstrip("/"))
+    made = replace(packer("key"), files=names_of_files(source))
+    assert made._names(Column.from_arrow(pa.array([uri, uri]))).to_list() == [wanted, wanted]

@@ -8,13 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 import lowwater as lw
 from lowwater.errors import StateError
 from lowwater.spark.level_call import LevelCall
 from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.testing import Scenario
-from tests.spark.cases import Case, bodies_of, leaving
+from tests.spark.cases import Case, bodies_of, leaving, run_directly
+
+PICKLER: Any = cloudpickle  # which has no types
 
 CASE = Case(
     lw.Windowing(
@@ -60,6 +63,22 @@ def test_a_retried_task_begins_where_the_cell_says() -> None:
     with_live, _ = step(call, after, 3, live)
     without, _ = step(call, after, 3)
     assert shown(with_live) == shown(without) != []
+
+
+def test_what_is_held_goes_on_with_a_function_that_was_sent_anew() -> None:
+    """Spark sends it to a worker with each task, and with it another copy of the graph."""
+    windowing = lw.Windowing(windows=lw.FixedWindows("10s"))
+    scenario = Scenario(start="12:00").add((1, "12:00:01", "A")).watermark("12:01")
+    case = Case(windowing, scenario.add((2, "12:00:02", "A")).end(), {"values": lw.collect()})
+    rows, cell = [], None
+    live: Live[Any] = Live()
+    for batch in case.micro_batches():
+        call: LevelCall = PICKLER.loads(PICKLER.dumps(case.call()))
+        bodies = bodies_of(case.packed(batch))
+        given, cell, _ = call.step(0, cell, bodies, 0, ended=False, live=live)
+        rows += shown(given)
+    assert [row["output"] for row in rows] == ["pane", "late"]
+    assert rows == run_directly(case).to_pylist()
 
 
 def test_what_is_held_is_little() -> None:

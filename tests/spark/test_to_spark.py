@@ -431,6 +431,49 @@ def test_the_clock_wakes_groups_that_get_nothing(spark: Any, tmp_path: Path) -> 
     assert {row["timing"] for row in rows} == {"EARLY"}
 
 
+class Counted:
+    """Emits how many records a key had, some time of the clock after the first."""
+
+    count = lw.value_cell(0)
+    since = lw.value_cell()
+    later = lw.timer(domain="processing")
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        if not ctx.since.is_set:
+            ctx.since.set(ctx.time)
+            ctx.later.set(ctx.clock + SECOND // 10, output_time=ctx.time)
+        ctx.count.set(ctx.count.get() + 1)
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        ctx.emit({"seen": ctx.count.get()}, time=ctx.since.get())
+
+
+def test_timers_of_the_clock_wake_a_process(spark: Any, tmp_path: Path) -> None:
+    """What a process will wait for is not known before: ``timers="clock"`` says that it does."""
+    folder = write(tmp_path / "in", table(40))
+    begun = lw.from_spark(stream(spark, folder), time="at", watermark="1h")
+    made = begun.key_by("part").process(Counted())
+    rows: Rows = []
+    all_came = threading.Event()
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+        if sum(row["seen"] for row in rows) == 40:
+            all_came.set()
+
+    shown = made.to_spark(spark, key_groups=2, timers="clock", types={"seen": "bigint"})
+    query = (
+        shown.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        assert all_came.wait(120)
+    finally:
+        query.stop()
+    assert len(rows) == 3
+
+
 @pytest.mark.filterwarnings("error::lowwater.errors.LowwaterWarning")  # as of tests/docs
 @pytest.mark.parametrize("page", pages(spark=True))
 def test_the_pages_tell_the_truth(

@@ -18,7 +18,6 @@ OPEN = {
     "engine/local/described.py": "any value of the user's may be an argument of a combiner",
     "pipeline/relocation.py": "a stored value is of any plain type",
     "pipeline/checks.py": "stateless steps are a protocol: the columns after others are not known",
-    "spark/spark_steps.py": "stateless steps are a protocol: what has no expressions is refused",
     "testing/_oracle_windows.py": "window functions are a protocol",
 }
 """Where the subject is not of a closed set of types, and why."""

@@ -442,8 +442,8 @@ class LocalRun:
         if self._recorder is not None and run.stage.work.emits_panes:
             recorder = self._recorder.stage(run.number)
             outputs = {output: recorder.handed(records) for output, records in outputs.items()}
-        # In the order in which stages name what they read, not in that of the first emission, which
-        # depends on what other keys emit.
+        # In the order of inputs, not of outputs: which output a process emits to first depends on
+        # which keys it sees first, and so on where they are computed.
         for entry in self._between[run.number]:
             records = outputs.get(entry.output)
             admitted = None if records is None else entry.take(records)

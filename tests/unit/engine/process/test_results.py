@@ -69,3 +69,32 @@ def test_what_a_process_has_not_is_told_with_what_has(name: str, hint: str) -> N
         getattr(mixed(), name)
     with pytest.raises(AttributeError, match=r"no 'panes'(.|\n)*elements\(\)"):
         _ = mixed().collect().panes
+
+
+class SideFirst:
+    side = lw.output()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"of": "side"}, tag="side")
+        ctx.emit({"of": "main"})
+
+
+@pytest.mark.parametrize("order", [("main", "side"), ("side", "main")])
+def test_outputs_in_a_union_come_in_its_order(order: tuple[str, str]) -> None:
+    """S-C5: it does not depend on which output the process emits to first."""
+    source = lw.from_iterable([{"at": 1, "key": "k"}], time="at")
+    made = source.key_by("key").process(SideFirst())
+    first, second = (made.output(tag).to_stream() for tag in order)
+    panes = (
+        (first | second)
+        .key_by("key")
+        .window(
+            lw.GlobalWindow(),
+            trigger=lw.Repeatedly(lw.AfterCount(1)),
+            accumulation="discarding",
+        )
+        .aggregate(of=lw.collect("of"))
+        .collect()
+        .panes
+    )
+    assert [pane.value for pane in panes] == [[order[0]], [order[1]]]

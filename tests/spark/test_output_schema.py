@@ -1,0 +1,43 @@
+"""What columns the rows of a query have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lowwater as lw
+from lowwater.engine.graph.graph import Graph
+from lowwater.spark.output_schema import ColumnTypes, Output, OutputSchema, schema_of
+
+
+class Pass:
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.emit({"n": record["n"]})
+
+
+def schema(*, windowed: bool, sides: bool) -> OutputSchema:
+    """Return the columns of a process, perhaps behind windows."""
+    given = pa.table({"at": [1], "key": [1], "n": [1]})
+    stream = lw.from_arrow(given, time="at")
+    if windowed:
+        counts = stream.key_by("key").window(lw.FixedWindows("1s")).aggregate(n=lw.count())
+        stream = counts.to_stream()
+    stage = stream.key_by("key").process(Pass())._stage
+    types = ColumnTypes(Graph.of([stage]), [given.schema], {"key": pa.int64(), "n": pa.int64()})
+    return schema_of([(0, Output(stage))], types, several=False, sides=sides)
+
+
+@pytest.mark.parametrize("windowed", [True, False])
+def test_late_records_of_a_stage_that_is_no_output_have_their_window(windowed: bool) -> None:
+    """An output of a process has no windows; the stage before it drops records from its own."""
+    added = ["window_start", "window_end", "watermark"] if windowed else []
+    found = schema(windowed=windowed, sides=True)
+    sides = ["reason", "detail", "record"]
+    assert found.schema.names == ["output", "key", "n", "timestamp", *added, *sides]
+    assert found.columns[0, "main"] == ("key", "n", "timestamp")
+
+
+def test_outputs_alone_have_only_their_columns() -> None:
+    assert schema(windowed=True, sides=False).schema.names == ["key", "n", "timestamp"]
