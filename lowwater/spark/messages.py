@@ -29,7 +29,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import key_groups
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import Bundle
-from lowwater.errors import StateError
+from lowwater.errors import DataError, StateError
 from lowwater.state.codec import decode, encode
 from lowwater.time import Int64Array
 
@@ -259,12 +259,24 @@ def _to_table(columns: Mapping[str, Column]) -> pa.Table:
     fields: list[pa.Field] = []
     for name, column in columns.items():
         if column.arrow is None and column.data.dtype == object:
-            arrays.append(pa.array([encode(v) for v in column.to_list()], pa.binary()))
+            arrays.append(pa.array(_coded(name, column), pa.binary()))
             fields.append(pa.field(name, pa.binary(), metadata=_CODED))
         else:
             arrays.append(column.to_arrow())
             fields.append(pa.field(name, arrays[-1].type))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _coded(name: str, column: Column) -> list[bytes]:
+    try:
+        return [encode(value) for value in column.to_list()]
+    except StateError as error:
+        raise DataError(
+            f"the column {name.partition(':')[2]!r} cannot be sent to another task: {error.what}",
+            where="to_spark",
+            hint="Drop it before the stage, or make plain values of it: numbers, text, bytes, "
+            "dates, lists, tuples, dicts or sets",
+        ) from error
 
 
 def _joined(tables: Sequence[pa.Table]) -> dict[str, Column]:

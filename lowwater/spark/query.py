@@ -48,6 +48,7 @@ from lowwater.watermark import Telling, columns_read
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
+_NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LOG = logging.getLogger("lowwater.spark")
 
 
@@ -76,6 +77,8 @@ def outputs_on_spark(
     clock = clock_of(graph)
     sources = [_source_of(spark, graph, read, clock, options) for read in graph.reads]
     streaming = _is_streaming(graph, sources)
+    if streaming and options.drain:
+        _require_last_batch(spark)
     given = {name: arrow_type(name, kind) for name, kind in (options.types or {}).items()}
     types = ColumnTypes(graph, [arrow_schema(one.frame.schema) for one in sources], given)
     for stage in graph.stages:
@@ -246,6 +249,16 @@ def _is_streaming(graph: Graph, sources: Sequence[_Source]) -> bool:
             "rest adds can be done in from_spark's DataFrame",
         )
     return all(streams)
+
+
+def _require_last_batch(spark: SparkSession) -> None:
+    """Raise if Spark runs no micro-batch without records, which would end the input."""
+    if spark.conf.get(_NO_DATA, "true") == "false":
+        raise InvalidArgument(
+            f"drain=True ends the input in a micro-batch without records, but {_NO_DATA} is false",
+            where="to_spark(drain=)",
+            hint=f'Leave drain out, or allow them: spark.conf.set("{_NO_DATA}", "true")',
+        )
 
 
 def _packed(

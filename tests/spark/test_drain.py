@@ -12,6 +12,7 @@ import pytest
 import lowwater as lw
 from tests.spark.test_to_spark import SECOND, START, plain, run
 
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 MINUTE = lw.FixedWindows("1m")
 
 
@@ -68,3 +69,14 @@ def test_more_after_the_end_is_an_error(spark: Any, tmp_path: Path) -> None:
     (folder / "2.jsonl").write_text(lines(200))
     with pytest.raises(Exception, match="more records came of a source after its input had ended"):
         run(made.to_spark(spark, drain=True), tmp_path / "checkpoint")
+
+
+def test_a_session_without_a_last_micro_batch_is_refused(spark: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", {"1.jsonl": lines(1, 70)})
+    made = counted(lw.read_jsonl(folder, time="at", watermark=lw.BoundedDisorder("5s")))
+    spark.conf.set(NO_DATA, "false")
+    try:
+        with pytest.raises(lw.InvalidArgument, match=r"drain=True ends the input .* is false"):
+            made.to_spark(spark, drain=True)
+    finally:
+        spark.conf.unset(NO_DATA)

@@ -14,7 +14,7 @@ from lowwater.engine.records.batch import Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.steps import Bundle
-from lowwater.errors import StateError
+from lowwater.errors import DataError, StateError
 from lowwater.spark.messages import (
     Elements,
     Message,
@@ -153,3 +153,10 @@ def test_a_message_of_another_version_is_refused(data: bytes) -> None:
     with pytest.raises(StateError, match="between two levels") as caught:
         Message.of_bytes(data)
     assert "same version of lowwater" in (caught.value.hint or "")
+
+
+def test_a_value_that_cannot_be_sent_is_named_by_its_column() -> None:
+    records = Records({"thing": Column.of_objects([object()])}, 1)
+    sent = Elements(Bundle(np.zeros(1, dtype=np.int64), (), {}), (), records)
+    with pytest.raises(DataError, match=r"the column 'thing' cannot be sent to another task"):
+        sent.to_table()
