@@ -18,6 +18,7 @@ from lowwater.engine.graph.graph import Computed, Flow, Windowed, admission_of, 
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.estimator_input import ObservedBatch
+from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
@@ -375,9 +376,11 @@ class LevelRun:
         self, node: Node, run: WindowRun | ProcessRun, output: LevelOutput
     ) -> Iterator[tuple[Edge, Elements]]:
         """Yield what the nodes downstream get of a stage's output."""
-        for tag, records in run.take_outputs().items():
-            edges = self._edges[node.number]
-            for edge, entry in zip(edges, self._entries[node.number], strict=True):
+        edges, entries = self._edges[node.number], self._entries[node.number]
+        for tag, emitted in run.take_outputs().items():
+            sorts = any(entry.minds_order and entry.output == tag for entry in entries)
+            records = with_order(emitted, node.stage) if sorts else emitted
+            for edge, entry in zip(edges, entries, strict=True):
                 admitted = entry.take(records) if entry.output == tag else None
                 if admitted is None:
                     continue
@@ -388,6 +391,10 @@ class LevelRun:
                 bundle = admitted.admitted.bundle
                 if len(bundle):
                     elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
+                    if entry.minds_order:
+                        elements = elements.in_order(
+                            *(elements.records.columns[one] for one in (AT, WHOSE))
+                        )
                     if not needs_records(edge.to, self._options.keep_records):
                         elements = elements.without_records()
                     yield edge, elements
@@ -460,7 +467,8 @@ def entry_of(
 ) -> StageAdmission:
     """Return what admits records to a node; its bundles have the number of the edge."""
     admission = admission_of(flow, edge.to.stage, on_error, max_ahead_us)
-    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow))
+    minds = minds_order(flow, edge.to.stage)
+    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow), minds)
 
 
 def needs_records(node: Node, keeps_late: bool) -> bool:

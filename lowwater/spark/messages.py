@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, TypeAlias, final
 
@@ -38,6 +38,7 @@ Port: TypeAlias = tuple[int, int]
 
 _LENGTH = Struct("<I")
 _TIME, _SIGN, _KEY, _ID, _VALUE, _RECORD = "time", "sign", "key:", "id:", "value:", "record:"
+_ORDER = "order:"
 _CODED = {b"lowwater": b"coded"}
 """Metadata of a column of Python values, each encoded by :mod:`lowwater.state.codec`."""
 
@@ -51,11 +52,14 @@ class Elements:
         bundle: The elements.
         ids: The columns of their ids, if duplicates are to be dropped.
         records: The records that contain them; without columns if nobody needs them.
+        order: Columns of integers that they are sorted by when they have arrived from several key
+            groups, where their order makes a difference.
     """
 
     bundle: Bundle
     ids: tuple[Column, ...]
     records: Records
+    order: tuple[Column, ...] = ()
 
     def __len__(self) -> int:
         return len(self.bundle)
@@ -78,11 +82,16 @@ class Elements:
     def take(self, rows: Int64Array) -> Elements:
         """Select the elements at ``rows``, in that order."""
         records = self.records.take(rows) if self.records.columns else Records({}, len(rows))
-        return Elements(self.bundle.take(rows), tuple(one.take(rows) for one in self.ids), records)
+        ids, order = (tuple(one.take(rows) for one in given) for given in (self.ids, self.order))
+        return Elements(self.bundle.take(rows), ids, records, order)
 
     def without_records(self) -> Elements:
         """Return the same elements, without the records that contain them."""
-        return Elements(self.bundle, self.ids, Records({}, len(self)))
+        return replace(self, records=Records({}, len(self)))
+
+    def in_order(self, *before: Column) -> Elements:
+        """Return the same elements with their order: by some columns, and then as they are."""
+        return replace(self, order=(*before, Column(np.arange(len(self), dtype=np.int64))))
 
     def by_group(self, groups: int, *, by_id: bool) -> Iterator[tuple[int, Elements]]:
         """Yield the elements of each key group that has any, in their order. O(n).
@@ -108,6 +117,7 @@ class Elements:
             columns[_SIGN] = Column(bundle.signs.astype(np.int64))
         columns |= {f"{_KEY}{at}": key for at, key in enumerate(bundle.keys)}
         columns |= {f"{_ID}{at}": one for at, one in enumerate(self.ids)}
+        columns |= {f"{_ORDER}{at}": one for at, one in enumerate(self.order)}
         columns |= {_VALUE + name: column for name, column in bundle.values.items()}
         columns |= {
             _RECORD + name: column
@@ -118,7 +128,7 @@ class Elements:
 
     @classmethod
     def of_tables(cls, tables: Sequence[pa.Table]) -> Elements:
-        """Concatenate the elements of one or more tables that :meth:`to_table` made."""
+        """Concatenate the elements of one or more tables that :meth:`to_table` made, in order."""
         columns = _joined(tables)
         times = columns[_TIME].data
         signs = columns.get(_SIGN)
@@ -128,7 +138,13 @@ class Elements:
             _named(columns, _VALUE),
             None if signs is None else signs.data.astype(np.int8),
         )
-        return cls(bundle, _numbered(columns, _ID), Records(_named(columns, _RECORD), len(times)))
+        records = Records(_named(columns, _RECORD), len(times))
+        order = _numbered(columns, _ORDER)
+        made = cls(bundle, _numbered(columns, _ID), records, order)
+        if not order:
+            return made
+        by = np.lexsort([one.data for one in reversed(order)]).astype(np.int64)
+        return made if (by[1:] > by[:-1]).all() else made.take(by)
 
 
 @final

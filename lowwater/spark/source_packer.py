@@ -196,6 +196,10 @@ class SourcePacker:
                     continue
                 if not needs_records(edge.to, self.keep_records):
                     whole = whole.without_records()
+                if edge.to.by_id:
+                    n = len(whole)
+                    came = (Column(np.full(n, one, np.int64)) for one in (partition, sequence))
+                    whole = whole.in_order(*came)
                 for group, part in whole.by_group(self.key_groups, by_id=edge.to.by_id):
                     tables[group][edge.to.number, edge.nth] = part.to_table()
             for group in range(self.key_groups):

@@ -10,7 +10,7 @@ from hypothesis import given
 
 import lowwater as lw
 from tests.examples import examples
-from tests.property.graphs import BASE, Batches, Drawn, drawn
+from tests.property.graphs import BASE, SECOND, Batches, Drawn, drawn
 from tests.property.levels import InLevels, embedded
 
 
@@ -63,3 +63,35 @@ def test_the_outputs_of_a_process_arrive_in_the_order_in_which_they_are_united(
     assert told == list(InLevels(case, 1, 1).told())
     first = next(row for row in told[0].panes[1] if "index=0" in row)
     assert ("'v': -2" in first) == side_first
+
+
+@pytest.mark.parametrize("key_groups", [1, 2, 5])
+@pytest.mark.parametrize("name", ["behind duplicates", "behind another key", "in a process"])
+def test_lists_have_the_same_order_on_every_runner(name: str, key_groups: int) -> None:
+    """What drops duplicates has key groups of its own, and so has a stage with other keys."""
+    rows = [(BASE + at * SECOND, at % 5, at * 7 % 10, 1, "p", BASE) for at in range(40)]
+    source = lw.from_source(Batches([rows[:20], rows[20:]]), time="at")
+    windows = lw.FixedWindows("10s")
+    if name == "behind duplicates":
+        all_ = source.with_columns(k=lw.lit(0))
+        stream = all_.deduplicate(id=("v", "arrived", "at"), within="1m").key_by("k")
+    else:
+        sums = source.key_by("key").window(windows).aggregate(v=lw.sum("v"))
+        stream = sums.to_stream().key_by(k=lw.lit(0))
+    end: Any = (
+        stream.process(Appends())
+        if name == "in a process"
+        else stream.window(windows).aggregate(v=lw.collect("v"))
+    )
+    case = Drawn((end,), lw.ManualClock(BASE), {})
+    levels = InLevels(case, key_groups, 2)
+    for expected, found in zip(embedded(case), levels.told(), strict=True):
+        assert found == expected
+
+
+class Appends:
+    seen = lw.list_cell()
+
+    def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+        ctx.seen.append(record["v"])
+        ctx.emit({"seen": ctx.seen.get()})

@@ -21,6 +21,7 @@ from lowwater.engine.graph.graph import (
     is_signed,
 )
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
@@ -310,7 +311,9 @@ class LocalRun:
         at = self.graph.stages[stage]
         flow = at.inputs[nth]
         admission = admission_of(flow, at, on_error, self._max_ahead_of(flow))
-        return StageAdmission(stage, flow.steps, admission, flow.output, is_signed(flow))
+        return StageAdmission(
+            stage, flow.steps, admission, flow.output, is_signed(flow), minds_order(flow, at)
+        )
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
         """Return how far ahead the one stage that reads a source allows; else the reader checks."""
@@ -446,6 +449,8 @@ class LocalRun:
         # which keys it sees first, and so on where they are computed.
         for entry in self._between[run.number]:
             records = outputs.get(entry.output)
+            if records is not None and entry.minds_order:
+                records = in_order(records, run.stage)
             admitted = None if records is None else entry.take(records)
             if admitted is None:
                 continue

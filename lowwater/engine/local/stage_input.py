@@ -32,6 +32,7 @@ class StageAdmission:
         admission: Validates the records that leave the last step.
         output: Which output of the origin the stage reads.
         signed: Whether the input may contain retractions.
+        minds_order: Whether records are sorted before: see :mod:`lowwater.engine.local.key_order`.
     """
 
     stage: int
@@ -39,6 +40,7 @@ class StageAdmission:
     admission: Admission
     output: str = MAIN
     signed: bool = False
+    minds_order: bool = False
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
