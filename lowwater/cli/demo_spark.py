@@ -201,7 +201,7 @@ class ProgressLines:
         Args:
             progress: Spark's reports, as in ``query.recentProgress``.
         """
-        from lowwater.spark.progress import of_reports
+        from lowwater.spark.query_progress import of_reports
 
         for one in progress:
             if one["batchId"] < self._next or "lowwater" not in one["observedMetrics"]:

@@ -22,7 +22,7 @@ def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any])
     """
     load_extra("pyspark.sql", extra="spark", purpose="to_spark")
     from lowwater.spark.options import options_of
-    from lowwater.spark.output_schema import SIDES, Output
+    from lowwater.spark.output_schema import SIDES, QueryOutput
     from lowwater.spark.query import outputs_on_spark
     from lowwater.spark.supported import as_spark_reads
 
@@ -33,7 +33,7 @@ def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any])
         name = graph.name_of(one._stage)
         name = name if one._tag == MAIN else f"{name}.{one._tag}"
         if len(outputs) == 1:
-            named.append(Output(one._stage, one._tag))
+            named.append(QueryOutput(one._stage, one._tag))
             continue
         if name in SIDES or any(name == other.name for other in named):
             raise InvalidArgument(
@@ -43,7 +43,7 @@ def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any])
                 where="to_spark",
                 hint='Name the stages: counts.named("counts")',
             )
-        named.append(Output(one._stage, one._tag, name))
+        named.append(QueryOutput(one._stage, one._tag, name))
     made = outputs_on_spark(spark, graph, named, chosen)
     read = as_spark_reads(graph, endless=made.isStreaming and not chosen.drain)
     of = dict(zip(graph.stages, read.stages, strict=True))

@@ -1,8 +1,8 @@
 """The Spark runner: runs the engine's operators in Structured Streaming, a call per key group."""
 
 from lowwater.spark.options import SparkOptions as SparkOptions
-from lowwater.spark.progress import progress as progress
 from lowwater.spark.query import METRICS as METRICS
+from lowwater.spark.query_progress import progress as progress
 from lowwater.spark.session import configure as configure
 from lowwater.spark.session import recommended as recommended
 from lowwater.spark.signals import CarriedTime as CarriedTime

@@ -28,7 +28,7 @@ from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.deduplicate import Deduplicator
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, StateError
-from lowwater.spark.levels import Edge, Levels, Node, is_split, rank
+from lowwater.spark.levels import Edge, LevelNode, Levels, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
 from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import StoredPlace
@@ -90,7 +90,7 @@ class LevelOutput:
     """
 
     messages: list[tuple[int, int, Message]] = field(default_factory=list)
-    outcomes: list[tuple[Node, Outcome]] = field(default_factory=list)
+    outcomes: list[tuple[LevelNode, Outcome]] = field(default_factory=list)
     counts: dict[int, NodeCounts] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ class DuplicatesRun:
         node: The node.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LevelNode) -> None:
         assert node.stage.deduplication is not None
         self.node = node
         self.watermark = START_OF_TIME
@@ -184,7 +184,7 @@ class LevelRun:
         runs = (run for run in self.runs if not isinstance(run, DuplicatesRun))
         return min((run.operator.next_deadline for run in runs), default=END_OF_TIME)
 
-    def input_watermark(self, node: Node) -> int:
+    def input_watermark(self, node: LevelNode) -> int:
         """Return the lowest watermark upstream of a node (S-H3)."""
         low = END_OF_TIME
         for source in node.sources:
@@ -350,7 +350,7 @@ class LevelRun:
 
     def _step_stage(
         self,
-        node: Node,
+        node: LevelNode,
         run: WindowRun | ProcessRun,
         bundles: Sequence[Elements],
         to: int,
@@ -366,14 +366,14 @@ class LevelRun:
             while run.operator.is_advancing:
                 self._collect(node, run.advance(to), output)
 
-    def _collect(self, node: Node, outcomes: Iterator[Outcome], output: LevelOutput) -> None:
+    def _collect(self, node: LevelNode, outcomes: Iterator[Outcome], output: LevelOutput) -> None:
         for outcome in outcomes:
             keeps_late = outcome.late is not None and self._options.keep_records
             if outcome.panes is not None or outcome.emitted or keeps_late:
                 output.outcomes.append((node, outcome))
 
     def _handed_on(
-        self, node: Node, run: WindowRun | ProcessRun, output: LevelOutput
+        self, node: LevelNode, run: WindowRun | ProcessRun, output: LevelOutput
     ) -> Iterator[tuple[Edge, Elements]]:
         """Yield what the nodes downstream get of a stage's output."""
         edges, entries = self._edges[node.number], self._entries[node.number]
@@ -411,7 +411,7 @@ class LevelRun:
 
     def _send(
         self,
-        node: Node,
+        node: LevelNode,
         run: NodeRun,
         sent: Sequence[tuple[Edge, Elements]],
         output: LevelOutput,
@@ -446,7 +446,7 @@ class LevelRun:
                     output.messages.append((level, self.key_group, end))
 
 
-def _run_of(node: Node, levels: Levels, options: LevelOptions) -> NodeRun:
+def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     if node.drops_duplicates:
         return DuplicatesRun(node)
     stage, work = node.stage, node.stage.work
@@ -471,7 +471,7 @@ def entry_of(
     return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow), minds)
 
 
-def needs_records(node: Node, keeps_late: bool) -> bool:
+def needs_records(node: LevelNode, keeps_late: bool) -> bool:
     """Whether a node needs whole records: processes do, and what keeps late ones."""
     return keeps_late or isinstance(node.stage.work, Computed)
 
@@ -486,6 +486,6 @@ def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int
     return found
 
 
-def _stage_bundle(node: Node, elements: Elements) -> StageBundle:
+def _stage_bundle(node: LevelNode, elements: Elements) -> StageBundle:
     admitted = Admitted(elements.bundle, None, [], elements.ids)
     return StageBundle(node.number, elements.bundle, 0, elements.records, admitted)

@@ -1,7 +1,7 @@
 """The level function: rows and a cell in, rows and a cell out. Spark's operators adapt to it.
 
 A row is a message to a key group of a level, or something that leaves the pipeline: output rows,
-and counters. Rows that are not for a level pass through it.
+and counters. SentRows that are not for a level pass through it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelOutput, Level
 from lowwater.spark.levels import Levels, is_split
 from lowwater.spark.messages import Message, table_bytes
 from lowwater.spark.output_schema import OutputRows, OutputSchema
-from lowwater.spark.source_packer import Packed, SourcePacker
+from lowwater.spark.source_packer import PackedRecords, SourcePacker
 from lowwater.spark.state_backends import GroupCell, KeptState, Live, StateBackend
 from lowwater.state.store import Batch
 from lowwater.time import START_OF_TIME
@@ -64,7 +64,7 @@ _NOTHING: Mapping[str, Any] = {
 
 
 @final
-class Rows:
+class SentRows:
     """Collects rows of :data:`ROW_SCHEMA`.
 
     Args:
@@ -204,7 +204,7 @@ class LevelCall:
         return LevelRun(self.levels, self.level, key_group, self.options)
 
     def _rows(self, run: LevelRun, output: LevelOutput, state_bytes: int) -> pa.Table:
-        rows = Rows(self.options.key_groups)
+        rows = SentRows(self.options.key_groups)
         for level, group, message in output.messages:
             rows.send(level, group, message)
         made: dict[int, OutputRows] = {}
@@ -281,9 +281,9 @@ class PackCall:
         for packed in self.packer.pack(named, partition):
             yield self._rows(packed, partition)
 
-    def _rows(self, packed: Packed, partition: int) -> pa.Table:
+    def _rows(self, packed: PackedRecords, partition: int) -> pa.Table:
         groups = self.packer.key_groups
-        rows = Rows(groups)
+        rows = SentRows(groups)
         for level, group, message in packed.messages:
             rows.send(level, group, message)
         made = OutputRows(self.outputs)
@@ -315,7 +315,7 @@ class BeatCall:
 
     def __call__(self) -> pa.Table:
         """Return the rows."""
-        rows = Rows(self.key_groups)
+        rows = SentRows(self.key_groups)
         for level in self.levels.levels_told():
             for group in range(self.key_groups):
                 rows.send(level, group, Message(origin=-1 - self.source, part=-1))

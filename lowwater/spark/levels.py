@@ -31,7 +31,7 @@ def rank(origin: int) -> int:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class LevelNode:
     """What runs of a stage on one level.
 
     Args:
@@ -69,7 +69,7 @@ class Edge:
         flow: The input; ``None`` for what is left when duplicates are dropped.
     """
 
-    to: Node
+    to: LevelNode
     nth: int
     flow: Flow | None
 
@@ -85,37 +85,41 @@ class Levels:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph = with_reads(graph, _shipped)
         self.described = encode(describe_stages(graph))
-        self.nodes: list[Node] = []
-        by_stage: dict[Stage, Node] = {}
+        self.nodes: list[LevelNode] = []
+        by_stage: dict[Stage, LevelNode] = {}
         for stage in graph.stages:
             before = [flow.origin for flow in stage.inputs]
             upstream = sorted({by_stage[one].number for one in before if isinstance(one, Stage)})
             reads = sorted({graph.reads.index(one) for one in before if isinstance(one, Read)})
             name = graph.name_of(stage)
             level = 1 + max((self.nodes[one].level for one in upstream), default=0)
-            first = Node(len(self.nodes), stage, name, level, False, tuple(upstream), tuple(reads))
+            first = LevelNode(
+                len(self.nodes), stage, name, level, False, tuple(upstream), tuple(reads)
+            )
             if is_split(stage):
                 first = replace(first, name=_free(name, graph.names), drops_duplicates=True)
                 self.nodes.append(first)
-                first = Node(len(self.nodes), stage, name, level + 1, False, (first.number,), ())
+                first = LevelNode(
+                    len(self.nodes), stage, name, level + 1, False, (first.number,), ()
+                )
             self.nodes.append(first)
             by_stage[stage] = first
         self.depth = max(node.level for node in self.nodes)
         self._by_stage = by_stage
 
-    def at(self, level: int) -> list[Node]:
+    def at(self, level: int) -> list[LevelNode]:
         """Return the nodes of a level, in topological order."""
         return [node for node in self.nodes if node.level == level]
 
-    def node_of(self, stage: Stage) -> Node:
+    def node_of(self, stage: Stage) -> LevelNode:
         """Return the node that does a stage's own work."""
         return self._by_stage[stage]
 
-    def place_of(self, node: Node) -> int:
+    def place_of(self, node: LevelNode) -> int:
         """Return the number of a node's stage in the graph."""
         return self.graph.stages.index(node.stage)
 
-    def out_of(self, node: Node) -> list[Edge]:
+    def out_of(self, node: LevelNode) -> list[Edge]:
         """Return what a node sends, in the order of the nodes it sends to."""
         if node.drops_duplicates:
             return [Edge(self.node_of(node.stage), 0, None)]
@@ -125,7 +129,7 @@ class Levels:
         """Return what a source sends, in the order of the nodes it sends to."""
         return list(self._edges(self.graph.reads[source]))
 
-    def ports_into(self, node: Node) -> list[tuple[int, int]]:
+    def ports_into(self, node: LevelNode) -> list[tuple[int, int]]:
         """Return where a node's elements come from, in order: sources first, then nodes.
 
         Returns:

@@ -51,7 +51,7 @@ LATE_FIELDS = tuple(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class QueryOutput:
     """An output of a pipeline.
 
     Args:
@@ -127,7 +127,7 @@ class ColumnTypes:
             schema = schema_after(step, schema)
         return schema
 
-    def output(self, output: Output) -> list[pa.Field]:
+    def output(self, output: QueryOutput) -> list[pa.Field]:
         """Return the columns of an output.
 
         Raises:
@@ -151,7 +151,7 @@ class ColumnTypes:
         ]
         return [*fields, *PANE_FIELDS]
 
-    def check_given(self, outputs: Sequence[Output]) -> None:
+    def check_given(self, outputs: Sequence[QueryOutput]) -> None:
         """Raise if a type is given for a column that no output has."""
         if any(isinstance(output.stage.work, Computed) for output in outputs):
             return  # the fields that it emits are not known
@@ -217,7 +217,7 @@ def _of_side(side: str, schema: OutputSchema) -> set[str]:
 
 
 def schema_of(
-    outputs: Sequence[tuple[int, Output]], types: ColumnTypes, *, several: bool, sides: bool
+    outputs: Sequence[tuple[int, QueryOutput]], types: ColumnTypes, *, several: bool, sides: bool
 ) -> OutputSchema:
     """Return the columns of outputs side by side.
 

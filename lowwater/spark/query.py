@@ -28,7 +28,7 @@ from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCa
 from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
-from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
+from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.reading import (
     frame_of_source,
     may_be_pruned,
@@ -53,7 +53,7 @@ _LOG = logging.getLogger("lowwater.spark")
 
 
 def outputs_on_spark(
-    spark: SparkSession, graph: Graph, outputs: Sequence[Output], options: SparkOptions
+    spark: SparkSession, graph: Graph, outputs: Sequence[QueryOutput], options: SparkOptions
 ) -> DataFrame:
     """Return what leaves a graph as a DataFrame: streaming if its sources are.
 
@@ -298,7 +298,7 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
     return nothing.repartition(1).mapInArrow(beats, ROW_DDL)
 
 
-def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[Output]) -> DataFrame:
+def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> DataFrame:
     """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage."""
     places = {stage: at for at, stage in enumerate(graph.stages)}
     ends = [places[output.stage] for output in outputs]

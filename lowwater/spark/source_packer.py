@@ -55,7 +55,7 @@ class BatchClock:
 
 @final
 @dataclass(slots=True)
-class Packed:
+class PackedRecords:
     """What a stretch of a partition's records gives.
 
     Args:
@@ -92,7 +92,7 @@ class SourcePacker:
     keep_records: bool
     files: tuple[tuple[str, str], ...] = ()
 
-    def pack(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Packed]:
+    def pack(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[PackedRecords]:
         """Yield what is sent of a partition, for each of its stretches; at least once.
 
         Args:
@@ -115,7 +115,7 @@ class SourcePacker:
         sequence = 0
         for stretch in stretches(batches):
             records = Records.from_arrow(stretch)
-            packed = Packed(events=len(stretch))
+            packed = PackedRecords(events=len(stretch))
             now = None
             if NOW in records.columns:
                 now = int(records.columns[NOW].data[0])
@@ -137,7 +137,7 @@ class SourcePacker:
             yield packed
             sequence += 1
         if not sequence:
-            packed = Packed()
+            packed = PackedRecords()
             self._send(packed, [], Signal(), None, partition, sequence)
             yield packed
 
@@ -176,7 +176,7 @@ class SourcePacker:
 
     def _send(
         self,
-        packed: Packed,
+        packed: PackedRecords,
         cuts: Sequence[SourceCut],
         signal: Signal,
         now: int | None,

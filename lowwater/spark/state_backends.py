@@ -22,7 +22,7 @@ from lowwater.state.formats import FORMATS, check_format, damaged
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch, StateStore
 
-_LIVE_AT_MOST = 64
+_LIVE_AT_MOST = 256
 
 
 class KeptState(Protocol):

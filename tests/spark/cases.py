@@ -24,7 +24,7 @@ from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LEAVES, LevelCall, PackCall
 from lowwater.spark.levels import Elsewhere, Levels
 from lowwater.spark.messages import table_of
-from lowwater.spark.output_schema import ColumnTypes, Output, OutputSchema, schema_of
+from lowwater.spark.output_schema import ColumnTypes, OutputSchema, QueryOutput, schema_of
 from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.source_packer import SourcePacker
 from lowwater.spark.state_backends import Live
@@ -73,7 +73,7 @@ class Case:
         """The columns of its rows: panes, late elements and dead letters."""
         stage = self.stage()
         types = ColumnTypes(Graph.of([stage]), [self.input], {})
-        return schema_of([(0, Output(stage))], types, several=False, sides=True)
+        return schema_of([(0, QueryOutput(stage))], types, several=False, sides=True)
 
     def packer(self) -> PackCall:
         """Return what packs its records, for one key group."""

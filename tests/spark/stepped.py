@@ -14,7 +14,7 @@ from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Levels
-from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
+from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.signals import signals_of
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.state_backends import GroupCell, InlineBackend, Live
@@ -45,7 +45,7 @@ class Stepped:
         levels = Levels(graph)
         node = levels.node_of(levels.graph.stages[graph.stages.index(stage)]).number
         types = ColumnTypes(graph, [self.schema] * len(graph.reads), {})
-        self._outputs = schema_of([(node, Output(stage))], types, several=False, sides=True)
+        self._outputs = schema_of([(node, QueryOutput(stage))], types, several=False, sides=True)
         signals = [signals_of(read) for read in graph.reads]
         options = LevelOptions(
             GROUPS,

@@ -16,7 +16,7 @@ from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Levels
-from lowwater.spark.output_schema import ColumnTypes, Output, schema_of
+from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.signals import NoSignals
 from lowwater.spark.source_packer import SourcePacker
 from lowwater.spark.state_backends import InlineBackend
@@ -39,7 +39,7 @@ def whole(pipeline: Any, partitions: int) -> list[dict[str, Any]]:
     levels = Levels(graph)
     node = levels.node_of(levels.graph.stages[graph.stages.index(stage)]).number
     types = ColumnTypes(graph, [TABLE.schema] * len(graph.reads), {})
-    outputs = schema_of([(node, Output(stage))], types, several=False, sides=False)
+    outputs = schema_of([(node, QueryOutput(stage))], types, several=False, sides=False)
     options = LevelOptions(GROUPS, frozenset({node}))
     sent: dict[tuple[int, int], list[bytes]] = defaultdict(list)
     rows: list[dict[str, Any]] = []

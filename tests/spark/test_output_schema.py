@@ -9,7 +9,7 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Graph
-from lowwater.spark.output_schema import ColumnTypes, Output, OutputSchema, schema_of
+from lowwater.spark.output_schema import ColumnTypes, OutputSchema, QueryOutput, schema_of
 
 
 class Pass:
@@ -26,7 +26,7 @@ def schema(*, windowed: bool, sides: bool) -> OutputSchema:
         stream = counts.to_stream()
     stage = stream.key_by("key").process(Pass())._stage
     types = ColumnTypes(Graph.of([stage]), [given.schema], {"key": pa.int64(), "n": pa.int64()})
-    return schema_of([(0, Output(stage))], types, several=False, sides=sides)
+    return schema_of([(0, QueryOutput(stage))], types, several=False, sides=sides)
 
 
 @pytest.mark.parametrize("windowed", [True, False])

@@ -26,7 +26,7 @@ from lowwater.spark.levels import Elsewhere, Levels
 from lowwater.spark.messages import Elements, Message
 from lowwater.spark.reading import names_of_files
 from lowwater.spark.signals import NoSignals
-from lowwater.spark.source_packer import NOW, Packed, SourcePacker
+from lowwater.spark.source_packer import NOW, PackedRecords, SourcePacker
 
 GROUPS = 8
 NOON = dt.datetime(2000, 1, 1, 12, tzinfo=dt.UTC)
@@ -54,7 +54,7 @@ def packer(
     return SourcePacker(levels, 0, NoSignals(), GROUPS, "dead_letter", keep_records)
 
 
-def sent(packed: Packed) -> dict[int, Message]:
+def sent(packed: PackedRecords) -> dict[int, Message]:
     """Return the message to each key group, as it arrives there."""
     found: dict[int, Message] = {}
     for level, group, message in packed.messages:
