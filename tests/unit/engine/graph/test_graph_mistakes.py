@@ -124,11 +124,6 @@ def test_two_of_one_name(tmp_path: Any) -> None:
         lw.run(panes.write_jsonl(tmp_path / "a"), counts.write_jsonl(tmp_path / "b"))
 
 
-def test_a_process_on_spark() -> None:
-    with pytest.raises(lw.UnsupportedByRunner, match=r"cannot run process\(\)"):
-        stream(typed=True).key_by("user").process(Counter()).to_spark(None)
-
-
 def test_an_output_that_there_is_not() -> None:
     counts = stream(typed=True).key_by("user").process(Counter())
     with pytest.raises(lw.InvalidArgument, match=r"no output 'late'\. Known: 'main'"):
