@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 from hypothesis import settings
 
@@ -14,3 +15,8 @@ def examples(times: float) -> settings:
     is worth compared with others.
     """
     return settings(max_examples=math.ceil(times * settings().max_examples))
+
+
+def is_campaign() -> bool:
+    """Whether this run is to be thorough, however long it takes."""
+    return os.environ.get("LOWWATER_HYPOTHESIS_PROFILE") in {"nightly", "fuzz"}

@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 
 from docs.tools import capabilities
+from tests.examples import is_campaign
 
 
 @pytest.mark.slow
 def test_what_runs_on_spark_is_as_the_page_says(spark: Any) -> None:
-    """Except for the scenarios: ``test_scenarios_on_spark`` runs each of them."""
+    """Except for the scenarios: ``test_scenarios_on_spark`` runs each of them.
+
+    Of what runs in micro-batches a third is tried here, and all by ``make nightly``.
+    """
     documented = json.loads(capabilities.ON_SPARK.read_text())
     assert set(documented.pop("Rules").values()) == {capabilities.YES}
-    found = capabilities.probed_on_spark(spark)
-    assert found == documented, "run: python -m docs.tools.capabilities --spark"
+    found = capabilities.probed_on_spark(spark, every=1 if is_campaign() else 3)
+    tried = {
+        area: {name: outcome for name, outcome in those.items() if name in found.get(area, {})}
+        for area, those in documented.items()
+    }
+    wanted = {area: those for area, those in tried.items() if those}
+    assert found == wanted, "run: python -m docs.tools.capabilities --spark"
