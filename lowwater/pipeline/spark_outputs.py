@@ -35,13 +35,15 @@ def on_spark(spark: Any, outputs: Sequence[Writing], options: Mapping[str, Any])
         if len(outputs) == 1:
             named.append(QueryOutput(one._stage, one._tag))
             continue
-        if name in SIDES or any(name == other.name for other in named):
+        if any(name == other.name for other in named):
             raise InvalidArgument(
-                f"two outputs are called {name!r}"
-                if name not in SIDES
-                else f"an output is called {name!r}, as rows of another kind are",
+                f"the output {name!r} is given twice", where="to_spark", hint="Leave one out"
+            )
+        if name in SIDES:
+            raise InvalidArgument(
+                f"an output is called {name!r}, as rows of another kind are",
                 where="to_spark",
-                hint='Name the stages: counts.named("counts")',
+                hint='Give its stage another name: counts.named("counts")',
             )
         named.append(QueryOutput(one._stage, one._tag, name))
     made = outputs_on_spark(spark, graph, named, chosen)

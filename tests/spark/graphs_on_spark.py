@@ -200,6 +200,31 @@ def expected(case: Drawn) -> Expected:
     return Expected(rows, watermarks)
 
 
+def expected_of(case: Drawn, folder: Path) -> list[Rows]:
+    """Return what is expected of a query that may have been killed, by micro-batch.
+
+    A driver that dies after it noted a file as read, and before it noted the micro-batch, leaves
+    Spark with that file and the next one for one micro-batch: its checkpoint says which.
+
+    Args:
+        case: The graph; its sources are changed.
+        folder: The query's.
+    """
+    logs = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda log: int(log.name))
+    planned = [log.read_text().splitlines()[2:] for log in logs]
+    assert planned.pop() == planned[-1]  # the micro-batch without data
+    for at, read in enumerate(graph_of(case).reads):
+        source: Any = read.source
+        rows, taken = [], 0
+        for lines in planned:
+            until = taken if lines[at] == "-" else json.loads(lines[at])["logOffset"] + 1
+            rows.append([row for batch in source.rows[taken:until] for row in batch])
+            taken = until
+        assert taken >= len(source.rows)
+        object.__setattr__(source, "rows", rows)
+    return expected(case).rows
+
+
 def _rows_of(graph: Graph, outcome: Outcome, several: bool) -> Iterator[str]:
     stage = graph.stages[outcome.stage]
     name = graph.name_of(stage) if several else PANE

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.graphs_on_spark import expected, frame_of, output, start, write_files
+from tests.spark.graphs_on_spark import expected_of, frame_of, output, start, write_files
 from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.killed_drivers import Query
 from tests.spark.query_to_kill import ADAPTERS, Fault, backend_of
@@ -30,7 +30,7 @@ def run_here(spark: Any, query: Query, faults: Mapping[int, Fault]) -> None:
         running = start(frame, query.folder)
         assert running.awaitTermination(300)
     assert query.saves() > max(faults)
-    assert output(query.folder) == expected(GRAPHS[query.graph]()).rows
+    assert output(query.folder) == expected_of(GRAPHS[query.graph](), query.folder)
 
 
 def test_a_driver_is_killed_after_a_save_and_then_workers(spark: Any, tmp_path: Path) -> None:

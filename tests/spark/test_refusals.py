@@ -265,3 +265,14 @@ def test_a_graph_of_several_levels_says_that_it_needs_protobuf(
     with pytest.raises(InvalidArgument, match=r"needs google.*lowwater\[spark\]"):
         streamed(none, [], "transformWithStateInPandas", timers="batches", ends=False)
     assert streamed(none, [], "applyInPandasWithState", timers="batches", ends=False) is None
+
+
+def test_outputs_that_cannot_be_told_apart() -> None:
+    counts = counted(lw.from_arrow(table(3), time="at"))
+    with pytest.raises(InvalidArgument, match="the output 'stage 1' is given twice"):
+        lw.to_spark(None, counts, counts)
+    late = counts.key_by("key").window(lw.FixedWindows("1h")).aggregate(lw.count()).named("late")
+    with pytest.raises(InvalidArgument, match="called 'late', as rows of another kind"):
+        lw.to_spark(None, counts, late)
+    with pytest.raises(InvalidArgument, match="needs an output"):
+        lw.to_spark(None)
