@@ -26,7 +26,6 @@ from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import Admitted, OnError
 from lowwater.engine.records.deduplicate import Deduplicator
-from lowwater.engine.records.panes import ErrorRecord
 from lowwater.errors import DataError, StateError
 from lowwater.spark.levels import Edge, LevelNode, Levels, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
@@ -387,7 +386,7 @@ class LevelRun:
                 errors = admitted.admitted.errors
                 if errors:
                     output.counts[node.number].dead_letters += len(errors)
-                    output.outcomes.append((node, self._dead_letters(errors)))
+                    output.outcomes.append((node, Outcome(errors=errors)))
                 bundle = admitted.admitted.bundle
                 if len(bundle):
                     elements = Elements.of(admitted.admitted, admitted.records, bundle, 0)
@@ -398,16 +397,6 @@ class LevelRun:
                     if not needs_records(edge.to, self._options.keep_records):
                         elements = elements.without_records()
                     yield edge, elements
-
-    def _dead_letters(self, errors: Sequence[ErrorRecord]) -> Outcome:
-        if self._options.on_error == "raise":
-            first = errors[0]
-            raise DataError(
-                f"a record is invalid ({first.reason}): {first.detail}; it is {first.record!r}",
-                where=first.where,
-                hint='Fix it, or use on_error="dead_letter" to set such records aside',
-            )
-        return Outcome(errors=errors)
 
     def _send(
         self,

@@ -1,7 +1,7 @@
 """The level function: rows and a cell in, rows and a cell out. Spark's operators adapt to it.
 
 A row is a message to a key group of a level, or something that leaves the pipeline: output rows,
-and counters. SentRows that are not for a level pass through it.
+and counters. Rows that are not for a level pass through it.
 """
 
 from __future__ import annotations

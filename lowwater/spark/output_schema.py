@@ -75,6 +75,7 @@ class OutputSchema:
         columns: The names of the columns of each output, by the number of its node and its tag.
         names: What the rows of each output are called, likewise.
         sides: Whether late records and dead letters are rows too.
+        tagged: Whether rows say which output they are of, in the first column.
     """
 
     schema: pa.Schema
