@@ -18,6 +18,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark import METRICS, CarriedTime
+from lowwater.spark.session import CHECKS
 from tests.docs.test_pages import pages, run_page
 
 SECOND = 1_000_000
@@ -472,6 +473,40 @@ def test_timers_of_the_clock_wake_a_process(spark: Any, tmp_path: Path) -> None:
     finally:
         query.stop()
     assert len(rows) == 3
+
+
+@pytest.mark.parametrize("chains", [False, True])
+def test_the_clock_wakes_every_level(spark: Any, tmp_path: Path, chains: bool) -> None:
+    """On both of Spark's operators: nothing comes after the only file, no window completes."""
+    folder = write(tmp_path / "in", table(40))
+    early = lw.AfterWatermark(early=lw.AfterProcessingTime("100ms"))
+    patient: dict[str, Any] = {"trigger": early, "accumulation": "discarding"}
+    begun = lw.from_spark(stream(spark, folder), time="at", watermark="1h")
+    counts = begun.key_by("part").window(lw.FixedWindows("1h"), **patient)
+    again = counts.aggregate(n=lw.count()).key_by("part").window(lw.FixedWindows("1d"), **patient)
+    rows: Rows = []
+    all_came = threading.Event()
+
+    def keep(part: Any, _: int) -> None:
+        rows.extend(part.toArrow().to_pylist())
+        if sum(row["total"] for row in rows) == 40:
+            all_came.set()
+
+    spark.conf.set(CHECKS, str(not chains).lower())
+    try:
+        shown = again.aggregate(total=lw.sum("n")).to_spark(spark, key_groups=2)
+        query = (
+            shown.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+    finally:
+        spark.conf.unset(CHECKS)
+    try:
+        assert all_came.wait(120)
+    finally:
+        query.stop()
+    assert {row["timing"] for row in rows} == {"EARLY"}
 
 
 @pytest.mark.filterwarnings("error::lowwater.errors.LowwaterWarning")  # as of tests/docs
