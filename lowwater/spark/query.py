@@ -231,8 +231,6 @@ def _memory(graph: Graph, options: SparkOptions) -> int | None:
             where="to_spark(memory_limit=)",
             hint="Leave it out, and clear cells that are not needed any more",
         )
-    for work in windowed:
-        work.windowing.require_bounded_memory()
     return max(1, rows // (len(windowed) * options.key_groups))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import Any, TypeAlias, final
 
@@ -61,9 +62,25 @@ class PackedRows:
         side = b"" if self.side is None else self.side.encoded(low, high)
         return b"".join((head, self.records[low:high].tobytes(), side))
 
-    def chunks(self) -> list[bytes]:
-        """Return each row as a value."""
-        return [self.chunk(at, at + 1) for at in range(len(self.records))]
+    def cut(self, begin: Int64Array, count: int) -> list[bytes]:
+        """Return values of consecutive rows.
+
+        Args:
+            begin: The first row of each value, rising from 0.
+            count: How many rows there are.
+        """
+        bounds = [*begin.tolist(), count]
+        heads = np.empty(len(begin), dtype=_HEAD_TYPE)
+        heads["layout"], heads["count"] = self.layout, np.diff(begin, append=count)
+        head, rows, width = heads.tobytes(), self.records.tobytes(), self.records.shape[1]
+        values = []
+        for at, (low, high) in enumerate(pairwise(bounds)):
+            side = b"" if self.side is None else self.side.encoded(low, high)
+            start = at * _HEAD.size
+            values.append(
+                head[start : start + _HEAD.size] + rows[low * width : high * width] + side
+            )
+        return values
 
 
 @final
@@ -134,11 +151,14 @@ class Layouts:
             _check_records(records)
             return Chunk(number, records, data[end:])
 
-    def read_single(self, values: Sequence[bytes]) -> list[tuple[Int64Array, Chunk, list[bytes]]]:
-        """Return the rows of values that hold one each, those of a layout together.
+    def read_many(
+        self, values: Sequence[bytes]
+    ) -> list[tuple[Int64Array, Int64Array, Chunk, list[bytes]]]:
+        """Return the rows of many values that hold a few each, those of a layout together.
 
         Returns:
-            (places in ``values``, the rows without side columns, each one's side columns).
+            (places in ``values``, how many rows each has, the rows without side columns, the side
+            columns of each).
 
         Raises:
             StateError: One of them is damaged.
@@ -146,19 +166,26 @@ class Layouts:
         with decoding(_WHAT):
             size = _HEAD.size
             heads = joined([value[:size] for value in values], size).reshape(-1).view(_HEAD_TYPE)
-            if (heads["count"] != 1).any():
-                raise damaged(_WHAT, "it is not one row")
+            if not heads["count"].all():
+                raise damaged(_WHAT, "it is no row")
             found = []
             for number in np.unique(heads["layout"]).tolist():
                 dtype = self.dtype(number)
                 at = np.flatnonzero(heads["layout"] == number)
-                end = size + dtype.itemsize
-                some = [values[place] for place in at.tolist()]
-                data = joined([value[size:end] for value in some], dtype.itemsize)
-                records = data.reshape(-1).view(dtype)
+                counts = heads["count"][at].astype(np.int64)
+                ends = (size + counts * dtype.itemsize).tolist()
+                some = [(values[place], end) for place, end in zip(at.tolist(), ends, strict=True)]
+                data = b"".join([value[size:end] for value, end in some])
+                if len(data) != int(counts.sum()) * dtype.itemsize:
+                    raise damaged(_WHAT, "it has fewer bytes than rows")
+                records = (
+                    np.frombuffer(data, dtype)
+                    if dtype.itemsize
+                    else np.zeros(int(counts.sum()), dtype)
+                )
                 _check_records(records)
-                sides = [value[end:] for value in some]
-                found.append((at, Chunk(number, records, b""), sides))
+                sides = [value[end:] for value, end in some]
+                found.append((at, counts, Chunk(number, records, b""), sides))
             return found
 
 

@@ -48,7 +48,7 @@ def check(
     *,
     spills: bool,
 ) -> None:
-    with stored(windowing, fates, spills=spills):
+    with stored(fates, spills=spills):
         run = scenario.run_windowing(windowing, aggregate=aggregate)
     wanted = oracle.run(scenario, windowing, plain)
     assert_panes(run, wanted.panes)

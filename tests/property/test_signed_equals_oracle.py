@@ -74,7 +74,7 @@ def test_saving_and_restoring_changes_nothing(
     spills: bool, case: own.Case, fates: list[str | None]
 ) -> None:
     with (
-        stored(case[0], fates, spills=spills),
+        stored(fates, spills=spills),
         mock.patch.object(_retractable, "_SPARE", 1),
     ):
         check_any(case)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 
 import lowwater as lw
-from lowwater.errors import InvalidArgument
 from lowwater.testing import Scenario
 from lowwater.testing._text import from_data
 from tests.conformance import test_goldens, test_scenarios
@@ -40,15 +39,6 @@ def golden_case(case: dict[str, Any]) -> Case:
     return Case(windowing, test_goldens.scenario(marks), {"value": lw.sum()})
 
 
-def may_leave_memory(windowing: lw.Windowing) -> bool:
-    """Whether windows can leave memory until they are needed."""
-    try:
-        windowing.require_bounded_memory()
-    except InvalidArgument:
-        return False
-    return True
-
-
 def check(case: Case, table: Any) -> None:
     """Compare rows with what the engine gives for the same case, in every field and in order."""
     wanted = case.scenario.run_windowing(case.windowing, aggregate=case.aggregates)
@@ -70,22 +60,15 @@ def check(case: Case, table: Any) -> None:
     ]
 
 
-SPILLING = [
-    case
-    for case in test_scenarios.CASES
-    if may_leave_memory(test_scenarios.windowing_of(case.values[0]))
-]
-
-
 @pytest.mark.parametrize("case", test_scenarios.CASES)
 def test_conformance(case: dict[str, Any]) -> None:
     made = conformance_case(case)
     check(made, run_directly(made))
 
 
-@pytest.mark.parametrize("case", SPILLING)
+@pytest.mark.parametrize("case", test_scenarios.CASES)
 def test_conformance_with_little_memory(case: dict[str, Any]) -> None:
-    """All windows that may leave memory between micro-batches do."""
+    """All windows leave memory between micro-batches."""
     made = conformance_case(case)
     check(made, run_directly(made, memory=1))
 
@@ -106,5 +89,4 @@ AGGREGATES = {
 @examples(2.5)
 def test_any_windowing(case: tuple[lw.Windowing, Scenario], little_memory: bool) -> None:
     made = Case(*case, AGGREGATES)
-    memory = 1 if little_memory and may_leave_memory(made.windowing) else None
-    check(made, run_directly(made, memory))
+    check(made, run_directly(made, 1 if little_memory else None))

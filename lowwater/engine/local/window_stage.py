@@ -104,7 +104,10 @@ class WindowRun:
 
     def tick(self, now: int) -> Iterator[Outcome]:
         """Advance the clock."""
+        if self._store is not None:
+            self.operator.load_timers(self._store, now)
         yield from self._emit(self.operator.step(ClockAdvance(now)))
+        self._find_holder()
 
     def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
         """Process bundles."""
@@ -126,6 +129,7 @@ class WindowRun:
             panes = self._route(output.panes)
             if panes is not None or late is not None:
                 yield Outcome(panes, late, stage=self.number, replaced=output.replaced)
+        self._find_holder()
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Advance the watermark, in portions if many spilled windows are due.
@@ -136,11 +140,17 @@ class WindowRun:
         operator = self.operator
         bound = None if self._store is None else operator.load_due(self._store, to)
         yield from self._emit(operator.step(WatermarkAdvance(to, due=bound)))
+        self._find_holder()
 
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
         if self._deduplicator is not None:
             self._deduplicator.advance(watermark)
+
+    def _find_holder(self) -> None:
+        """Have what holds the output watermark in memory, so that it is told exactly."""
+        if self._store is not None:
+            self.operator.load_holder(self._store)
 
     def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
         """Return the indices of elements that are not duplicates; ``None`` if all are not."""

@@ -10,14 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
-from lowwater.engine.records.key_hash import key_groups
+from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.row_codec import Layouts, PackedRows
+from lowwater.state.row_codec import Chunk, Layouts, PackedRows
 from lowwater.state.side_columns import Side, read_side
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import START_OF_TIME, Int64Array
@@ -26,7 +26,6 @@ Kinds: TypeAlias = list[tuple[bytes | None, str]]
 """Arrow type and numpy dtype of each part of a key."""
 
 _WHAT = "a stored key"
-_UNKNOWN = -1
 
 
 @final
@@ -42,7 +41,8 @@ class StoredKeys:
         self._place = place
         self._table = table
         self._rows = _KeyRows()
-        self._group: NDArray[np.int32] = np.full(0, _UNKNOWN, dtype=np.int32)
+        self._hash: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
+        self._hashed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._journal = Journal(self._rows, place, table, groups=self.groups)
 
     @property
@@ -51,21 +51,27 @@ class StoredKeys:
         return self._rows.keys
 
     def groups(self, ids: Int64Array) -> NDArray[np.int32]:
-        """Return the key group of each id: computed once, as its key is first stored."""
-        keys = self._rows.keys
+        """Return the key group of each id."""
         if self._place.count == 1 or not len(ids):
             return np.full(len(ids), self._place.first, dtype=np.int32)
+        group = (self.hashes(ids) % np.uint64(self._place.count)).astype(np.int32)
+        return group + self._place.first
+
+    def hashes(self, ids: Int64Array) -> NDArray[np.uint64]:
+        """Return the hash of each id's key, computed once."""
+        keys = self._rows.keys
         if keys is None:
-            raise InternalError("a key group was asked for before any key was seen")
+            raise InternalError("the hash of a key was asked for before any key was seen")
         self._cover(keys.capacity)
-        found = self._group[ids]
-        unknown = found == _UNKNOWN
-        if unknown.any():
-            new = ids[unknown]
-            made = key_groups(keys.decode(new), self._place.count)
-            self._group[new] = made.astype(np.int32) + self._place.first
-            found = self._group[ids]
-        return found
+        unknown = ids[~self._hashed[ids]]
+        if unknown.size:
+            self.know(unknown, hash_keys(keys.decode(unknown)))
+        return self._hash[ids]
+
+    def know(self, ids: Int64Array, hashes: NDArray[np.uint64]) -> None:
+        """Take the hashes of keys as known."""
+        self._cover(int(ids.max(initial=-1)) + 1)
+        self._hash[ids], self._hashed[ids] = hashes, True
 
     def use(self, keys: KeyDictionary | None) -> None:
         """Take keys from this dictionary."""
@@ -96,10 +102,10 @@ class StoredKeys:
 
     def forget(self, kept: NDArray[np.bool_]) -> None:
         """Note that the dictionary is about to take back the ids that are not kept."""
-        stays = np.zeros(max(len(kept), len(self._rows.wanted), len(self._group)), dtype=np.bool_)
+        stays = np.zeros(max(len(kept), len(self._rows.wanted), len(self._hash)), dtype=np.bool_)
         stays[: len(kept)] = kept
         self.drop(np.flatnonzero(~stays))
-        self._group[~stays[: len(self._group)]] = _UNKNOWN
+        self._hashed &= stays[: len(self._hashed)]
 
     def write(self, batch: Batch) -> None:
         """Add what changed since the last time to a batch."""
@@ -150,8 +156,10 @@ class StoredKeys:
         self._journal._check()
 
     def _cover(self, need: int) -> None:
-        if need > len(self._group):
-            self._group = widened(self._group, max(need, 2 * len(self._group)), _UNKNOWN)
+        if need > len(self._hash):
+            room = max(need, 2 * len(self._hash))
+            self._hash = widened(self._hash, room)
+            self._hashed = widened(self._hashed, room, False)
 
 
 @final
@@ -267,6 +275,52 @@ def pack_keys(keys: KeyDictionary, ids: Int64Array, layouts: Layouts) -> PackedR
 def kinds_of(keys: KeyDictionary) -> Kinds:
     """Return the types of the parts of keys."""
     return [(type_to_bytes(kind), dtype) for kind, dtype in keys.kinds()]
+
+
+def common_kinds(before: Kinds, now: Kinds) -> Kinds:
+    """Return the types of the parts of keys of which some were of these types and some of those."""
+    if not before:
+        return now
+    return [
+        new if old == new else (None, np.dtype(object).str)
+        for old, new in zip(before, now, strict=True)
+    ]
+
+
+def key_columns(
+    chunk: Chunk, sides: Sequence[tuple[bytes, int]], layouts: Layouts, kinds: Kinds
+) -> tuple[Column, ...]:
+    """Return a column for each part of keys that :func:`pack_keys` stored.
+
+    Args:
+        chunk: The keys, without side columns.
+        sides: The side columns of some keys after the other, and of how many.
+        layouts: The layouts they were packed in.
+        kinds: The types of the parts.
+
+    Raises:
+        StateError: The keys are damaged.
+    """
+    types = {name: kind for name, _, kind in layouts.known[chunk.layout]}
+    objects: dict[str, list[Any]] = {}
+    for side, count in sides:
+        for name, values in read_side(side, count)["objects"].items():
+            objects.setdefault(name, []).extend(values)
+    columns = []
+    for name, kind in ((_name(at), type_from_bytes(kind)) for at, (kind, _) in enumerate(kinds)):
+        if name in types:
+            own = type_from_bytes(types[name])
+            columns.append(Column(np.ascontiguousarray(chunk.records[name]), None, own))
+        elif len(objects.get(name, ())) == len(chunk):
+            values = objects[name]
+            columns.append(
+                Column.of_objects(values)
+                if kind is None
+                else Column.from_arrow(pa.array(values, kind))
+            )
+        else:
+            raise damaged(_WHAT, "it has fewer parts than keys have")
+    return tuple(columns)
 
 
 def _pieces(store: StateStore, place: StoredPlace, table: int, limit: int) -> Iterator[Piece]:

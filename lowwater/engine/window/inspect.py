@@ -12,25 +12,27 @@ from lowwater.engine.records.columns import type_from_bytes
 from lowwater.engine.records.pane_table import instants_to_arrow
 from lowwater.engine.records.stored_keys import read_keys
 from lowwater.engine.window.persistence import (
+    DUES,
     FACTS,
+    HOLDS,
     KEYS,
     KEYS_GONE,
     SPILLED,
-    SPILLED_BY_KEY,
+    TIMERS,
     WINDOWS,
     WINDOWS_GONE,
     read_facts,
 )
-from lowwater.engine.window.spilling import read_tails, swapped
+from lowwater.engine.window.spilling import read_spilled
 from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader
-from lowwater.state.key_layout import StoredPlace, prefix_range
+from lowwater.state.key_layout import StoredPlace, encode_int64, prefix_range
 from lowwater.state.row_codec import Layouts
 from lowwater.state.side_columns import read_side
 from lowwater.state.store import StateStore
-from lowwater.time import Int64Array, saturating_add_array
+from lowwater.time import END_OF_TIME, Int64Array, saturating_add_array
 
 TABLES = {
     FACTS: "facts",
@@ -38,12 +40,16 @@ TABLES = {
     WINDOWS_GONE: "windows that are gone",
     KEYS: "keys",
     KEYS_GONE: "keys that are gone",
-    SPILLED: "windows not in memory",
-    SPILLED_BY_KEY: "where the windows of a key are",
+    SPILLED: "keys not in memory, with their windows",
+    DUES: "when they are due",
+    TIMERS: "when their timers are due",
+    HOLDS: "how they hold the output watermark",
 }
 
-_Windows: TypeAlias = tuple[NDArray[np.void], dict[str, list[Any]]]
-"""Packed columns of windows, and the lists and objects they hold, by column."""
+_Keys: TypeAlias = tuple[Int64Array, list[pa.Array]]
+"""Ids of keys, rising, and a column for each part."""
+_Windows: TypeAlias = tuple[NDArray[np.void], dict[str, list[Any]], _Keys]
+"""Packed columns of windows, the lists and objects they hold by column, and their keys."""
 
 _TIMES = {"key", "start", "end", "finished", PLACE}
 
@@ -97,10 +103,9 @@ class InspectedWindows:
             layouts.expect(self._record["windows"]["layouts"])
             if self._record["panes"] is not None:
                 panes.expect(self._record["panes"]["layouts"])
-            known = self._keys()
             tables = [
                 self._table(names, known, records, held, open_only)
-                for records, held in (
+                for records, held, known in (
                     *self._in_memory(layouts, panes),
                     *self._spilled(layouts, panes),
                 )
@@ -117,6 +122,7 @@ class InspectedWindows:
     def _in_memory(self, layouts: Layouts, panes: Layouts) -> list[_Windows]:
         """Return the windows that were in memory, in a table for each block."""
         stored = self._record["windows"]
+        known = self._keys()
         found: list[_Windows] = []
         reader = GroupReader(
             self._store, self._place, WINDOWS, stored["limit"], self._record["expired"]
@@ -130,44 +136,71 @@ class InspectedWindows:
                     (
                         chunk.records[piece.at],
                         {name: [values[at] for at in live] for name, values in held.items()},
+                        known,
                     )
                 )
-        count = sum(len(records) for records, _ in found)
+        count = sum(len(records) for records, _, _ in found)
         if count != stored["count"]:
             raise damaged("the stored state", f"{count} of {stored['count']} windows are there")
         if not found and layouts.known:
-            found.append((np.empty(0, layouts.dtype(0)), {}))
+            found.append((np.empty(0, layouts.dtype(0)), {}, known))
         return found
 
     def _spilled(self, layouts: Layouts, panes: Layouts) -> list[_Windows]:
         """Return the windows that were not in memory, in a table for each layout of a key group."""
+        spilled = self._record["spilled"]
+        key_layouts = Layouts()
+        key_layouts.expect(spilled["layouts"])
         count = 0
         found: list[_Windows] = []
         for group in self._place.groups:
             prefix = self._place.prefix(SPILLED, group)
             rows = list(self._store.scan(*prefix_range(prefix)))
-            tails = [key[len(prefix) :] for key, _ in rows]
-            by_key = self._place.prefix(SPILLED_BY_KEY, group)
-            indexed = {key[len(by_key) :] for key, _ in self._store.scan(*prefix_range(by_key))}
-            if indexed != (set(map(swapped, tails)) if self._record["merging"] else set()):
-                raise damaged("a stored window", "the index of its key says something else")
-            end, keys, start = read_tails(tails)
-            for at, chunk, sides in layouts.read_single([value for _, value in rows]):
-                records = chunk.records
-                for name, column in (("end", end), ("key", keys), ("start", start)):
-                    if (records[name] != column[at]).any():
-                        raise damaged("a stored window", f"it is stored under another {name}")
+            if not rows:
+                continue
+            stored = read_spilled([value for _, value in rows], layouts, key_layouts)
+            self._require_queued(group, stored.waits, [key[len(prefix) :] for key, _ in rows])
+            read = list(stored.keys(spilled["kinds"]))
+            order = np.argsort(np.concatenate([at for at, _ in read]))
+            parts = zip(*(columns for _, columns in read), strict=True)
+            columns = [
+                _to_arrow([value for column in part for value in column.to_list()]).take(
+                    pa.array(order)
+                )
+                for part in parts
+            ]
+            for part in stored.windows:
+                records = part.chunk.records.copy()
+                records["key"] = part.key
                 held: dict[str, list[Any]] = {}
-                for place, side in enumerate(sides):
-                    for name, values in _held(side, 1, panes).items():
-                        held.setdefault(name, [None] * len(at))[place] = values[0]
-                found.append((records, held))
-            count += len(rows)
-        if count != self._record["spilled"]:
+                low = 0
+                for side, length in part.sides:
+                    for name, values in _held(side, length, panes).items():
+                        column = held.setdefault(name, [None] * len(records))
+                        column[low : low + length] = values
+                    low += length
+                found.append((records, held, (np.arange(len(order)), columns)))
+                count += len(records)
+        if count != spilled["windows"]:
             raise damaged("the stored state", f"it has {count} windows outside of memory")
         return found
 
-    def _keys(self) -> tuple[Int64Array, list[pa.Array]]:
+    def _require_queued(self, group: int, waits: NDArray[np.void], names: list[bytes]) -> None:
+        """Raise unless what is stored of keys is queued for all that it waits for."""
+        for table, column in ((DUES, "due"), (TIMERS, "timer"), (HOLDS, "hold")):
+            prefix = self._place.prefix(table, group)
+            times = np.ascontiguousarray(waits[column])
+            never = (times == END_OF_TIME) & (table != DUES)
+            encoded = [bytes(one) for one in encode_int64(times)]
+            wanted = {
+                prefix + at + name
+                for at, name, none in zip(encoded, names, never.tolist(), strict=True)
+                if not none
+            }
+            if {key for key, _ in self._store.scan(*prefix_range(prefix))} != wanted:
+                raise damaged("a stored key", "what it waits for is not what is written down")
+
+    def _keys(self) -> _Keys:
         """Return the ids of the keys, rising, and a column for each part."""
         record = self._record["keys"]
         if record is None:
@@ -178,7 +211,7 @@ class InspectedWindows:
     def _table(
         self,
         names: list[str],
-        known: tuple[Int64Array, list[pa.Array]],
+        known: _Keys,
         records: NDArray[np.void],
         held: dict[str, list[Any]],
         open_only: bool,

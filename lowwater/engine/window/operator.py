@@ -28,12 +28,13 @@ from lowwater.engine.records.steps import (
     StepOutput,
     WatermarkAdvance,
 )
+from lowwater.engine.window import spilling
 from lowwater.engine.window.emission import Firing, PaneOrder, emit
 from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.spilling import SpilledWindows
+from lowwater.engine.window.spilling import SpilledKeys
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
@@ -85,7 +86,7 @@ class WindowOperator:
         self.clock = int(clock)
         self._arrived = 0
         self._stored: StoredState | None = None
-        self._spilled: SpilledWindows | None = None
+        self._spilled: SpilledKeys | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
         # With timestamps="end" a window holds the output watermark only once it is complete, and
@@ -107,7 +108,8 @@ class WindowOperator:
     @property
     def next_deadline(self) -> int:
         """The clock at which a processing-time timer may be due next, or the end of time."""
-        return self._schedule.by_clock.first
+        first = self._schedule.by_clock.first
+        return min(first, self._spilled.timers.first) if self._spilled else first
 
     @property
     def open_windows(self) -> int:
@@ -135,6 +137,8 @@ class WindowOperator:
     def output_watermark(self) -> int:
         """The watermark of the output (S-H2, S-H3): the input's, or an earlier hold."""
         low = self._schedule.holds.lowest(self._from)
+        if self._spilled:
+            low = min(low, self._spilled.holds.first)
         self._output_watermark = max(self._output_watermark, low)
         return self._output_watermark
 
@@ -147,15 +151,10 @@ class WindowOperator:
 
         Args:
             place: Where: the name of its stage, and the key groups.
-            memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
-                touched longest ago to the store, and they have to be loaded before a step that
-                needs them. ``None``: any number.
-
-        Raises:
-            InvalidArgument: The windowing needs all windows in memory.
+            memory: About how many bytes state may take. Beyond that, :meth:`save` moves the keys
+                touched longest ago to the store, with their windows, and they have to be loaded
+                before a step that needs them. ``None``: any number.
         """
-        if memory is not None:
-            self._windowing.require_bounded_memory()
         self._stored = StoredState(self._state, place, memory)
         self._spilled = self._stored.spilled
 
@@ -171,8 +170,7 @@ class WindowOperator:
         """Add what changed since the last save to a batch of a store. O(changed rows)."""
         # What expires until then has been released, even in the middle of an advance.
         expired = self.watermark if self._advancing is None else self._advancing[1]
-        facts = self._facts()
-        if self._kept().write(batch, self._from, max(expired, self._from), facts, self._may_leave):
+        if self._kept().write(batch, max(expired, self._from), self._facts(), self._waits):
             self._schedule.prune()
 
     def restore(self, store: StateStore) -> bool:
@@ -213,19 +211,13 @@ class WindowOperator:
         self._wait_for(rows)
 
     def load(self, store: StateStore, bundle: Bundle) -> None:
-        """Load from the store the windows that a bundle may touch; before the bundle's own step."""
-        spilled = self._spilled
-        if not spilled or not len(bundle):
-            return
-        element, start, end = self._placement.assign(
-            bundle, self.watermark, DroppedElements(self.watermark)
-        )
-        keys = self._state.encode_keys(bundle.keys)
-        rows = spilled.load_touched(store, keys if element is None else keys[element], start, end)
-        self._wait_for(rows)
+        """Load from the store the keys that a bundle touches; before the bundle's own step."""
+        if self._spilled and len(bundle):
+            keys = self._state.encode_keys(bundle.keys)
+            self._wait_for(self._spilled.load_keys(store, keys))
 
     def load_due(self, store: StateStore, to: int) -> int | None:
-        """Load from the store a portion of the windows that a watermark makes due.
+        """Load from the store a portion of the keys that a watermark makes due.
 
         Args:
             store: The store.
@@ -235,13 +227,25 @@ class WindowOperator:
             ``None`` if all are loaded, for a step to ``to``; or the bound for a step to ``to`` that
             deals with what is due until then, with a further portion to follow.
         """
-        spilled, before, lateness = self._spilled, self._from, self._placement.lateness_us
-        if not spilled or to <= before or not spilled.is_due(to, lateness):
+        spilled = self._spilled
+        if not spilled or to <= self._from or not spilled.is_due(to):
             return None
-        after = None if self._advancing is None else self._advancing[1]
-        rows, bound = spilled.load_due(store, before, to, after, lateness)
+        # A custom trigger that was woken in one portion must not be woken again in the next.
+        most = len(spilled) if self._machine.wakes else spilling.AT_ONCE
+        rows, bound = spilled.load_due(store, to, most)
         self._wait_for(rows)
         return bound
+
+    def load_timers(self, store: StateStore, to: int) -> None:
+        """Load from the store the keys with timers due at a clock; before the step to there."""
+        if self._spilled and to > self.clock and self._spilled.timers.first <= to:
+            self._wait_for(self._spilled.load_timers(store, to))
+
+    def load_holder(self, store: StateStore) -> None:
+        """Load from the store what holds the output watermark, if it is there; after a step."""
+        spilled = self._spilled
+        while spilled and spilled.holds.first < (low := self._schedule.holds.lowest(self._from)):
+            self._wait_for(spilled.load_holder(store, low))
 
     def _wait_for(self, rows: Int64Array) -> None:
         """Queue rows that were restored or loaded again, for all that they wait for."""
@@ -258,13 +262,28 @@ class WindowOperator:
             due = np.where(handled, due, self._schedule.due(rows, before))
         return due
 
-    def _may_leave(self, rows: Int64Array) -> Mask:
-        return self._schedule.may_leave(rows, self.watermark, self.clock)
+    def _waits(self, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return what rows wait for: the watermark and the clock they are due at, and the hold.
+
+        A window is due when it is complete, too, even if its trigger does not wait for that.
+        """
+        table = self._state.table
+        due, end = self._due(rows), table["end"][rows]
+        completes = (end > self._from) & ~table["finished"][rows]
+        if self._advancing is not None:
+            completes &= end > self._advancing[1]
+        holds = self._schedule.holds.times(rows)
+        holding = (end <= self._from) | self._holds_at_once
+        return (
+            np.where(completes, np.minimum(due, end), due),
+            self._schedule.deadlines(rows, self.clock),
+            np.where(holding, holds, END_OF_TIME),
+        )
 
     def _check(self) -> None:
         """Assert every invariant; print the structure if one does not hold. O(windows)."""
         try:
-            self._state._check(spilled=self.spilled_rows)
+            self._state._check()
             rows = self._state.table.live()
             complete = self._state.table["end"][rows] <= self._from
             self._schedule._check(self._due(rows), self.clock, complete | self._holds_at_once)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.stored_keys import StoredKeys
-from lowwater.engine.window.spilling import SpilledWindows
+from lowwater.engine.window.spilling import SpilledKeys, Waits
 from lowwater.engine.window.window_state import PLACE, WindowState
-from lowwater.state.arrays import NONE, mixed, run_starts
+from lowwater.state.arrays import NONE, distinct, mixed, run_starts
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
 from lowwater.state.journal import Journal, Piece
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 FORMAT = "window state"
-FACTS, WINDOWS, WINDOWS_GONE, KEYS, KEYS_GONE, SPILLED, SPILLED_BY_KEY = range(7)
+FACTS, WINDOWS, WINDOWS_GONE, KEYS, KEYS_GONE, SPILLED, DUES, TIMERS, HOLDS = range(9)
 """Tags of the tables of a stage with windows."""
 _FEWER = 0.94  # the fewer leave at once, the less it takes to write them
 _GROWN = 1.1
-MayLeave: TypeAlias = Callable[[Int64Array], NDArray[np.bool_]]
 
 
 @final
@@ -52,7 +50,7 @@ class StoredState:
             due=lambda rows: state.placement.expiry(state.table["end"][rows]),
         )
         state.note_changes(self._windows, self._keys.forget)
-        self.spilled = SpilledWindows(state, self._keys, place, (SPILLED, SPILLED_BY_KEY))
+        self.spilled = SpilledKeys(state, self._keys, place, (SPILLED, DUES, TIMERS, HOLDS))
         self._memory = memory
         self._spared = 0.0
         if memory is not None:
@@ -61,37 +59,26 @@ class StoredState:
     @property
     def is_over(self) -> bool:
         """Whether the state takes more memory than it may, and some can be spared."""
-        return self._memory is not None and self._state.nbytes + self.spilled.nbytes > max(
-            self._memory, self._spared
-        )
+        return self._memory is not None and self._state.nbytes > max(self._memory, self._spared)
 
-    def write(
-        self,
-        batch: Batch,
-        watermark: int,
-        expired: int,
-        facts: dict[str, Any],
-        may_leave: MayLeave,
-    ) -> bool:
+    def write(self, batch: Batch, expired: int, facts: dict[str, Any], waits: Waits) -> bool:
         """Add what changed since the last time to a batch, and the facts, whole.
 
         Args:
             batch: The batch.
-            watermark: Windows that end after it are still to become complete.
             expired: The watermark whose expired windows are gone.
             facts: The operator's own scalars.
-            may_leave: Returns which rows nothing in memory needs before they are touched or due.
+            waits: Returns what rows wait for.
 
         Returns:
             Whether rows left memory for the store.
         """
         state = self._state
         self._keys.use(state.keys)
-        self.spilled.write(batch, saturating_add(expired, -state.windowing.lateness_us))
-        leaving = self._leaving(may_leave)
-        if leaving.size:
-            self._keys.want(state.table["key"][leaving])
-            self.spilled.spill(batch, leaving, watermark)
+        leaving = self._leaving()
+        ids = distinct(state.table["key"][leaving])
+        self.spilled.write(batch, leaving, waits)
+        self._keys.drop(ids)
         rows = self._windows.write(batch, expired)
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)
@@ -108,32 +95,37 @@ class StoredState:
             "panes": None if state.shown is None else state.shown.record(type_to_bytes),
             "aggregates": state.aggregation.bindings(type_to_bytes),
             "keys": self._keys.record(),
-            "spilled": len(self.spilled),
-            "merging": state.merging is not None,
+            "spilled": self.spilled.record(),
             "groups": self._place.count,
         }
         batch.put([self._facts], [encode(record)])
         if state.turn is not None and self._memory is not None:
             state.turn += 1
             # Where what has to stay takes more than there is, only try again once it has grown.
-            left = state.nbytes + self.spilled.nbytes
+            left = state.nbytes
             self._spared = left * _GROWN if left > self._memory else 0.0
         return bool(leaving.size)
 
-    def _leaving(self, may_leave: MayLeave) -> Int64Array:
-        """Return the rows that are to leave memory: those not touched for the longest time."""
+    def _leaving(self) -> Int64Array:
+        """Return the rows that are to leave memory: of the keys not touched for the longest time.
+
+        The rows of a key leave together, and so do keys with one hash.
+        """
         state = self._state
         if self._memory is None or not self.is_over or not len(state.table):
             return NONE
-        fixed = state.key_bytes + self.spilled.nbytes
-        each = (state.nbytes - state.key_bytes) / len(state.table)
-        kept = int(max(0.0, _FEWER * self._memory - fixed) / each)
+        each = state.nbytes / len(state.table)
         rows = state.table.live()
-        few = len(rows) - kept
-        rows = rows[may_leave(rows)]
-        if few < len(rows):
-            rows = np.sort(rows[np.argpartition(state.table["turn"][rows], few)[:few]])
-        return rows
+        few = max(0, len(rows) - int(_FEWER * self._memory / each))
+        if few >= len(rows):
+            return rows
+        keys = state.table["key"][rows]
+        touched = np.zeros(int(keys.max()) + 1, dtype=np.int32)
+        np.maximum.at(touched, keys, state.table["turn"][rows])
+        first = np.argpartition(touched[keys], few)[:few]
+        leaves = np.zeros(len(touched), dtype=np.bool_)
+        leaves[self.spilled.together(distinct(keys[first]), distinct(keys))] = True
+        return rows[leaves[keys]]
 
     def load(self, store: StateStore) -> dict[str, Any] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
@@ -181,12 +173,7 @@ class StoredState:
         self._require_sound(rows)
         state.rebuild(rows, places, record["places"])
         self._windows.reschedule()
-        for keys, key_places in self.spilled.resume(store, record["facts"]["advancing from"]):
-            _check_keys(known, keys, key_places, record["places"])
-            state.count_keys(keys, key_places)
-        if len(self.spilled) != record["spilled"]:
-            found = f"{len(self.spilled)} of {record['spilled']}"
-            raise damaged("the stored state", f"{found} windows outside of memory are there")
+        self.spilled.resume(record["spilled"])
         if self._memory is None:
             for _ in self.spilled.load_all(store):
                 pass
@@ -256,8 +243,9 @@ def read_facts(store: StateStore, key: bytes) -> dict[str, Any] | None:
     with decoding("the stored state"):
         record = decode(data)
         check_format(FORMAT, record["layout"])
-        numbers = {name: record[name] for name in ("places", "expired", "spilled")}
+        numbers = {name: record[name] for name in ("places", "expired")}
         numbers |= {name: record["windows"][name] for name in ("count", "limit")}
+        numbers |= {name: record["spilled"][name] for name in ("windows", "finished")}
         for name, number in {**record["facts"], **numbers}.items():
             if type(number) is not int or not START_OF_TIME <= number <= END_OF_TIME:
                 raise damaged("the stored state", f"{name} is {number!r}")

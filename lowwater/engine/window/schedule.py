@@ -170,7 +170,7 @@ class Schedule:
     def at_clock(self, rows: Int64Array, clock: int) -> None:
         """Queue rows for the clock after ``clock`` at which their triggers are next due."""
         if self._machine.has_deadlines and rows.size:
-            self.by_clock.push(rows, self._deadlines(rows, clock))
+            self.by_clock.push(rows, self.deadlines(rows, clock))
 
     def due(self, rows: Int64Array, watermark: int) -> Int64Array:
         """Return the watermark at which each row is next due: completion, a wake-up or expiry."""
@@ -186,17 +186,11 @@ class Schedule:
             due = np.minimum(due, np.where(table["finished"][rows], END_OF_TIME, wake))
         return due
 
-    def may_leave(self, rows: Int64Array, watermark: int, clock: int) -> Mask:
-        """Return which rows can be loaded again in time if they leave memory for the store.
-
-        Only elements and the watermark bring a window back; so one whose timer is set, and one
-        that holds the output watermark, has to stay.
-        """
-        table = self._state.table
-        may = ~((table["end"][rows] <= watermark) & table["on_time_new"][rows])
-        if self._machine.has_deadlines:
-            may &= self._deadlines(rows, clock) == END_OF_TIME
-        return may
+    def deadlines(self, rows: Int64Array, clock: int) -> Int64Array:
+        """Return the clock after ``clock`` at which the trigger of each row is next due."""
+        if not self._machine.has_deadlines:
+            return np.full(len(rows), END_OF_TIME)
+        return self._machine.next_deadline(self._state.table, rows, clock)
 
     def clear(self, rows: Int64Array) -> None:
         """Have no entry be valid for rows that were just filled."""
@@ -223,9 +217,6 @@ class Schedule:
         rows = self._state.table.live()
         self.by_watermark._check(rows, due)
         if self._machine.has_deadlines:
-            self.by_clock._check(rows, self._deadlines(rows, clock))
+            self.by_clock._check(rows, self.deadlines(rows, clock))
         at = np.where(holding, self.holds.times(rows), END_OF_TIME)
         self.holds._queue._check(rows, at)
-
-    def _deadlines(self, rows: Int64Array, clock: int) -> Int64Array:
-        return self._machine.next_deadline(self._state.table, rows, clock)

@@ -126,7 +126,7 @@ class WindowState:
     def note_turns(self) -> None:
         """Record in which turn each row was touched last: the value of ``turn`` then."""
         self.table.add_field(Field("turn", np.int32))
-        self.turn = 0
+        self.turn = 1  # what was there before has been touched in no turn
 
     @property
     def nbytes(self) -> int:
@@ -139,7 +139,7 @@ class WindowState:
 
     @property
     def key_bytes(self) -> int:
-        """How many of these bytes keys take, which stay as long as a key has windows."""
+        """How many of these bytes keys take."""
         return 0 if self.keys is None else self.keys.nbytes + 2 * self._key_rows.nbytes
 
     def rebuild(self, rows: Int64Array, places: Int64Array, places_given: int) -> None:
@@ -280,6 +280,11 @@ class WindowState:
         np.add.at(self._key_rows, keys, 1)
         self._key_place[keys] = places
 
+    def without_rows(self, keys: Int64Array) -> Int64Array:
+        """Return those of some keys that have no windows here."""
+        self._cover_keys()
+        return keys[self._key_rows[keys] == 0]
+
     def forget_keys(self) -> None:
         """Recycle the ids of keys without rows, once they are many: amortised O(1) per key."""
         if self.keys is None or len(self.keys) <= 2 * self._live_keys + _GARBAGE:
@@ -290,12 +295,8 @@ class WindowState:
             self._on_forgetting(live)
         self.keys.retain(live)
 
-    def _check(self, *, spilled: int = 0) -> None:
-        """Assert every invariant; print the structure if one does not hold. O(windows).
-
-        Args:
-            spilled: How many windows are in the store alone: their keys are counted here too.
-        """
+    def _check(self) -> None:
+        """Assert every invariant; print the structure if one does not hold. O(windows)."""
         table = self.table
         rows = table.live()
         key, start, end, finished = (table[name][rows] for name in (*_WINDOW, "finished"))
@@ -325,17 +326,16 @@ class WindowState:
                 assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
             if self.shown is not None:
                 self.shown._check(rows)
-            self._check_keys(key, spilled)
+            self._check_keys(key)
         except AssertionError:
-            print(f"rows={rows.tolist()} finished={ended.tolist()} spilled={spilled}")
+            print(f"rows={rows.tolist()} finished={ended.tolist()}")
             print({name: column[rows].tolist() for name, column in table.columns.items()})
             raise
 
-    def _check_keys(self, keys: Int64Array, spilled: int) -> None:
+    def _check_keys(self, keys: Int64Array) -> None:
         """Assert that keys are counted, known, and each in a place of its own."""
         counts = np.bincount(keys, minlength=len(self._key_rows))
-        assert (counts <= self._key_rows).all()
-        assert int(self._key_rows.sum()) == len(keys) + spilled
+        assert np.array_equal(counts, self._key_rows)
         live = np.flatnonzero(self._key_rows)
         assert self._live_keys == len(live)
         places = self._key_place[live]

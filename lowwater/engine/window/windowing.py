@@ -138,23 +138,6 @@ class Windowing:
         """Return the same windowing with some fields changed; it is checked again."""
         return replace(self, **changes)
 
-    def require_bounded_memory(self) -> None:
-        """Raise ``InvalidArgument`` unless windows can leave memory until they are needed."""
-        if self.timestamps != "end":
-            raise InvalidArgument(
-                f"timestamps={self.timestamps!r} has every open window hold the output watermark, "
-                "so none can leave memory",
-                where="run(memory_limit=)",
-                hint='Use timestamps="end", or no memory_limit',
-            )
-        if custom := _custom_parts(self.trigger):
-            raise InvalidArgument(
-                f"{describe('trigger', custom[0])} may ask to be woken at any time, so its windows "
-                "cannot leave memory",
-                where="run(memory_limit=)",
-                hint="Use the built-in triggers, or no memory_limit",
-            )
-
     def _check_safe(self) -> None:
         if self.allow_data_loss is not None:
             return

@@ -93,8 +93,9 @@ def test_some_rows_of_a_chunk() -> None:
 
 def test_single_rows_are_read_together() -> None:
     table, _, codec = filled(5)
-    values = codec.pack(table.live()).chunks()
-    ((places, chunk, sides),) = codec.layouts.read_single(values)
+    rows = table.live()
+    values = codec.pack(rows).cut(np.arange(len(rows)), len(rows))
+    ((places, _, chunk, sides),) = codec.layouts.read_many(values)
     assert places.tolist() == [0, 1, 2, 3, 4]
     assert chunk.records["number"].tolist() == [0, 10, 20, 30, 40]
     assert [bool(side) for side in sides] == [True, True, True, True, False]
