@@ -24,6 +24,7 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.engine.window import spilling
+from lowwater.engine.window.inspect import InspectedWindows
 from lowwater.engine.window.operator import WindowOperator
 from lowwater.engine.window.windowing import Windowing
 from lowwater.state.key_layout import StoredPlace
@@ -33,6 +34,7 @@ from lowwater.testing import _drive
 from lowwater.time import END_OF_TIME
 
 SAVED, RESTORED = "saved", "restored"
+PLACE = StoredPlace("stage 7", 0, 4)
 
 
 class Stored:
@@ -91,6 +93,7 @@ class Stored:
         batch = Batch()
         self._operator.save(batch)
         self._store.commit(batch)
+        InspectedWindows(self._store, PLACE).verify()
         if fate == RESTORED:
             self._operator = self._made()
             assert self._operator.restore(self._store)
@@ -105,7 +108,7 @@ class Stored:
             clock=clock,
             signed=self._signed,
         )
-        operator.keep_in_store(StoredPlace("stage 7", 0, 4), memory=limit)
+        operator.keep_in_store(PLACE, memory=limit)
         return operator
 
     @property

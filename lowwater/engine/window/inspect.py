@@ -18,12 +18,20 @@ from lowwater.engine.window.persistence import (
     KEYS,
     KEYS_GONE,
     SPILLED,
+    SPILLED_KEYS,
     TIMERS,
     WINDOWS,
     WINDOWS_GONE,
     read_facts,
 )
-from lowwater.engine.window.spilling import read_spilled
+from lowwater.engine.window.spilled_format import (
+    Places,
+    hashes_of,
+    places_of,
+    read_parts,
+    read_values,
+    read_waits,
+)
 from lowwater.engine.window.window_state import PLACE
 from lowwater.errors import StateError
 from lowwater.state.formats import damaged, decoding
@@ -40,7 +48,8 @@ TABLES = {
     WINDOWS_GONE: "windows that are gone",
     KEYS: "keys",
     KEYS_GONE: "keys that are gone",
-    SPILLED: "keys not in memory, with their windows",
+    SPILLED_KEYS: "keys of windows not in memory",
+    SPILLED: "windows not in memory",
     DUES: "when they are due",
     TIMERS: "when their timers are due",
     HOLDS: "how they hold the output watermark",
@@ -151,27 +160,39 @@ class InspectedWindows:
         spilled = self._record["spilled"]
         key_layouts = Layouts()
         key_layouts.expect(spilled["layouts"])
-        count = 0
+        counted = 0
         found: list[_Windows] = []
-        for group in self._place.groups:
-            prefix = self._place.prefix(SPILLED, group)
-            rows = list(self._store.scan(*prefix_range(prefix)))
-            if not rows:
+        scans = zip(
+            Places(self._place, SPILLED_KEYS).scans(self._store),
+            Places(self._place, SPILLED).scans(self._store),
+            strict=True,
+        )
+        for group, (of_hash, of_part) in zip(self._place.groups, scans, strict=True):
+            keys, parts = dict(of_hash), dict(of_part)
+            if not parts and not keys:
                 continue
-            stored = read_spilled([value for _, value in rows], layouts, key_layouts)
-            self._require_queued(group, stored.waits, [key[len(prefix) :] for key, _ in rows])
-            read = list(stored.keys(spilled["kinds"]))
-            order = np.argsort(np.concatenate([at for at, _ in read]))
-            parts = zip(*(columns for _, columns in read), strict=True)
-            columns = [
-                _to_arrow([value for column in part for value in column.to_list()]).take(
-                    pa.array(order)
-                )
-                for part in parts
+            self._require_queued(group, list(parts), read_waits(list(parts.values())))
+            read = read_values(list(keys), list(keys.values()), key_layouts, spilled["kinds"])
+            order = np.argsort(np.concatenate([at for at, _ in read.columns]))
+            known = [
+                _to_arrow([value for column in part for value in column.to_list()])
+                for part in zip(*(columns for _, columns in read.columns), strict=True)
             ]
-            for part in stored.windows:
+            columns = np.arange(len(order)), [part.take(pa.array(order)) for part in known]
+            of_key = {
+                pair: at
+                for at, pair in enumerate(
+                    zip(read.hashes.tolist(), read.place.tolist(), strict=True)
+                )
+            }
+            count = np.zeros(len(order), dtype=np.int64)
+            names = list(parts)
+            pairs = zip(hashes_of(names).tolist(), places_of(names).tolist(), strict=True)
+            key_of = np.array([of_key[pair] for pair in pairs], dtype=np.int64)
+            for part in read_parts(list(parts.values()), layouts):
                 records = part.chunk.records.copy()
-                records["key"] = part.key
+                records["key"] = key_of[part.part]
+                np.add.at(count, records["key"], 1)
                 held: dict[str, list[Any]] = {}
                 low = 0
                 for side, length in part.sides:
@@ -179,14 +200,16 @@ class InspectedWindows:
                         column = held.setdefault(name, [None] * len(records))
                         column[low : low + length] = values
                     low += length
-                found.append((records, held, (np.arange(len(order)), columns)))
-                count += len(records)
-        if count != spilled["windows"]:
-            raise damaged("the stored state", f"it has {count} windows outside of memory")
+                found.append((records, held, columns))
+            if (count != read.windows).any():
+                raise damaged("a stored key", "it has another number of windows")
+            counted += int(count.sum())
+        if counted != spilled["windows"]:
+            raise damaged("the stored state", f"it has {counted} windows outside of memory")
         return found
 
-    def _require_queued(self, group: int, waits: NDArray[np.void], names: list[bytes]) -> None:
-        """Raise unless what is stored of keys is queued for all that it waits for."""
+    def _require_queued(self, group: int, names: list[bytes], waits: NDArray[np.void]) -> None:
+        """Raise unless the windows that were not in memory are queued for all they wait for."""
         for table, column in ((DUES, "due"), (TIMERS, "timer"), (HOLDS, "hold")):
             prefix = self._place.prefix(table, group)
             times = np.ascontiguousarray(waits[column])
@@ -198,7 +221,7 @@ class InspectedWindows:
                 if not none
             }
             if {key for key, _ in self._store.scan(*prefix_range(prefix))} != wanted:
-                raise damaged("a stored key", "what it waits for is not what is written down")
+                raise damaged("a stored window", "what it waits for is not what is written down")
 
     def _keys(self) -> _Keys:
         """Return the ids of the keys, rising, and a column for each part."""

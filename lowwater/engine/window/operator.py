@@ -34,7 +34,7 @@ from lowwater.engine.window.merging import place_merging, place_plain
 from lowwater.engine.window.persistence import StoredState
 from lowwater.engine.window.placement import DroppedElements
 from lowwater.engine.window.schedule import Schedule
-from lowwater.engine.window.spilling import SpilledKeys
+from lowwater.engine.window.spilling import SpilledWindows
 from lowwater.engine.window.window_state import WindowState
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError
@@ -86,7 +86,7 @@ class WindowOperator:
         self.clock = int(clock)
         self._arrived = 0
         self._stored: StoredState | None = None
-        self._spilled: SpilledKeys | None = None
+        self._spilled: SpilledWindows | None = None
         self._reports_merges = False
         self._schedule = Schedule(self._state)
         # With timestamps="end" a window holds the output watermark only once it is complete, and
@@ -151,9 +151,9 @@ class WindowOperator:
 
         Args:
             place: Where: the name of its stage, and the key groups.
-            memory: About how many bytes state may take. Beyond that, :meth:`save` moves the keys
-                touched longest ago to the store, with their windows, and they have to be loaded
-                before a step that needs them. ``None``: any number.
+            memory: About how many bytes state may take. Beyond that, :meth:`save` moves the windows
+                touched longest ago to the store, and they have to be loaded before a step that
+                needs them. ``None``: any number.
         """
         self._stored = StoredState(self._state, place, memory)
         self._spilled = self._stored.spilled
@@ -211,13 +211,19 @@ class WindowOperator:
         self._wait_for(rows)
 
     def load(self, store: StateStore, bundle: Bundle) -> None:
-        """Load from the store the keys that a bundle touches; before the bundle's own step."""
-        if self._spilled and len(bundle):
-            keys = self._state.encode_keys(bundle.keys)
-            self._wait_for(self._spilled.load_keys(store, keys))
+        """Load from the store the windows that a bundle may touch; before the bundle's own step."""
+        spilled = self._spilled
+        if not spilled or not len(bundle):
+            return
+        element, start, end = self._placement.assign(
+            bundle, self.watermark, DroppedElements(self.watermark)
+        )
+        keys = self._state.encode_keys(bundle.keys)
+        keys = keys if element is None else keys[element]
+        self._wait_for(spilled.load_touched(store, keys, start, end))
 
     def load_due(self, store: StateStore, to: int) -> int | None:
-        """Load from the store a portion of the keys that a watermark makes due.
+        """Load from the store a portion of the windows that a watermark makes due.
 
         Args:
             store: The store.
@@ -237,7 +243,7 @@ class WindowOperator:
         return bound
 
     def load_timers(self, store: StateStore, to: int) -> None:
-        """Load from the store the keys with timers due at a clock; before the step to there."""
+        """Load from the store what has timers due at a clock; before the step to there."""
         if self._spilled and to > self.clock and self._spilled.timers.first <= to:
             self._wait_for(self._spilled.load_timers(store, to))
 
@@ -287,7 +293,9 @@ class WindowOperator:
             rows = self._state.table.live()
             complete = self._state.table["end"][rows] <= self._from
             self._schedule._check(self._due(rows), self.clock, complete | self._holds_at_once)
-            if self._stored is not None:
+            if self._stored is None:
+                self._state._check_keys(np.zeros(0, dtype=np.int64))
+            else:
                 self._stored._check()
         except AssertionError:
             print(f"{self._windowing}: {self._facts()}, spilled={self.spilled_rows}")

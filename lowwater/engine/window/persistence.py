@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import type_from_bytes, type_to_bytes
 from lowwater.engine.records.stored_keys import StoredKeys
-from lowwater.engine.window.spilling import SpilledKeys, Waits
+from lowwater.engine.window.spilling import SpilledWindows, Waits
 from lowwater.engine.window.window_state import PLACE, WindowState
 from lowwater.state.arrays import NONE, distinct, mixed, run_starts
 from lowwater.state.codec import decode, encode
@@ -20,7 +20,9 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 FORMAT = "window state"
-FACTS, WINDOWS, WINDOWS_GONE, KEYS, KEYS_GONE, SPILLED, DUES, TIMERS, HOLDS = range(9)
+FACTS, WINDOWS, WINDOWS_GONE, KEYS, KEYS_GONE, SPILLED_KEYS, SPILLED, DUES, TIMERS, HOLDS = range(
+    10
+)
 """Tags of the tables of a stage with windows."""
 _FEWER = 0.94  # the fewer leave at once, the less it takes to write them
 _GROWN = 1.1
@@ -49,8 +51,9 @@ class StoredState:
             groups=lambda rows: self._keys.groups(state.table["key"][rows]),
             due=lambda rows: state.placement.expiry(state.table["end"][rows]),
         )
-        state.note_changes(self._windows, self._keys.forget)
-        self.spilled = SpilledKeys(state, self._keys, place, (SPILLED, DUES, TIMERS, HOLDS))
+        tables = (SPILLED_KEYS, SPILLED, DUES, TIMERS, HOLDS)
+        self.spilled = SpilledWindows(state, self._keys, place, tables)
+        state.note_changes(self._windows, self._forget)
         self._memory = memory
         self._spared = 0.0
         if memory is not None:
@@ -76,9 +79,7 @@ class StoredState:
         state = self._state
         self._keys.use(state.keys)
         leaving = self._leaving()
-        ids = distinct(state.table["key"][leaving])
         self.spilled.write(batch, leaving, waits)
-        self._keys.drop(ids)
         rows = self._windows.write(batch, expired)
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)
@@ -107,25 +108,21 @@ class StoredState:
         return bool(leaving.size)
 
     def _leaving(self) -> Int64Array:
-        """Return the rows that are to leave memory: of the keys not touched for the longest time.
+        """Return the rows that are to leave memory: those not touched for the longest time.
 
-        The rows of a key leave together, and so do keys with one hash.
+        The rows of a part leave together.
         """
         state = self._state
         if self._memory is None or not self.is_over or not len(state.table):
             return NONE
-        each = state.nbytes / len(state.table)
+        fixed = state.key_bytes
+        each = (state.nbytes - fixed) / len(state.table)
         rows = state.table.live()
-        few = max(0, len(rows) - int(_FEWER * self._memory / each))
+        few = max(0, len(rows) - int(max(0.0, _FEWER * self._memory - fixed) / each))
         if few >= len(rows):
             return rows
-        keys = state.table["key"][rows]
-        touched = np.zeros(int(keys.max()) + 1, dtype=np.int32)
-        np.maximum.at(touched, keys, state.table["turn"][rows])
-        first = np.argpartition(touched[keys], few)[:few]
-        leaves = np.zeros(len(touched), dtype=np.bool_)
-        leaves[self.spilled.together(distinct(keys[first]), distinct(keys))] = True
-        return rows[leaves[keys]]
+        first = np.argpartition(state.table["turn"][rows], few)[:few]
+        return self.spilled.together(rows, np.sort(rows[first]))
 
     def load(self, store: StateStore) -> dict[str, Any] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.
@@ -173,7 +170,7 @@ class StoredState:
         self._require_sound(rows)
         state.rebuild(rows, places, record["places"])
         self._windows.reschedule()
-        self.spilled.resume(record["spilled"])
+        self.spilled.resume(store, record["spilled"], distinct(state.table["key"][rows]))
         if self._memory is None:
             for _ in self.spilled.load_all(store):
                 pass
@@ -194,11 +191,16 @@ class StoredState:
         codec.side.put(taken, counts)
         return found
 
+    def _forget(self, kept: NDArray[np.bool_]) -> None:
+        self._keys.forget(kept)
+        self.spilled.forget(kept)
+
     def _check(self) -> None:
         """Assert what must hold between rows and what is stored of them. O(windows)."""
         self._keys.use(self._state.keys)
         self._windows._check()
         self._keys._check()
+        self.spilled._check()
 
     def _require_sound(self, rows: Int64Array) -> None:
         """Raise unless windows are what windows can be, each there once."""

@@ -273,17 +273,33 @@ class WindowState:
             self.index.insert(rows[finished])
         self.touch(rows)
 
-    def count_keys(self, keys: Int64Array, places: Int64Array) -> None:
-        """Count windows for their keys, that have these places in the order of first-seen keys."""
-        self._cover_keys()
-        self._live_keys += len(distinct(keys[self._key_rows[keys] == 0]))
-        np.add.at(self._key_rows, keys, 1)
-        self._key_place[keys] = places
+    def count_keys(
+        self, keys: Int64Array, windows: Int64Array, places: Int64Array | None = None
+    ) -> None:
+        """Count windows that are not in memory for their keys.
 
-    def without_rows(self, keys: Int64Array) -> Int64Array:
-        """Return those of some keys that have no windows here."""
+        Args:
+            keys: Distinct key ids.
+            windows: How many more, or fewer, each has.
+            places: Their places in the order of first-seen keys.
+        """
         self._cover_keys()
-        return keys[self._key_rows[keys] == 0]
+        before = self._key_rows[keys] > 0
+        self._key_rows[keys] += windows
+        after = self._key_rows[keys] > 0
+        self._live_keys += int(after.sum()) - int(before.sum())
+        if places is not None:
+            self._key_place[keys] = places
+
+    def rows_of(self, keys: Int64Array) -> Int64Array:
+        """Return how many windows keys have, here and elsewhere."""
+        self._cover_keys()
+        return self._key_rows[keys]
+
+    def place_of(self, keys: Int64Array) -> Int64Array:
+        """Return the places of keys in the order of first-seen keys."""
+        self._cover_keys()
+        return self._key_place[keys]
 
     def forget_keys(self) -> None:
         """Recycle the ids of keys without rows, once they are many: amortised O(1) per key."""
@@ -326,16 +342,23 @@ class WindowState:
                 assert set(bag.filled_rows().tolist()) <= set(still_open.tolist())
             if self.shown is not None:
                 self.shown._check(rows)
-            self._check_keys(key)
         except AssertionError:
             print(f"rows={rows.tolist()} finished={ended.tolist()}")
             print({name: column[rows].tolist() for name, column in table.columns.items()})
             raise
 
-    def _check_keys(self, keys: Int64Array) -> None:
-        """Assert that keys are counted, known, and each in a place of its own."""
-        counts = np.bincount(keys, minlength=len(self._key_rows))
-        assert np.array_equal(counts, self._key_rows)
+    def _check_keys(self, away: Int64Array) -> None:
+        """Assert that keys are counted, known, and each in a place of its own.
+
+        Args:
+            away: How many windows of each key are not in memory.
+        """
+        counts = np.bincount(
+            self.table["key"][self.table.live()], minlength=max(len(self._key_rows), len(away))
+        )
+        counts[: len(away)] += away
+        assert np.array_equal(counts[: len(self._key_rows)], self._key_rows)
+        assert not counts[len(self._key_rows) :].any()
         live = np.flatnonzero(self._key_rows)
         assert self._live_keys == len(live)
         places = self._key_place[live]

@@ -1,0 +1,309 @@
+"""The stored form of windows that are not in memory.
+
+::
+
+    keys    (key group | hash of the key)                          ->  the keys of that hash
+    parts   (key group | hash of the key | its place | stretch)    ->  windows in a stretch of time
+    queues  (key group | instant | the same)                       ->  nothing
+
+    keys    bytes of keys u32 | keys | place i64 and number of windows i64 of each key
+    parts   due i64 | timer i64 | hold i64 | windows
+
+A hash mostly has one key; the place of a key in the order of first-seen keys is its own. Windows of
+a key that are near each other, and about equally long, are in one stretch, and so in one
+value: an element that falls into many windows asks for a few values. All windows of a key that
+merge are in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from struct import Struct
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stored_keys import Kinds, key_columns, pack_keys
+from lowwater.state.arrays import expand_ranges, run_starts
+from lowwater.state.formats import damaged, decoding
+from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
+from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, Int64Array
+
+Hashes: TypeAlias = NDArray[np.uint64]
+
+WAITS = np.dtype([("due", "<i8"), ("timer", "<i8"), ("hold", "<i8")])
+"""What the windows of a part wait for first: the watermark and the clock, and their hold."""
+HASH_BYTES = 8
+PART_BYTES = 24
+_HASH = np.dtype(">u8")
+_LENGTH = Struct("<I")
+_OF_KEY = np.dtype([("place", "<i8"), ("windows", "<i8")])
+_SHORTEST = 6
+_WHAT = "a stored window"
+
+
+def stretches(start: Int64Array, end: Int64Array) -> Int64Array:
+    """Return the stretch of each window that does not merge: as long as the window, or twice."""
+    length = end.view(np.uint64) - start.view(np.uint64)
+    level = np.maximum(np.frexp(length.astype(np.float64))[1].astype(np.int64), _SHORTEST)
+    return ((end >> level) << _SHORTEST) | level
+
+
+def hash_names(hashes: Hashes) -> list[bytes]:
+    """Return hashes as they are stored."""
+    whole: list[bytes] = hashes.astype(_HASH).view(f"V{HASH_BYTES}").tolist()
+    return whole
+
+
+def part_names(hashes: Hashes, places: Int64Array, stretch: Int64Array) -> list[bytes]:
+    """Return the names of parts, of the hashes and places of keys, and of stretches."""
+    encoded = hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
+    names = np.hstack([encoded, encode_int64(places), encode_int64(stretch)])
+    whole: list[bytes] = names.view(f"V{PART_BYTES}").reshape(-1).tolist()
+    return whole
+
+
+def places_of(names: Sequence[bytes]) -> Int64Array:
+    """Return the places of the keys of parts."""
+    tails = joined(list(names), PART_BYTES)[:, HASH_BYTES : 2 * HASH_BYTES]
+    return decode_int64(tails)
+
+
+def hashes_of(names: Sequence[bytes]) -> Hashes:
+    """Return the hashes that names of keys or parts begin with."""
+    data = b"".join([name[:HASH_BYTES] for name in names])
+    return np.frombuffer(data, _HASH).astype(np.uint64)
+
+
+@final
+class Places:
+    """Where values are in the store, by the key group that their hash says.
+
+    Args:
+        place: Where they are.
+        table: Their tag.
+    """
+
+    def __init__(self, place: StoredPlace, table: int) -> None:
+        self._count = np.uint64(place.count)
+        self._prefixes = [place.prefix(table, group) for group in place.groups]
+
+    def keys(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes]:
+        """Return the keys of the store for names that have these hashes."""
+        if len(self._prefixes) == 1:
+            (prefix,) = self._prefixes
+            return [prefix + name for name in names]
+        groups = (hashes % self._count).tolist()
+        return [self._prefixes[at] + name for at, name in zip(groups, names, strict=True)]
+
+    def scans(
+        self, store: StateStore, low: bytes = b"", high: bytes | None = None
+    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        """Yield, for each key group, an iterator of (name, value), perhaps in a range of names."""
+        for prefix in self._prefixes:
+            stop = prefix_range(prefix)[1] if high is None else prefix + high
+            found = store.scan(prefix + low, stop)
+            yield ((key[len(prefix) :], value) for key, value in found)
+
+
+@final
+class Queue:
+    """Parts by an instant, in the store.
+
+    Args:
+        place: Where they are stored.
+        table: Their tag.
+        ends: Whether the end of time is an instant like others; else it stands for never.
+    """
+
+    def __init__(self, place: StoredPlace, table: int, *, ends: bool = False) -> None:
+        self._places = Places(place, table)
+        self._ends = ends
+        self.first = END_OF_TIME
+        """No part that is not in memory comes before it."""
+
+    def upto(self, store: StateStore, to: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (instant, part) until then, in order: those too that are in memory by now."""
+        if self.first > to:
+            return
+        high = None if to >= END_OF_TIME else _bytes(to + 1)
+        for tail, _ in merge(*self._places.scans(store, b"", high)):
+            yield _instant(tail), tail[8:]
+
+    def after(self, store: StateStore, to: int) -> int:
+        """Return an instant after ``to`` that no part later than that comes before."""
+        if to >= END_OF_TIME:
+            return END_OF_TIME
+        firsts = [next(scan, None) for scan in self._places.scans(store, _bytes(to + 1))]
+        return min((_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME)
+
+    def change(self, batch: Batch, old: set[bytes], new: set[bytes]) -> None:
+        """Replace the entries that parts had by those that they have."""
+        gone, fresh = sorted(old - new), sorted(new - old)
+        batch.delete(self._keys(gone))
+        batch.put(self._keys(fresh), [b""] * len(fresh))
+        if fresh:
+            self.first = min(self.first, _instant(fresh[0]))
+
+    def entries(self, names: Sequence[bytes], times: Int64Array) -> set[bytes]:
+        """Return the entries of parts with these instants."""
+        encoded = encode_int64(times).tobytes()
+        made = {encoded[8 * at : 8 * at + 8] + name for at, name in enumerate(names)}
+        never = b"" if self._ends else _bytes(END_OF_TIME)
+        return {one for one in made if one[:8] != never}
+
+    def _keys(self, tails: list[bytes]) -> list[bytes]:
+        return self._places.keys(tails, hashes_of([tail[8:] for tail in tails]))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReadKeys:
+    """Keys that were read, those of a layout together.
+
+    Args:
+        hashes: The hash that each is stored under, shape (n,).
+        place: Their places in the order of first-seen keys, int64.
+        windows: How many of their windows are not in memory, int64.
+        columns: (places among them; a column for each part).
+    """
+
+    hashes: Hashes
+    place: Int64Array
+    windows: Int64Array
+    columns: list[tuple[Int64Array, tuple[Column, ...]]]
+
+
+def pack_values(
+    keys: KeyDictionary, ids: Int64Array, hashes: Hashes, place: Int64Array, windows: Int64Array,
+    layouts: Layouts,
+) -> dict[bytes, bytes]:  # fmt: skip
+    """Return the value of each hash, by its name.
+
+    Args:
+        keys: The dictionary.
+        ids: The ids of keys, those of a hash one after the other.
+        hashes: Their hashes.
+        place: Their places in the order of first-seen keys.
+        windows: How many of their windows are not in memory.
+        layouts: The layouts that keys are packed in.
+    """
+    begin = np.flatnonzero(run_starts(hashes.view(np.int64)))
+    packed = pack_keys(keys, ids, layouts).cut(begin, len(ids))
+    of_keys = np.empty(len(ids), dtype=_OF_KEY)
+    of_keys["place"], of_keys["windows"] = place, windows
+    data, size = of_keys.tobytes(), _OF_KEY.itemsize
+    bounds = [*begin.tolist(), len(ids)]
+    values = [
+        b"".join((_LENGTH.pack(len(chunk)), chunk, data[bounds[at] * size : bounds[at + 1] * size]))
+        for at, chunk in enumerate(packed)
+    ]
+    return dict(zip(hash_names(hashes[begin]), values, strict=True))
+
+
+def read_values(
+    names: Sequence[bytes], values: Sequence[bytes], layouts: Layouts, kinds: Kinds
+) -> ReadKeys:
+    """Read the values of hashes.
+
+    Args:
+        names: The names of the hashes.
+        values: The values.
+        layouts: The layouts that keys are packed in.
+        kinds: The types of the parts of keys.
+
+    Raises:
+        StateError: They are damaged.
+    """
+    with decoding("a stored key"):
+        start = _LENGTH.size
+        ends = [start + _LENGTH.unpack_from(value)[0] for value in values]
+        tails = [value[end:] for value, end in zip(values, ends, strict=True)]
+        each = np.array([len(tail) // _OF_KEY.itemsize for tail in tails], dtype=np.int64)
+        of_keys = np.frombuffer(b"".join(tails), _OF_KEY)
+        first = np.cumsum(each) - each
+        columns = []
+        chunks = [value[start:end] for value, end in zip(values, ends, strict=True)]
+        for at, counts, chunk, sides in layouts.read_many(chunks):
+            if (counts != each[at]).any():
+                raise damaged("a stored key", "how many windows it has is not there")
+            pairs = list(zip(sides, counts.tolist(), strict=True))
+            places = expand_ranges(first[at], counts)[0]
+            columns.append((places, key_columns(chunk, pairs, layouts, kinds)))
+        place, windows = (of_keys[name].astype(np.int64) for name in ("place", "windows"))
+        if len(windows) and int(windows.min()) < 1:
+            raise damaged("a stored key", "it has no windows")
+        return ReadKeys(np.repeat(hashes_of(names), each), place, windows, columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReadWindows:
+    """Windows that were read, and that have one layout.
+
+    Args:
+        chunk: The windows.
+        part: The part that each is of, by place, int64.
+        sides: Of each part, its encoded side columns, and how many windows it has.
+    """
+
+    chunk: Chunk
+    part: Int64Array
+    sides: list[tuple[bytes, int]]
+
+
+def pack_parts(packed: PackedRows, begin: Int64Array, waits: NDArray[np.void]) -> list[bytes]:
+    """Return the values of parts.
+
+    Args:
+        packed: The windows, part by part.
+        begin: The first window of each part.
+        waits: What each part waits for.
+    """
+    data, size = waits.tobytes(), WAITS.itemsize
+    chunks = packed.cut(begin, len(packed.records))
+    return [data[at * size : at * size + size] + chunk for at, chunk in enumerate(chunks)]
+
+
+def read_waits(values: Sequence[bytes]) -> NDArray[np.void]:
+    """Return what parts wait for."""
+    size = WAITS.itemsize
+    return joined([value[:size] for value in values], size).reshape(-1).view(WAITS)
+
+
+def read_parts(values: Sequence[bytes], layouts: Layouts) -> list[ReadWindows]:
+    """Read the values of parts.
+
+    Raises:
+        StateError: They are damaged.
+    """
+    with decoding(_WHAT):
+        found = []
+        for at, counts, chunk, sides in layouts.read_many([v[WAITS.itemsize :] for v in values]):
+            if (chunk.records["start"] >= chunk.records["end"]).any():
+                raise damaged(_WHAT, "it ends before it starts")
+            pairs = list(zip(sides, counts.tolist(), strict=True))
+            found.append(ReadWindows(chunk, np.repeat(at, counts), pairs))
+        return found
+
+
+def some_of(found: Iterator[tuple[bytes, bytes]], most: int) -> Iterator[dict[bytes, bytes]]:
+    """Yield what there is, so many at once."""
+    while chunk := dict(islice(found, most)):
+        yield chunk
+
+
+def _bytes(value: int) -> bytes:
+    return encode_int64(np.array([value], dtype=np.int64)).tobytes()
+
+
+def _instant(tail: bytes) -> int:
+    return int.from_bytes(tail[:8]) - (1 << 63)
