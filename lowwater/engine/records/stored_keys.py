@@ -304,6 +304,8 @@ def key_columns(
     types = {name: kind for name, _, kind in layouts.known[chunk.layout]}
     objects: dict[str, list[Any]] = {}
     for side, count in sides:
+        if not side:
+            continue
         for name, values in read_side(side, count)["objects"].items():
             objects.setdefault(name, []).extend(values)
     columns = []

@@ -3,7 +3,7 @@
 ::
 
     keys    (key group | hash of the key)                          ->  the keys of that hash
-    parts   (key group | hash of the key | its place | stretch)    ->  windows in a stretch of time
+    parts   (key group | stretch | hash of the key | its place)    ->  windows in a stretch of time
     queues  (key group | instant | the same)                       ->  nothing
 
     keys    bytes of keys u32 | keys | place i64 and number of windows i64 of each key
@@ -43,6 +43,8 @@ WAITS = np.dtype([("due", "<i8"), ("timer", "<i8"), ("hold", "<i8")])
 """What the windows of a part wait for first: the watermark and the clock, and their hold."""
 HASH_BYTES = 8
 PART_BYTES = 24
+_AFTER = 16
+"""Where the hash begins in a name, from its end; the name of a key is its hash."""
 _HASH = np.dtype(">u8")
 _LENGTH = Struct("<I")
 _OF_KEY = np.dtype([("place", "<i8"), ("windows", "<i8")])
@@ -63,24 +65,27 @@ def hash_names(hashes: Hashes) -> list[bytes]:
     return whole
 
 
-def part_names(hashes: Hashes, places: Int64Array, stretch: Int64Array) -> list[bytes]:
-    """Return the names of parts, of the hashes and places of keys, and of stretches."""
+def part_names(stretch: Int64Array, hashes: Hashes, places: Int64Array) -> list[bytes]:
+    """Return the names of parts: those of one time are near each other."""
     encoded = hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
-    names = np.hstack([encoded, encode_int64(places), encode_int64(stretch)])
+    names = np.hstack([encode_int64(stretch), encoded, encode_int64(places)])
     whole: list[bytes] = names.view(f"V{PART_BYTES}").reshape(-1).tolist()
     return whole
 
 
 def places_of(names: Sequence[bytes]) -> Int64Array:
     """Return the places of the keys of parts."""
-    tails = joined(list(names), PART_BYTES)[:, HASH_BYTES : 2 * HASH_BYTES]
-    return decode_int64(tails)
+    return decode_int64(joined(list(names), PART_BYTES)[:, -8:])
 
 
 def hashes_of(names: Sequence[bytes]) -> Hashes:
-    """Return the hashes that names of keys or parts begin with."""
-    data = b"".join([name[:HASH_BYTES] for name in names])
-    return np.frombuffer(data, _HASH).astype(np.uint64)
+    """Return the hashes in names of keys, of parts, or of entries of queues."""
+    if not names:
+        return np.zeros(0, dtype=np.uint64)
+    width = len(names[0])
+    at = max(0, width - _AFTER)
+    hashes = joined(list(names), width)[:, at : at + HASH_BYTES]
+    return np.ascontiguousarray(hashes).reshape(-1).view(_HASH).astype(np.uint64)
 
 
 @final
@@ -103,6 +108,13 @@ class Places:
             return [prefix + name for name in names]
         groups = (hashes % self._count).tolist()
         return [self._prefixes[at] + name for at, name in zip(groups, names, strict=True)]
+
+    def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of names that have any, in the order of the store."""
+        keys = sorted(zip(self.keys(names, hashes_of(names)), names, strict=True))
+        values = store.get([key for key, _ in keys])
+        pairs = zip(keys, values, strict=True)
+        return {name: value for (_, name), value in pairs if value is not None}
 
     def scans(
         self, store: StateStore, low: bytes = b"", high: bytes | None = None
@@ -161,7 +173,7 @@ class Queue:
         return {one for one in made if one[:8] != never}
 
     def _keys(self, tails: list[bytes]) -> list[bytes]:
-        return self._places.keys(tails, hashes_of([tail[8:] for tail in tails]))
+        return self._places.keys(tails, hashes_of(tails))
 
 
 @final

@@ -198,7 +198,7 @@ class SpilledWindows:
         first = np.empty(len(begin), dtype=WAITS)
         for name, times in zip(WAITS.names or (), waits(rows), strict=True):
             first[name] = np.minimum.reduceat(times, begin)
-        names = part_names(self._hashes(rows[begin]), places[begin], stretch[begin])
+        names = part_names(stretch[begin], self._hashes(rows[begin]), places[begin])
         return dict(zip(names, pack_parts(packed, begin, first), strict=True))
 
     def _write_keys(self, batch: Batch) -> None:
@@ -208,7 +208,7 @@ class SpilledWindows:
             return
         known = np.flatnonzero(self._known)
         hashes = self._keys.hashes(known)
-        changed = np.unique(np.concatenate(self._changed))
+        changed = _distinct(np.concatenate(self._changed))
         self._changed = []
         of_changed = np.isin(hashes, changed)
         ids, hashes = known[of_changed], hashes[of_changed]
@@ -261,7 +261,7 @@ class SpilledWindows:
             keys = distinct(keys)
             stretch = np.zeros(len(keys), dtype=np.int64)
         hashes, places = self._keys.hashes(keys), self._state.place_of(keys)
-        names = list(dict.fromkeys(part_names(hashes, places, stretch)))
+        names = list(dict.fromkeys(part_names(stretch, hashes, places)))
         return self._load(store, names, distinct(keys))
 
     def is_due(self, to: int) -> bool:
@@ -332,11 +332,7 @@ class SpilledWindows:
             ids: Keys that they may be of.
         """
         names = [name for name in names if name not in self._loaded]
-        if not names:
-            return NONE
-        values = store.get(self._of_part.keys(names, hashes_of(names)))
-        found = {n: v for n, v in zip(names, values, strict=True) if v is not None}
-        return self._fill(store, found, ids)
+        return self._fill(store, self._of_part.get(store, names), ids) if names else NONE
 
     def _fill(self, store: StateStore, values: dict[bytes, bytes], ids: Int64Array) -> Int64Array:
         """Put parts into memory; return the rows."""
@@ -346,7 +342,7 @@ class SpilledWindows:
         names = list(values)
         hashes = hashes_of(names)
         of_part = self._keys_of(store, hashes, places_of(names), ids)
-        self._changed.append(np.unique(hashes))
+        self._changed.append(_distinct(hashes))
         found: list[Int64Array] = []
         for part in read_parts(list(values.values()), state.codec.layouts):
             keys = of_part[part.part]
@@ -378,7 +374,7 @@ class SpilledWindows:
         """Return the ids of keys with some hashes and places; read them if they are not known."""
         found = self._find(hashes, places, ids)
         if (found < 0).any():
-            found = self._find(hashes, places, self._read_keys(store, np.unique(hashes)))
+            found = self._find(hashes, places, self._read_keys(store, _distinct(hashes)))
         if (found < 0).any():
             raise damaged(_WHAT, "it is of no key")
         return found
@@ -407,15 +403,13 @@ class SpilledWindows:
         if not unknown.size:
             return
         if self._windows:
-            self._read_keys(store, np.unique(self._keys.hashes(unknown)))
+            self._read_keys(store, _distinct(self._keys.hashes(unknown)))
         self._known[unknown] = True
 
     def _read_keys(self, store: StateStore, hashes: Hashes) -> Int64Array:
         """Have the keys of some hashes be known of which windows are stored; return their ids."""
         state = self._state
-        names = hash_names(hashes)
-        values = store.get(self._of_hash.keys(names, hashes))
-        stored = {n: v for n, v in zip(names, values, strict=True) if v is not None}
+        stored = self._of_hash.get(store, hash_names(hashes))
         if not stored:
             return NONE
         read = read_values(list(stored), list(stored.values()), self._layouts, self._kinds)
@@ -464,6 +458,10 @@ class SpilledWindows:
         assert int(self._away.sum()) <= self._windows
         assert 0 <= self._finished <= self._windows
         self._state._check_keys(self._away)
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    return distinct(hashes.view(np.int64)).view(np.uint64)
 
 
 def _replace(
