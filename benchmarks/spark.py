@@ -15,10 +15,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import spark_beside, spark_cores, spark_state
+from benchmarks import spark_beside, spark_cores
 from benchmarks.machine import load, machine
 from benchmarks.spark_beside import Beside, Sizes
 from benchmarks.spark_cores import Cores
@@ -129,7 +130,7 @@ def _java() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    number = {"type": int, "nargs": "+"}
+    numbers = partial(parser.add_argument, type=int, nargs="+")
     tables = [name for name in _TABLES if name != "alternatives"]
     parser.add_argument("--only", nargs="+", choices=_TABLES, default=tables, help="tables")
     parser.add_argument("--rounds", type=int, default=3, help="how often each query runs")
@@ -141,11 +142,11 @@ def _parser() -> argparse.ArgumentParser:
         "of Spark, whose names begin with spark.",
     )
     parser.add_argument("--windows", nargs="+", choices=["fixed", "sessions"])
-    parser.add_argument("--rows", **number, help="of a batch, for speed and cores")
-    parser.add_argument("--keys", **number, help="for speed")
-    parser.add_argument("--open", **number, help="windows, for growth, touch, workers, memory")
+    numbers("--rows", help="of a batch, for speed and cores")
+    numbers("--keys", help="for speed")
+    numbers("--open", help="windows, for growth, touch, workers, memory")
     parser.add_argument("--opened", type=int, default=250_000, help="windows a batch, until then")
-    parser.add_argument("--touched", **number, help="windows a batch, for touch, workers, memory")
+    numbers("--touched", help="windows a batch, for touch, workers, memory")
     parser.add_argument("--limit", default="256MB", help="memory_limit, for memory")
     parser.add_argument("--batches", type=int, default=40, help="most of them, behind the opening")
     parser.add_argument("--warm-up", type=int, default=20, help="batches that do not count")

@@ -1,4 +1,4 @@
-"""Windows of this library beside Spark's own: one table over sizes, cold, warm, and as they pile up.
+"""Windows of this library beside Spark's own: one table over sizes, cold and warm, and growth.
 
 Spark's own windows run with each of its state store providers. The yardstick of a line is the
 provider that is faster there.
@@ -91,7 +91,7 @@ class Beside:
         heading(
             *("windows", "rows a batch", "keys", "open windows", "batches"),
             *(f"Spark's own, {provider}, s" for provider in PROVIDERS),
-            *("lowwater", "s", "ratio to the faster (least–most)", "wanted", "load before"),
+            *("lowwater", "s", "ratio to the faster (least to most)", "wanted", "load before"),
         )
 
     def speed(self, case: Sizes) -> None:

@@ -22,6 +22,7 @@ import lowwater as lw
 from benchmarks.spark_events import batches_folder
 from benchmarks.spark_pipelines import PIPELINES
 from benchmarks.spark_runs import (
+    NONE,
     Batch,
     Measure,
     Rounds,
@@ -92,7 +93,7 @@ class Cores:
         """Print the head of the table."""
         heading(
             *("pipeline", "rows a batch", "lowwater on Spark", "s a batch", "rows/s a core"),
-            *("embedded, rows/s a core", "ratio (least–most)", "wanted", "load before"),
+            *("embedded, rows/s a core", "ratio (least to most)", "wanted", "load before"),
         )
 
     def report(self, case: Case, rows: int) -> None:
@@ -148,7 +149,7 @@ def embedded(pipeline: str, folder: Path, bundle: int) -> Run:
 
 def _run(pipeline: str, folder: Path, bundle: int) -> Batch:
     timed = PIPELINES[pipeline]
-    events = lw.read_parquet(folder, time="t", watermark=timed.watermark)
+    events = lw.read_parquet(folder, time="t", watermark=lw.BoundedDisorder(timed.watermark))
     rows = 0
     took = 0.0
 
@@ -170,7 +171,7 @@ def _rows_a_second(run: Run) -> float:
 
 
 def _speed(speeds: Sequence[float]) -> str:
-    return f"{sorted(speeds)[len(speeds) // 2]:,.0f}" if speeds else "–"
+    return f"{sorted(speeds)[len(speeds) // 2]:,.0f}" if speeds else NONE
 
 
 def main() -> None:

@@ -26,15 +26,17 @@ _last: list[TaskContext] = []
 
 def _record() -> None:
     task = _last[-1]
+    resident = _resident_bytes()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
     line = {
         "query": task.getLocalProperty("sql.streaming.queryId") or "",
         "batch": int(task.getLocalProperty("streaming.sql.batchId") or -1),
         "stage": task.stageId(),
         "partition": task.partitionId(),
-        "step": int(os.environ.get(STEP, 0)),
+        "step": int(os.environ.get(STEP, "0")),
         "pid": os.getpid(),
-        "resident_bytes": _resident_bytes(),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024,
+        "resident_bytes": resident,
+        "peak_bytes": max(resident, peak),  # the kernel counts the two at different moments
     }
     # One write of less than a page: lines of several processes do not mix.
     file = os.open(os.environ[TASKS], os.O_WRONLY | os.O_APPEND | os.O_CREAT)

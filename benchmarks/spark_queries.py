@@ -78,12 +78,12 @@ class _SumProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._totals = handle.getMapState("totals", "end long", "total long")
+        self._totals: Any = handle.getMapState("totals", "end long", "total long")
 
     def handleInputRows(  # noqa: N802 - the name Spark calls
         self,
         key: Any,
-        rows: Iterator[pd.DataFrame],
+        rows: Iterator[Any],
         timerValues: Any,  # noqa: N803 - so too
     ) -> Iterator[pd.DataFrame]:
         added: dict[int, int] = {}

@@ -23,6 +23,10 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 """Spark's state store providers; its own windows run with both."""
 
 
+NONE = "none"
+"""What stands in a table where no query gave a figure."""
+
+
 class RunFailed(Exception):
     """A query did not run, or gave no micro-batch in time."""
 
@@ -172,13 +176,13 @@ class Rounds:
 
 def seconds(figures: Sequence[float]) -> str:
     """Return the median for a table."""
-    return f"{statistics.median(figures):.2f}" if figures else "–"
+    return f"{statistics.median(figures):.2f}" if figures else NONE
 
 
 def ratio(above: Iterable[float], below: Iterable[float]) -> str:
     """Return the median of the rounds' ratios for a table, with the least and the largest."""
     each = [one / other for one, other in zip(above, below, strict=False)]
     if not each:
-        return "–"
-    extent = f" ({min(each):.2f}–{max(each):.2f})" if len(each) > 1 else ""
-    return f"{statistics.median(each):.2f}{extent}"
+        return NONE
+    extent = f"{min(each):.2f} to {max(each):.2f}" if len(each) > 1 else "one round"
+    return f"{statistics.median(each):.2f} ({extent})"

@@ -15,6 +15,7 @@ from typing import Any, Literal, final
 
 from benchmarks.spark_events import touching_folder
 from benchmarks.spark_runs import (
+    NONE,
     PROVIDERS,
     Measure,
     Rounds,
@@ -71,7 +72,7 @@ class Touching:
         heading(
             f"batches that touch {touched:,} windows",
             *(f"{size:,} open, s" for size in sizes),
-            *("growth (least–most)", "wanted", "load before"),
+            *("growth (least to most)", "wanted", "load before"),
         )
         for name, (query, _) in sides.items():
             taken = [
@@ -111,7 +112,7 @@ class Touching:
                 line(
                     *(name, f"{size:,}", f"{rows:,}"),
                     *(f"{seconds(each)} ({len(each)})" for each in (same, other)),
-                    f"{statistics.median(other) / statistics.median(same):.2f}" if both else "–",
+                    f"{statistics.median(other) / statistics.median(same):.2f}" if both else NONE,
                     *(f"≤ {OTHER_WORKERS}", f"{rounds.load:.1f}"),
                 )
 
