@@ -68,12 +68,12 @@ class Touching:
             for name, (query, settings) in sides.items()
             for size in sizes
         }
-        rounds = Rounds(queries, self.rounds).run()
         heading(
             f"batches that touch {touched:,} windows",
             *(f"{size:,} open, s" for size in sizes),
             *("growth (least to most)", "wanted", "load before"),
         )
+        rounds = Rounds(queries, self.rounds).run()
         for name, (query, _) in sides.items():
             taken = [
                 rounds.figures(f"{name}, {size:,} open", partial(self._warm, size))
@@ -123,12 +123,12 @@ class Touching:
             named(way): self._query("lowwater-growing", way, size, touched, record=True)
             for way in ways
         }
-        rounds = Rounds(queries, self.rounds).run()
         heading(
             *(f"lowwater, {size:,} windows open", "largest worker at the end, MB"),
             *("the most any had, MB", "all workers at the end, MB (workers)", "s a batch"),
             "load before",
         )
+        rounds = Rounds(queries, self.rounds).run()
         for name in queries:
             if name in rounds.failed:
                 continue
