@@ -104,7 +104,7 @@ class Beside:
         self._lines(
             rounds, f"{first} | first {cold}, together", partial(_together, cold), _WANTED_COLD
         )
-        warm = f"{first} | warm, from {self.warm_up + 1} on"
+        warm = f"{first} | warm, from {self.warm_up + 1} on{rounds.short(self.warm_up)}"
         self._lines(rounds, warm, lambda run: run.median(self.warm_up), wanted)
 
     def growth(self, rows: int, most: int) -> None:
@@ -119,6 +119,7 @@ class Beside:
         rounds = self._rounds("growing", folder, 5 * self.most_seconds, before=before)
         for size in (most // 4, most // 2, most):
             first = f"none ends | {rows:,} | new | {size:,} | {size - rows:,} to {size + rows:,}"
+            first += rounds.short(size // rows)
             wanted = _WANTED_GROWTH if size == most else None
             self._lines(rounds, first, partial(_around, size, rows), wanted)
 

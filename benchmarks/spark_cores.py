@@ -119,12 +119,21 @@ class Cores:
             },
             self.rounds,
         ).run()
+        on_spark = {name: runs for name, runs in rounds.runs.items() if name in ways}
+        spark = Rounds({}, rounds.count, on_spark)  # the embedded run has one batch
         alone = rounds.figures("embedded", _rows_a_second)
         for name in ways:
             took = rounds.figures(name, lambda run: run.median(self.warm_up))
             speeds = [rows / each / _SPARK_CORES for each in took]
             line(
-                *(case.what, f"{rows:,}", name, seconds(took), _speed(speeds), _speed(alone)),
+                *(
+                    case.what,
+                    f"{rows:,}",
+                    f"{name}{spark.short(self.warm_up)}",
+                    seconds(took),
+                    _speed(speeds),
+                    _speed(alone),
+                ),
                 *(ratio(speeds, alone), f"≥ {case.wanted}", f"{rounds.load:.1f}"),
             )
 

@@ -173,6 +173,15 @@ class Rounds:
         """Return a figure of each round; none of a query that failed."""
         return [] if name in self.failed else [figure(run) for run in self.runs[name]]
 
+    def short(self, count: int) -> str:
+        """Say for a table which queries had not more batches: of them the last one counts alone."""
+        names = [
+            name
+            for name, runs in self.runs.items()
+            if any(len(run.batches) <= count for run in runs)
+        ]
+        return f"; too slow, so the last one of: {', '.join(names)}" if names else ""
+
 
 def seconds(figures: Sequence[float]) -> str:
     """Return the median for a table."""

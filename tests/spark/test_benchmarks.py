@@ -112,6 +112,16 @@ def test_the_yardstick_is_what_is_faster_in_each_line(
     ]
 
 
+def test_what_is_not_warm_is_said_not_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faked = Faked(RocksDB=[2] * 6, HDFS=[3] * 7, lowwater=[4, 4, 1])
+    beside(tmp_path, faked).speed(Sizes("fixed", 10, 3))
+    _, warm = cells(capsys.readouterr().out)
+    assert warm[4] == "warm, from 7 on; too slow, so the last one of: RocksDB, default"
+    assert warm[5:10] == ["2.00", "3.00", "default", "1.00", "2.00 (one round)"]
+
+
 def test_growth_is_read_where_as_many_windows_are_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
