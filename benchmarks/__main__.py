@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-import pyarrow as pa
-
 from benchmarks import durability, graphs, memory_limit, process
+from benchmarks.machine import machine
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
 
@@ -39,7 +35,7 @@ def main() -> None:
     parser.add_argument("--limit", default="1GB", help="the memory limit of these")
     parser.add_argument("--only", nargs="+", choices=_TABLES, default=_TABLES, help="tables")
     args = parser.parse_args()
-    print(_machine())
+    print(machine("numpy", "pyarrow", "polars"))
     for name in args.only:
         print()
         _TABLES[name](args)
@@ -162,19 +158,6 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "process": _process,
     "graphs": _graphs,
 }
-
-
-def _machine() -> str:
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
-    versions = f"numpy {np.__version__}, pyarrow {pa.__version__}, Polars {pl.__version__}"
-    return f"{model}, Python {platform.python_version()}, {versions}"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,8 +25,7 @@ def batches_folder(rows: int, keys: int, batches: int, folder: Path) -> Path:
     path = folder / f"spark-{rows}-{keys}-{batches}"
     if path.exists():
         return path
-    parts = (random.integers(0, keys, rows) for _ in range(batches))
-    return _write(path, parts, random)
+    return _write(path, _arriving((random.integers(0, keys, rows) for _ in range(batches)), random))
 
 
 def growing_folder(rows: int, batches: int, folder: Path) -> Path:
@@ -32,28 +33,66 @@ def growing_folder(rows: int, batches: int, folder: Path) -> Path:
     path = folder / f"spark-growing-{rows}-{batches}"
     if path.exists():
         return path
-    parts = (np.arange(rows) + rows * number for number in range(batches))
-    return _write(path, parts, np.random.default_rng(_SEED))
+    random = np.random.default_rng(_SEED)
+    return _write(path, _arriving((np.arange(rows) + rows * n for n in range(batches)), random))
 
 
-def _write(path: Path, parts: object, random: np.random.Generator) -> Path:
+def touching_folder(windows: int, rows: int, touched: int, batches: int, folder: Path) -> Path:
+    """Return a folder of files that open windows, and then of files that touch some of these.
+
+    Args:
+        windows: How many windows to open: each has a key of its own.
+        rows: How many of them a file opens.
+        touched: How many windows, chosen at random, each file behind those touches, by a row each.
+        batches: How many such files.
+        folder: Where to make it.
+    """
+    path = folder / f"spark-touching-{windows}-{rows}-{touched}-{batches}"
+    if path.exists():
+        return path
+    random = np.random.default_rng(_SEED)
+    opening = list(
+        _arriving((np.arange(n, min(n + rows, windows)) for n in range(0, windows, rows)), random)
+    )
+    times = np.concatenate([each for _, each in opening])
+
+    def touching() -> Iterator[_Events]:
+        for _ in range(batches):
+            ids = random.choice(windows, min(touched, windows), replace=False)
+            yield ids, times[ids]
+
+    return _write(path, (*opening, *touching()))
+
+
+_Events = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Numbers of keys, and times in microseconds."""
+
+
+def _arriving(
+    parts: Iterator[npt.NDArray[np.int64]], random: np.random.Generator
+) -> Iterator[_Events]:
+    at = START_US
+    for ids in parts:
+        arrival = at + np.arange(len(ids), dtype=np.int64) * 1_000
+        at += len(ids) * 1_000
+        yield ids, arrival + random.integers(-DISORDER_US, DISORDER_US + 1, len(ids))
+
+
+def _write(path: Path, parts: Iterator[_Events] | tuple[_Events, ...]) -> Path:
     half = path.with_suffix(".half")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
-    at = START_US
-    for number, ids in enumerate(parts):  # type: ignore[arg-type, var-annotated]
-        count = len(ids)
-        arrival = at + np.arange(count, dtype=np.int64) * 1_000
-        at += count * 1_000
-        times = arrival + random.integers(-DISORDER_US, DISORDER_US + 1, count)
+    random = np.random.default_rng(_SEED)
+    for number, (ids, times) in enumerate(parts):
         table = pa.table(
             {
                 "t": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
                 "key": pa.array(np.char.mod("key-%07d", ids)),
-                "value": pa.array(random.integers(0, 1_000, count)),
+                "value": pa.array(random.integers(0, 1_000, len(ids))),
             }
         )
         # Two row groups: Spark reads a file in as many tasks as it has cores.
-        pq.write_table(table, half / f"{number:04d}.parquet", row_group_size=(count + 1) // 2)
+        size = (len(ids) + 1) // 2
+        pq.write_table(table, half / f"{number:04d}.parquet", row_group_size=size)
     half.replace(path)
     return path
