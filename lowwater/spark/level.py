@@ -33,6 +33,7 @@ from lowwater.state.codec import decode, encode
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.watermark import Hold
 
 FACTS = bytes(4) + b"\x03"
 """The key of what a key group knows besides the rows of its stages. No stage's keys begin so."""
@@ -70,11 +71,13 @@ class NodeCounts:
         events: The elements it took.
         metrics: What it emitted and dropped.
         dead_letters: The records that it emitted and that cannot be read downstream.
+        hold: What holds its output watermark, if anything.
     """
 
     events: int = 0
     metrics: StageMetrics = field(default_factory=StageMetrics)
     dead_letters: int = 0
+    hold: Hold | None = None
 
 
 @final
@@ -283,6 +286,7 @@ class LevelRun:
             else:
                 self._step_stage(node, run, bundles, to, output)
                 sent = list(self._handed_on(node, run, output))
+                counts.hold = run.operator.hold()
             self._send(node, run, sent, output)
         if ended:
             self._pass_on_the_end(output)

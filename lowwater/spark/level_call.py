@@ -226,7 +226,7 @@ class LevelCall:
             metrics = counts.metrics
             table = made[node.number].table() if node.number in made else None
             stands = one if isinstance(one, DuplicatesRun) else one.operator
-            hold = None if isinstance(one, DuplicatesRun) else one.operator.hold()
+            hold = counts.hold
             taken_before = is_split(node.stage) and not node.drops_duplicates
             counted: dict[str, Any] = {
                 "body": None if table is None else table_bytes(table),

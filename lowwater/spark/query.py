@@ -39,9 +39,10 @@ from lowwater.spark.reading import (
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
+from lowwater.spark.state_backends import StateBackend
 from lowwater.spark.supported import clock_of, require_supported
 from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
-from lowwater.spark.versioned import backend_of
+from lowwater.spark.versioned import HOT_BYTES, RocksBackend, backend_of
 from lowwater.time import duration
 from lowwater.triggers._machine import Machine
 from lowwater.watermark import Telling, columns_read
@@ -105,15 +106,15 @@ def outputs_on_spark(
     )
     result = shown.to_spark()
     carries_clock = any(one.carries_clock for one in sources)
+    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     level_options = LevelOptions(
         key_groups=options.key_groups,
         ends=frozenset(nodes[output.stage] for output in outputs),
         on_error=options.on_error,
         keep_records=sides,
         carries_clock=carries_clock,
-        memory=_memory(graph, options) if streaming else None,
+        memory=_memory(graph, options, backend) if streaming else None,
     )
-    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     query = uuid.uuid4().hex
     calls = [
         LevelCall(query, levels, level, level_options, shown, backend)
@@ -218,11 +219,11 @@ def _require_columns(stage: Stage, types: ColumnTypes) -> None:
             require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
 
 
-def _memory(graph: Graph, options: SparkOptions) -> int | None:
-    """Return the share of a windowed stage in a key group of the memory limit, in bytes."""
+def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int | None:
+    """Return how many bytes a windowed stage in a key group may take."""
     rows = MemoryBudget.of(options.memory_limit).rows
     if rows is None:
-        return None
+        return HOT_BYTES if isinstance(backend, RocksBackend) else None
     windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
     if not windowed:
         raise InvalidArgument(

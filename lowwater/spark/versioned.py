@@ -37,6 +37,11 @@ CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _QUERY_ID = "sql.streaming.queryId"
 _BELOW = "lowwater-state"
+HOT_BYTES = 8 << 20
+"""What the windows of a stage in a key group may take in memory, about, where nothing else is said.
+
+A Python worker reads so much when it meets a key group that another one had before.
+"""
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 

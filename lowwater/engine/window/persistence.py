@@ -79,7 +79,7 @@ class StoredState:
         state = self._state
         self._keys.use(state.keys)
         leaving = self._leaving()
-        self.spilled.write(batch, leaving, waits)
+        self.spilled.write(batch, leaving, waits, expired)
         rows = self._windows.write(batch, expired)
         self._keys.want(state.table["key"][rows])
         self._keys.write(batch)

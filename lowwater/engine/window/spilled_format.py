@@ -17,6 +17,7 @@ merge are in one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -49,6 +50,8 @@ _HASH = np.dtype(">u8")
 _LENGTH = Struct("<I")
 _OF_KEY = np.dtype([("place", "<i8"), ("windows", "<i8")])
 _SHORTEST = 6
+_RANGE = 64
+"""So many entries of a range are deleted as a range: few ranges keep reads fast."""
 _WHAT = "a stored window"
 
 
@@ -99,15 +102,15 @@ class Places:
 
     def __init__(self, place: StoredPlace, table: int) -> None:
         self._count = np.uint64(place.count)
-        self._prefixes = [place.prefix(table, group) for group in place.groups]
+        self.prefixes = [place.prefix(table, group) for group in place.groups]
 
     def keys(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes]:
         """Return the keys of the store for names that have these hashes."""
-        if len(self._prefixes) == 1:
-            (prefix,) = self._prefixes
+        if len(self.prefixes) == 1:
+            (prefix,) = self.prefixes
             return [prefix + name for name in names]
         groups = (hashes % self._count).tolist()
-        return [self._prefixes[at] + name for at, name in zip(groups, names, strict=True)]
+        return [self.prefixes[at] + name for at, name in zip(groups, names, strict=True)]
 
     def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of names that have any, in the order of the store."""
@@ -120,7 +123,7 @@ class Places:
         self, store: StateStore, low: bytes = b"", high: bytes | None = None
     ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         """Yield, for each key group, an iterator of (name, value), perhaps in a range of names."""
-        for prefix in self._prefixes:
+        for prefix in self.prefixes:
             stop = prefix_range(prefix)[1] if high is None else prefix + high
             found = store.scan(prefix + low, stop)
             yield ((key[len(prefix) :], value) for key, value in found)
@@ -157,9 +160,22 @@ class Queue:
         firsts = [next(scan, None) for scan in self._places.scans(store, _bytes(to + 1))]
         return min((_instant(one[0]) for one in firsts if one is not None), default=END_OF_TIME)
 
-    def change(self, batch: Batch, old: set[bytes], new: set[bytes]) -> None:
-        """Replace the entries that parts had by those that they have."""
+    def change(self, batch: Batch, old: set[bytes], new: set[bytes], passed: int) -> None:
+        """Replace the entries that parts had by those that they have.
+
+        Args:
+            batch: The batch.
+            old: The entries.
+            new: Those to be.
+            passed: All entries until then are among the old ones.
+        """
         gone, fresh = sorted(old - new), sorted(new - old)
+        bound = _bytes(min(passed, END_OF_TIME - 1) + 1)
+        until = bisect_left(gone, bound)
+        if until >= _RANGE:
+            gone = gone[until:]
+            for prefix in self._places.prefixes:
+                batch.delete_range(prefix, prefix + bound)
         batch.delete(self._keys(gone))
         batch.put(self._keys(fresh), [b""] * len(fresh))
         if fresh:

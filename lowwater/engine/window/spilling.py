@@ -43,7 +43,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import Int64Array, saturating_add
+from lowwater.time import START_OF_TIME, Int64Array, saturating_add
 
 AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
@@ -151,24 +151,23 @@ class SpilledWindows:
         parts, theirs = (mixed((key[some], self._stretches(some))) for some in (rows, others))
         return rows[np.isin(parts, theirs)]
 
-    def write(self, batch: Batch, leaving: Int64Array, waits: Waits) -> None:
+    def write(self, batch: Batch, leaving: Int64Array, waits: Waits, passed: int) -> None:
         """Have rows leave memory, and put in order what was loaded since the last commit.
 
         Args:
             batch: The batch.
             leaving: The rows: all that there are of each part.
             waits: Returns what rows wait for.
+            passed: The watermark until which all that is due has been loaded.
         """
         before, self._loaded = self._loaded, {}
         after = self._parts(leaving, waits) if leaving.size else {}
         _replace(batch, self._of_part, before, after)
         old, new = read_waits(list(before.values())), read_waits(list(after.values()))
-        for name, queue in zip(
-            WAITS.names or (), (self.dues, self.timers, self.holds), strict=True
-        ):
-            queue.change(
-                batch, queue.entries(list(before), old[name]), queue.entries(list(after), new[name])
-            )
+        queues = (self.dues, passed), (self.timers, START_OF_TIME), (self.holds, START_OF_TIME)
+        for name, (queue, until) in zip(WAITS.names or (), queues, strict=True):
+            entries = queue.entries(list(before), old[name]), queue.entries(list(after), new[name])
+            queue.change(batch, *entries, until)
         if leaving.size:
             table = self._state.table
             if not self._windows:  # all keys are in memory with all their windows
