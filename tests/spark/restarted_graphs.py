@@ -47,7 +47,7 @@ class Way:
         adapter: Spark's operator.
         state: How state is kept.
         key_groups: How many key groups there are.
-        splits: Whether a micro-batch's file is read in several partitions, a row or two in each.
+        splits: Whether a micro-batch's file is read in several partitions, a row in each.
         stops: Whether the micro-batch in which it is stopped is lost, or kept without Spark
             knowing of it.
         same_frame: Whether the query that resumes is made of the same DataFrame.
@@ -116,7 +116,7 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
     write_files(case, folder / "in", row_group_size=1 if way.splits else None)
     wanted = expected(case)
     middle = len(wanted.rows) // 2
-    split = {_SPLIT: "1024"} if way.splits else {}
+    split = {_SPLIT: "512"} if way.splits else {}
     with with_adapter(spark, way.adapter), settings(spark, split):
 
         def frame() -> DataFrame:
