@@ -130,23 +130,27 @@ def _embedded(probe: Probe, folder: Path) -> str:
     return YES
 
 
-def probed_on_spark(session: Any, *, every: int = 1) -> Outcomes:
+def probed_on_spark(session: Any, *, every: int = 1, at_rest: int = 1) -> Outcomes:
     """Run the probes on Spark, but not the scenarios.
 
     Args:
         session: The session.
         every: Of those that run in micro-batches, which take seconds each, only one in so many.
+        at_rest: Of those that read data at rest, only one in so many. What Spark refuses is tried
+            in any case.
     """
     from lowwater.spark.session import CHECKS
 
     found: Outcomes = {}
-    streams = count()
+    streams, others = count(), count()
+
+    def chosen(streaming: bool) -> bool:
+        return next(streams) % every == 0 if streaming else next(others) % at_rest == 0
+
     with tempfile.TemporaryDirectory() as folder:
         for at, (area, those) in enumerate(_by_area()):
             for n, probe in those:
-                outcome = _tried(
-                    session, probe, Path(folder) / f"{at}-{n}", lambda: next(streams) % every == 0
-                )
+                outcome = _tried(session, probe, Path(folder) / f"{at}-{n}", chosen)
                 if outcome is not None:
                     found.setdefault(area, {})[probe.name] = outcome
     session.conf.unset(CHECKS)
@@ -166,8 +170,8 @@ def _scenarios_on_spark(session: Any) -> dict[str, str]:
     return dict.fromkeys(scenario_rules(), YES)
 
 
-def _tried(session: Any, probe: Probe, folder: Path, streams: Callable[[], bool]) -> str | None:
-    """Return the outcome of a probe; ``None`` if it is a stream and not among those to run."""
+def _tried(session: Any, probe: Probe, folder: Path, chosen: Callable[[bool], bool]) -> str | None:
+    """Return the outcome of a probe; ``None`` if it is not among those to run."""
     from lowwater.spark.session import CHECKS
 
     folder.mkdir(parents=True)
@@ -178,7 +182,7 @@ def _tried(session: Any, probe: Probe, folder: Path, streams: Callable[[], bool]
         frame = lw.to_spark(session, *outputs, drain=True, **probe.options_in(folder))
     except UnsupportedByRunner as error:
         return error.what.replace(str(folder), "…")  # a path that differs each time
-    if frame.isStreaming and not streams():
+    if not chosen(frame.isStreaming):
         return None
     rows = _streamed(frame, folder) if frame.isStreaming else frame.toArrow().to_pylist()
     names = list(dict.fromkeys(row["output"] for row in rows)) if len(outputs) > 1 else [None]

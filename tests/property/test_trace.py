@@ -22,36 +22,31 @@ EXAMPLES = examples(3)
 
 @given(own.cases())
 @EXAMPLES
-def test_a_traced_run_gives_the_same(case: Case) -> None:
+def test_a_trace_changes_nothing_and_tells_all(case: Case) -> None:
+    """Each claim is checked of the same run: to draw cases is most of what such a test costs."""
     windowing, scenario = case
-    plain = scenario.run_windowing(windowing)
-    traced = scenario.run_windowing(windowing, trace=True)
+    plain = scenario.run_windowing(windowing, aggregate=lw.collect())
+    traced = scenario.run_windowing(windowing, aggregate=lw.collect(), trace=True)
     assert traced == plain
-    assert list(traced.trace.stages[0].panes) == plain.panes
+    (stage,) = traced.trace.stages
+    assert list(stage.panes) == plain.panes
+    assert len(stage.elements) == len(scenario.elements)
+    what_was_dropped_was_late(stage, traced.late)
+    panes_show_the_elements_that_their_lineage_names(stage)
 
 
-@given(own.cases())
-@EXAMPLES
-def test_what_was_dropped_is_what_was_late(case: Case) -> None:
-    windowing, scenario = case
-    run = scenario.run_windowing(windowing, trace=True)
-    elements = run.trace.stages[0].elements
-    assert len(elements) == len(scenario.elements)
-    told: list[Any] = [(e.key, e.time, window) for e in elements for window in e.dropped]
-    told += [(e.key, e.time, None) for e in elements if e.reason == "unwindowed"]
-    late = [(record.key, record.time, record.window) for record in run.late]
-    assert sorted(map(repr, told)) == sorted(map(repr, late))
-    for element in elements:
+def what_was_dropped_was_late(stage: Any, late: Any) -> None:
+    told: list[Any] = [(e.key, e.time, window) for e in stage.elements for window in e.dropped]
+    told += [(e.key, e.time, None) for e in stage.elements if e.reason == "unwindowed"]
+    assert sorted(map(repr, told)) == sorted(
+        repr((record.key, record.time, record.window)) for record in late
+    )
+    for element in stage.elements:
         assert (element.outcome == "kept") == (element.reason is None)
         assert (element.outcome == "late") == (element.reason is not None and not element.windows)
 
 
-@given(own.cases())
-@EXAMPLES
-def test_panes_show_the_elements_that_their_lineage_names(case: Case) -> None:
-    windowing, scenario = case
-    run = scenario.run_windowing(windowing, aggregate=lw.collect(), trace=True)
-    stage = run.trace.stages[0]
+def panes_show_the_elements_that_their_lineage_names(stage: Any) -> None:
     lineage = Lineage(stage)
     named: dict[int, list[Any]] = defaultdict(list)
     for element in stage.elements:

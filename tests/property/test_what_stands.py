@@ -60,7 +60,11 @@ def answer(values: list[int]) -> dict[str, Any]:
 
 
 def stands(pipeline: Pipeline, scenario: Scenario) -> dict[Any, lw.Pane]:
-    final = replay(pipeline, scenario).final()
+    return standing(replay(pipeline, scenario))
+
+
+def standing(result: lw.Result) -> dict[Any, lw.Pane]:
+    final = result.final()
     found = {(pane.key, pane.window): pane for pane in final}
     assert len(found) == len(final)
     assert all(pane.kind == "insert" for pane in final)
@@ -116,11 +120,10 @@ def test_it_is_the_batch_answer(case: tuple[Windowing, Scenario]) -> None:
 def test_all_modes_agree(case: tuple[Windowing, Scenario]) -> None:
     """Also with late elements, triggers that finish, and windows that merge in odd ways."""
     windowing, scenario = case
-    one, two, three = (
-        stands(build(windowing.with_(accumulation=mode)), scenario) for mode in MODES
-    )
+    results = [replay(build(windowing.with_(accumulation=mode)), scenario) for mode in MODES]
+    one, two, three = map(standing, results)
     net: dict[Any, lw.Pane] = {}
-    for pane in replay(build(windowing.with_(accumulation="retracting")), scenario).panes:
+    for pane in results[MODES.index("retracting")].panes:
         if pane.kind == "insert":
             net[pane.key, pane.window] = pane
         else:

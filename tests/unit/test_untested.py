@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
-from tests.untested import ALLOWED, NO_JAVA, allowed_skips
+from tests.untested import ALLOWED, NO_JAVA, allowed_skips, has_java
 
 pytestmark = pytest.mark.slow  # each run of pytest takes a second
 
@@ -47,13 +47,14 @@ def run_tests(
     """Run the tests in a folder; return the exit code and the output."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "allowed_skips.toml").write_text(allowed)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -q -p no:cacheprovider\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -q -p no:cacheprovider -p xdist\n")
     settings = {
         name: value
         for name, value in os.environ.items()
         if name not in {"JAVA_HOME", "LOWWATER_NO_SKIPS"} and not name.startswith("PYTEST_")
     }
     settings |= {"PYTHONPATH": str(ROOT), "LOWWATER_NO_SKIPS": "1" if strict else ""}
+    settings["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each takes its time, in each run
     if not java:
         settings["PATH"] = str(folder)
     done = subprocess.run(
@@ -100,14 +101,29 @@ def test_a_run_without_spark_tests_misses_nothing(tmp_path: Path) -> None:
     assert (code, NO_JAVA in output) == (0, False)
 
 
-def test_java_is_found_by_its_version(tmp_path: Path) -> None:
+def pretend_java(folder: Path, version: str) -> None:
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("version", "recent"), [("1.8.0_402", False), ("11.0.2", False), ("17.0.1", True), ("21", True)]
+)
+def test_java_is_found_by_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, recent: bool
+) -> None:
+    pretend_java(tmp_path, version)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert has_java.__wrapped__() is recent
+
+
+def test_spark_tests_run_where_java_is_found(tmp_path: Path) -> None:
     (tmp_path / "test_spark.py").write_text(SPARK)
-    java = tmp_path / "java"
-    for version, code in (("1.8.0_402", 0), ("11.0.2", 0), ("17.0.1", 1), ("21", 1)):
-        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-        java.chmod(0o755)
-        found, output = run_tests(tmp_path, "-n0", strict=False, java=False)
-        assert (found, NO_JAVA in output) == (code, not code), version
+    pretend_java(tmp_path, "17.0.1")
+    code, output = run_tests(tmp_path, "-n0", strict=False, java=False)
+    assert (code, NO_JAVA in output) == (1, False)
 
 
 def test_each_allowed_skip_has_a_reason(tmp_path: Path) -> None:
