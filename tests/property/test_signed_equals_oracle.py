@@ -16,7 +16,7 @@ from tests.property import retracted_elements as own
 from tests.property import strategies
 from tests.property.stored_operator import FATES, stored
 
-EXAMPLES = examples(2)
+EXAMPLES = examples(3)
 
 
 def check(case: own.Case, aggregates: Any, plain: Any) -> None:

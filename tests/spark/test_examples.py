@@ -20,8 +20,6 @@ from examples import spark_graph, spark_standalone
 from lowwater.cli import demo_spark
 from lowwater.spark.level_call import COUNTS
 from tests.paths import ROOT
-from tests.spark.query_to_kill import ADAPTERS
-from tests.spark.restarted_graphs import with_adapter
 from tests.unit.io.postgresql import running_server
 
 
@@ -169,10 +167,9 @@ def test_the_graph_is_written_once(spark: Any, tmp_path: Path) -> None:
     spark_standalone.write_rides(rides)
     wanted: list[Any] = []
     for attempt, read in (("first", 360), ("first", 0), ("second", 360)):
-        with with_adapter(spark, ADAPTERS[0]):  # the other starts a Python for each level
-            told = spark_graph.run(
-                spark, str(rides), str(tmp_path / "rides.db"), str(tmp_path / attempt)
-            )
+        told = spark_graph.run(
+            spark, str(rides), str(tmp_path / "rides.db"), str(tmp_path / attempt)
+        )
         with closing(sqlite3.connect(tmp_path / "rides.db")) as database:
             found = database.execute("SELECT * FROM best ORDER BY start").fetchall()
             scores = database.execute("SELECT count(*), sum(points) FROM scores").fetchone()

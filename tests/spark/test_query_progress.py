@@ -12,8 +12,6 @@ from lowwater.errors import InvalidArgument
 from lowwater.spark.level_call import COUNTS
 from lowwater.spark.query_progress import of_reports, progress
 from lowwater.time import START_OF_TIME
-from tests.spark.query_to_kill import ADAPTERS
-from tests.spark.restarted_graphs import with_adapter
 from tests.spark.test_to_spark import cut, run, table, write
 
 ROW = {**dict.fromkeys(COUNTS, 0), "watermark": None, "clock": 100}
@@ -98,9 +96,8 @@ def test_it_is_what_an_embedded_run_says(spark: Any, tmp_path: Path) -> None:
 
     begun = lw.read_parquet(folder, time="at", watermark=lw.BoundedDisorder("5s"))
     wanted = made(begun).collect(bundle_size=100).metrics
-    with with_adapter(spark, ADAPTERS[0]):  # the other starts a Python for each level
-        frame = made(begun).to_spark(spark, drain=True, files_per_batch=1)
-        _, reports = run(frame, tmp_path / "checkpoint")
+    frame = made(begun).to_spark(spark, drain=True, files_per_batch=1)
+    _, reports = run(frame, tmp_path / "checkpoint")
     found = of_reports(reports)
     assert (found.events, found.panes, found.late) == (wanted.events, wanted.panes, wanted.late)
     for name, stage in wanted.stages.items():
