@@ -52,7 +52,8 @@ class SparkOptions:
             as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
             they are needed. Stages and key groups share it equally; it is kept between
             micro-batches, not within one. Needs ``state="rocksdb"``. It may change from start to
-            start. ``None``: all windows of a key group are in memory while it is called.
+            start. ``None``: about 8 MiB for each stage and key group with ``state="rocksdb"``, and
+            no limit otherwise.
         timers: Whether processing-time triggers, and timers of the clock that a process sets, fire
             in micro-batches that run anyway (``"batches"``), or wake Spark by themselves
             (``"clock"``); such a query never ends. By default the clock wakes Spark where a trigger
