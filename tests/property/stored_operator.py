@@ -109,6 +109,8 @@ class Stored:
             signed=self._signed,
         )
         operator.keep_in_store(PLACE, memory=limit)
+        if self._turn % 2 and operator._spilled is not None:  # keys stay when their windows leave
+            operator._spilled._key_bytes = 1 << 30
         return operator
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array, widened
+from lowwater.state.codec import decode, encode
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
@@ -287,14 +289,42 @@ def common_kinds(before: Kinds, now: Kinds) -> Kinds:
     ]
 
 
+def key_values(
+    keys: KeyDictionary, ids: Int64Array, begin: Int64Array, layouts: Layouts
+) -> list[bytes]:
+    """Return the stored form of a few keys each, for :func:`key_columns`.
+
+    Parts that are Python objects follow the others in one list, which costs much less than a side
+    column where a value holds one key.
+
+    Args:
+        keys: The dictionary.
+        ids: The ids of the keys.
+        begin: The first key of each value, rising from 0.
+        layouts: The layouts that keys are packed in.
+    """
+    packed = pack_keys(keys, ids, layouts)
+    values = PackedRows(packed.layout, packed.records, None).cut(begin, len(ids))
+    if packed.side is None:
+        return values
+    parts = [column.tolist() for column in packed.side.objects.values()]
+    bounds = pairwise([*begin.tolist(), len(ids)])
+    if len(parts) == 1:
+        (part,) = parts
+        objects = [encode(part[low:high]) for low, high in bounds]
+    else:
+        objects = [encode([v for part in parts for v in part[low:high]]) for low, high in bounds]
+    return [value + each for value, each in zip(values, objects, strict=True)]
+
+
 def key_columns(
     chunk: Chunk, sides: Sequence[tuple[bytes, int]], layouts: Layouts, kinds: Kinds
 ) -> tuple[Column, ...]:
-    """Return a column for each part of keys that :func:`pack_keys` stored.
+    """Return a column for each part of keys that :func:`key_values` stored.
 
     Args:
-        chunk: The keys, without side columns.
-        sides: The side columns of some keys after the other, and of how many.
+        chunk: The parts that are packed.
+        sides: What follows them in each value, and how many keys it has.
         layouts: The layouts they were packed in.
         kinds: The types of the parts.
 
@@ -302,26 +332,23 @@ def key_columns(
         StateError: The keys are damaged.
     """
     types = {name: kind for name, _, kind in layouts.known[chunk.layout]}
-    objects: dict[str, list[Any]] = {}
-    for side, count in sides:
-        if not side:
-            continue
-        for name, values in read_side(side, count)["objects"].items():
-            objects.setdefault(name, []).extend(values)
+    names = [name for name in map(_name, range(len(kinds))) if name not in types]
+    objects: dict[str, list[Any]] = {name: [] for name in names}
+    for side, count in sides if names else ():
+        values = decode(side)
+        if not isinstance(values, list) or len(values) != count * len(names):
+            raise damaged(_WHAT, "it has fewer parts than keys have")
+        for at, name in enumerate(names):
+            objects[name] += values[at * count : (at + 1) * count]
     columns = []
     for name, kind in ((_name(at), type_from_bytes(kind)) for at, (kind, _) in enumerate(kinds)):
         if name in types:
             own = type_from_bytes(types[name])
             columns.append(Column(np.ascontiguousarray(chunk.records[name]), None, own))
-        elif len(objects.get(name, ())) == len(chunk):
-            values = objects[name]
-            columns.append(
-                Column.of_objects(values)
-                if kind is None
-                else Column.from_arrow(pa.array(values, kind))
-            )
+        elif kind is None:
+            columns.append(Column.of_objects(objects[name]))
         else:
-            raise damaged(_WHAT, "it has fewer parts than keys have")
+            columns.append(Column.from_arrow(pa.array(objects[name], kind)))
     return tuple(columns)
 
 

@@ -92,7 +92,7 @@ class InspectedWindows:
         """
         with decoding("the stored state"):
             keys = self._record["keys"]
-            parts = 0 if keys is None else len(keys["kinds"])
+            parts = len(self._record["spilled"]["kinds"] or (keys or {"kinds": []})["kinds"])
             self.windows([f"key {at}" for at in range(parts)], open_only=False)
             if self._record["panes"] is not None:
                 for kind in self._record["panes"]["types"].values():

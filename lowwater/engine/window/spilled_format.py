@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.stored_keys import Kinds, key_columns, pack_keys
+from lowwater.engine.records.stored_keys import Kinds, key_columns, key_values
 from lowwater.state.arrays import expand_ranges, run_starts
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
@@ -183,10 +183,11 @@ class Queue:
 
     def entries(self, names: Sequence[bytes], times: Int64Array) -> set[bytes]:
         """Return the entries of parts with these instants."""
-        encoded = encode_int64(times).tobytes()
-        made = {encoded[8 * at : 8 * at + 8] + name for at, name in enumerate(names)}
-        never = b"" if self._ends else _bytes(END_OF_TIME)
-        return {one for one in made if one[:8] != never}
+        if not self._ends:
+            some = np.flatnonzero(times != END_OF_TIME)
+            names, times = [names[at] for at in some.tolist()], times[some]
+        encoded = encode_int64(times).view("V8").reshape(-1).tolist()
+        return {time + name for time, name in zip(encoded, names, strict=True)}
 
     def _keys(self, tails: list[bytes]) -> list[bytes]:
         return self._places.keys(tails, hashes_of(tails))
@@ -225,7 +226,7 @@ def pack_values(
         layouts: The layouts that keys are packed in.
     """
     begin = np.flatnonzero(run_starts(hashes.view(np.int64)))
-    packed = pack_keys(keys, ids, layouts).cut(begin, len(ids))
+    packed = key_values(keys, ids, begin, layouts)
     of_keys = np.empty(len(ids), dtype=_OF_KEY)
     of_keys["place"], of_keys["windows"] = place, windows
     data, size = of_keys.tobytes(), _OF_KEY.itemsize

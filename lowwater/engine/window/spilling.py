@@ -1,7 +1,8 @@
 """Windows that have left memory for the store, and are loaded when touched or due.
 
-Nothing that grows with them stays in memory: what is there is asked of the store, whose Bloom
-filters answer for what is not. So a run that resumes reads what it touches, however much there is.
+Nothing that grows with them has to stay in memory: what is there is asked of the store, whose Bloom
+filters answer for what is not. Keys stay if there is room. So a run that resumes reads what it
+touches, however much there is.
 How they are stored: :mod:`lowwater.engine.window.spilled_format`.
 
 A key is *known* while it is certain how many of its windows are not in memory. All keys of a hash
@@ -67,6 +68,8 @@ class SpilledWindows:
         keys: Their keys.
         place: Where they are stored.
         tables: Tags of keys, parts, dues, timers and holds.
+        key_bytes: About how many bytes keys may take: with more, those of which no window is in
+            memory are forgotten until they are touched.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class SpilledWindows:
         keys: StoredKeys,
         place: StoredPlace,
         tables: tuple[int, int, int, int, int],
+        key_bytes: int,
     ) -> None:
+        self._key_bytes = key_bytes
         self._state = state
         self._keys = keys
         self._of_hash, self._of_part = Places(place, tables[0]), Places(place, tables[1])
@@ -160,6 +165,8 @@ class SpilledWindows:
             waits: Returns what rows wait for.
             passed: The watermark until which all that is due has been loaded.
         """
+        if not (self._loaded or self._changed or leaving.size):
+            return
         before, self._loaded = self._loaded, {}
         after = self._parts(leaving, waits) if leaving.size else {}
         _replace(batch, self._of_part, before, after)
@@ -222,7 +229,8 @@ class SpilledWindows:
                 state.keys, ids, hashes, state.place_of(ids), self._away[ids], self._layouts
             )
         _replace(batch, self._of_hash, dict.fromkeys(hash_names(changed), b""), values)
-        self._leave(known)
+        if state.key_bytes > self._key_bytes:
+            self._leave(known)
 
     def _leave(self, known: Int64Array) -> None:
         """Know the keys no more of which nothing is in memory, nor of any other of their hash."""
