@@ -27,6 +27,7 @@ from lowwater.engine.window.persistence import (
 from lowwater.engine.window.spilled_format import (
     Places,
     hashes_of,
+    is_queued,
     places_of,
     read_parts,
     read_values,
@@ -214,6 +215,8 @@ class InspectedWindows:
             prefix = self._place.prefix(table, group)
             times = np.ascontiguousarray(waits[column])
             never = (times == END_OF_TIME) & (table != DUES)
+            if table == DUES:
+                never |= ~np.array([is_queued(name) for name in names], dtype=np.bool_)
             encoded = [bytes(one) for one in encode_int64(times)]
             wanted = {
                 prefix + at + name

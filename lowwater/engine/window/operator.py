@@ -220,7 +220,7 @@ class WindowOperator:
         )
         keys = self._state.encode_keys(bundle.keys)
         keys = keys if element is None else keys[element]
-        self._wait_for(spilled.load_touched(store, keys, start, end))
+        self._wait_for(spilled.load_touched(store, keys, start, end, self.watermark))
 
     def load_due(self, store: StateStore, to: int) -> int | None:
         """Load from the store a portion of the windows that a watermark makes due.
@@ -236,9 +236,8 @@ class WindowOperator:
         spilled = self._spilled
         if not spilled or to <= self._from or not spilled.is_due(to):
             return None
-        # A custom trigger that was woken in one portion must not be woken again in the next.
-        most = len(spilled) if self._machine.wakes else spilling.AT_ONCE
-        rows, bound = spilled.load_due(store, to, most)
+        after = self._from if self._advancing is None else self._advancing[1]
+        rows, bound = spilled.load_due(store, to, after, spilling.AT_ONCE)
         self._wait_for(rows)
         return bound
 

@@ -78,7 +78,7 @@ class StoredState:
         """
         state = self._state
         self._keys.use(state.keys)
-        leaving = self._leaving()
+        leaving = self._leaving(expired)
         self.spilled.write(batch, leaving, waits, expired)
         rows = self._windows.write(batch, expired)
         self._keys.want(state.table["key"][rows])
@@ -107,7 +107,7 @@ class StoredState:
             self._spared = left * _GROWN if left > self._memory else 0.0
         return bool(leaving.size)
 
-    def _leaving(self) -> Int64Array:
+    def _leaving(self, complete: int) -> Int64Array:
         """Return the rows that are to leave memory: those not touched for the longest time.
 
         The rows of a part leave together.
@@ -122,7 +122,7 @@ class StoredState:
         if few >= len(rows):
             return rows
         first = np.argpartition(state.table["turn"][rows], few)[:few]
-        return self.spilled.together(rows, np.sort(rows[first]))
+        return self.spilled.together(rows, np.sort(rows[first]), complete)
 
     def load(self, store: StateStore) -> dict[str, Any] | None:
         """Fill the state from a store, and return the facts; ``None`` if there is nothing.

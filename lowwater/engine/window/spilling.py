@@ -14,6 +14,7 @@ replaces or deletes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -22,10 +23,15 @@ from numpy.typing import NDArray
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.stored_keys import Kinds, StoredKeys, common_kinds, kinds_of
 from lowwater.engine.window.spilled_format import (
+    COMPLETE,
+    OPEN,
+    QUEUED,
     WAITS,
     Hashes,
+    PartsByTime,
     Places,
     Queue,
+    Stretches,
     hash_names,
     hashes_of,
     pack_parts,
@@ -36,7 +42,6 @@ from lowwater.engine.window.spilled_format import (
     read_values,
     read_waits,
     some_of,
-    stretches,
 )
 from lowwater.engine.window.window_state import WindowState
 from lowwater.state.arrays import NONE, distinct, mixed, run_starts, widened
@@ -44,7 +49,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import START_OF_TIME, Int64Array, saturating_add
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add
 
 AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
@@ -84,8 +89,13 @@ class SpilledWindows:
         self._state = state
         self._keys = keys
         self._of_hash, self._of_part = Places(place, tables[0]), Places(place, tables[1])
+        # Windows that merge, or are woken at any time, are not due in the order of their ends.
+        self._is_queued = state.merging is not None or state.machine.wakes
+        self._open = PartsByTime(self._of_part, OPEN)
+        self._complete = PartsByTime(self._of_part, COMPLETE)
+        self._levels: list[int] = []
         # A window that never expires is due at the end of time itself.
-        self.dues = Queue(place, tables[2], ends=True)
+        self._dues = Queue(place, tables[2], ends=True)
         self.timers, self.holds = Queue(place, tables[3]), Queue(place, tables[4])
         self._windows = 0
         self._finished = 0
@@ -117,7 +127,8 @@ class SpilledWindows:
             "windows": self._windows,
             "finished": self._finished,
             "lateness": self._lateness if self._windows else now,
-            "firsts": [self.dues.first, self.timers.first, self.holds.first],
+            "firsts": [each.first for each in self._firsts],
+            "levels": self._levels,
             "kinds": self._kinds,
             "layouts": self._layouts.known,
         }
@@ -132,10 +143,16 @@ class SpilledWindows:
         """
         self._windows, self._finished = record["windows"], record["finished"]
         self._lateness = max(self._lateness, record["lateness"])
-        self.dues.first, self.timers.first, self.holds.first = record["firsts"]
+        for each, first in zip(self._firsts, record["firsts"], strict=True):
+            each.first = first
+        self._levels = list(record["levels"])
         self._kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
         self._layouts.expect(record["layouts"])
         self._learn(store, ids)
+
+    @property
+    def _firsts(self) -> tuple[PartsByTime | Queue, ...]:
+        return self._open, self._complete, self._dues, self.timers, self.holds
 
     def forget(self, kept: NDArray[np.bool_]) -> None:
         """Note that the dictionary is about to take back the ids that are not kept."""
@@ -145,15 +162,18 @@ class SpilledWindows:
 
     # -- leaving memory ------------------------------------------------------------------------
 
-    def together(self, rows: Int64Array, others: Int64Array) -> Int64Array:
+    def together(self, rows: Int64Array, others: Int64Array, complete: int) -> Int64Array:
         """Return those of some rows that are of the same parts as others.
 
         Args:
             rows: The rows.
             others: Some of them.
+            complete: The watermark that windows are complete until.
         """
         key = self._state.table["key"]
-        parts, theirs = (mixed((key[some], self._stretches(some))) for some in (rows, others))
+        parts, theirs = (
+            mixed((key[some], *self._stretches(some, complete).columns)) for some in (rows, others)
+        )
         return rows[np.isin(parts, theirs)]
 
     def write(self, batch: Batch, leaving: Int64Array, waits: Waits, passed: int) -> None:
@@ -168,11 +188,13 @@ class SpilledWindows:
         if not (self._loaded or self._changed or leaving.size):
             return
         before, self._loaded = self._loaded, {}
-        after = self._parts(leaving, waits) if leaving.size else {}
+        after = self._parts(leaving, waits, passed) if leaving.size else {}
         _replace(batch, self._of_part, before, after)
         old, new = read_waits(list(before.values())), read_waits(list(after.values()))
-        queues = (self.dues, passed), (self.timers, START_OF_TIME), (self.holds, START_OF_TIME)
+        queues = (self._dues, passed), (self.timers, START_OF_TIME), (self.holds, START_OF_TIME)
         for name, (queue, until) in zip(WAITS.names or (), queues, strict=True):
+            if queue is self._dues and not self._is_queued:
+                continue
             entries = queue.entries(list(before), old[name]), queue.entries(list(after), new[name])
             queue.change(batch, *entries, until)
         if leaving.size:
@@ -191,20 +213,26 @@ class SpilledWindows:
             self._state.evict(leaving)
         self._write_keys(batch)
 
-    def _parts(self, rows: Int64Array, waits: Waits) -> dict[bytes, bytes]:
+    def _parts(self, rows: Int64Array, waits: Waits, complete: int) -> dict[bytes, bytes]:
         """Return the values of parts, by name."""
         state, table = self._state, self._state.table
-        places, stretch = state.places(rows), self._stretches(rows)
-        order = np.lexsort((table["start"][rows], table["end"][rows], stretch, places))
-        rows, places, stretch = rows[order], places[order], stretch[order]
-        begin = np.flatnonzero(run_starts(places, stretch))
+        places, stretch = state.places(rows), self._stretches(rows, complete)
+        order = np.lexsort((table["start"][rows], table["end"][rows], *stretch.columns, places))
+        rows, places, stretch = rows[order], places[order], stretch.take(order)
+        begin = np.flatnonzero(run_starts(places, *stretch.columns))
         packed = state.codec.pack(rows)
         # Ids are this run's own; the name of the part says which key it is.
         packed.records.reshape(-1).view(state.codec.layouts.dtype(packed.layout))["key"] = 0
         first = np.empty(len(begin), dtype=WAITS)
         for name, times in zip(WAITS.names or (), waits(rows), strict=True):
             first[name] = np.minimum.reduceat(times, begin)
-        names = part_names(stretch[begin], self._hashes(rows[begin]), places[begin])
+        if not self._is_queued:
+            first["due"] = np.minimum.reduceat(table["end"][rows], begin)
+            for phase, parts in ((OPEN, self._open), (COMPLETE, self._complete)):
+                ends = first["due"][stretch.phase[begin] == phase]
+                parts.first = min(parts.first, int(ends.min(initial=END_OF_TIME)))
+            self._levels = sorted({*self._levels, *np.unique(stretch.level).tolist()})
+        names = part_names(stretch.take(begin), self._hashes(rows[begin]), places[begin])
         return dict(zip(names, pack_parts(packed, begin, first), strict=True))
 
     def _write_keys(self, batch: Batch) -> None:
@@ -244,7 +272,12 @@ class SpilledWindows:
     # -- coming back ---------------------------------------------------------------------------
 
     def load_touched(
-        self, store: StateStore, keys: Int64Array, start: Int64Array, end: Int64Array
+        self,
+        store: StateStore,
+        keys: Int64Array,
+        start: Int64Array,
+        end: Int64Array,
+        watermark: int,
     ) -> Int64Array:
         """Load the windows that elements may fall in or merge with; return their rows.
 
@@ -253,6 +286,7 @@ class SpilledWindows:
             keys: Key id of each element's window, int64, shape (n,).
             start: Its start.
             end: Its end.
+            watermark: The watermark.
         """
         self._learn(store, distinct(keys))
         if not self._windows:
@@ -263,49 +297,88 @@ class SpilledWindows:
             return NONE
         if self._state.merging is None:
             absent = self._state.index.find(keys, start, end) < 0
-            keys, stretch = keys[absent], stretches(start[absent], end[absent])
+            keys, end = keys[absent], end[absent]
+            stretch = Stretches.of(start[absent], end, self._phases(end, watermark))
         else:
             keys = distinct(keys)
-            stretch = np.zeros(len(keys), dtype=np.int64)
+            stretch = Stretches.whole(len(keys))
         hashes, places = self._keys.hashes(keys), self._state.place_of(keys)
         names = list(dict.fromkeys(part_names(stretch, hashes, places)))
         return self._load(store, names, distinct(keys))
 
     def is_due(self, to: int) -> bool:
         """Whether a watermark may make a window due."""
-        return bool(self._windows) and self.dues.first <= self._reach(to)
+        if self._is_queued:
+            return bool(self._windows) and self._dues.first <= self._reach(to)
+        expired = self._expired_end(to)
+        return bool(self._windows) and (self._open.first <= to or self._complete.first <= expired)
 
-    def load_due(self, store: StateStore, to: int, most: int) -> tuple[Int64Array, int | None]:
+    def load_due(
+        self, store: StateStore, to: int, after: int, most: int
+    ) -> tuple[Int64Array, int | None]:
         """Load a portion of the windows that a watermark makes due.
 
         Args:
             store: The store.
             to: The watermark.
-            most: About how many; all that come due at one instant come together.
+            after: The watermark before; or until when what is due has been dealt with.
+            most: About how many windows; those that come due at one time come together.
 
         Returns:
             (their rows; up to where all that is due is loaded, ``None`` if that is all).
         """
+        if self._is_queued:
+            return self._load_queued(store, to, most)
+        lateness = self._state.windowing.lateness_us
+        expired = self._expired_end(to)
+        expiring = (
+            (saturating_add(begin, lateness), name, value)
+            for begin, name, value in self._complete.upto(store, expired, self._levels)
+        )
+        completing = self._open.upto(store, to, self._levels)
+        found: list[Int64Array] = []
+        parts: dict[bytes, bytes] = {}
+        windows, last = 0, START_OF_TIME
+        for begin, name, value in merge(completing, expiring, key=lambda part: part[0]):
+            if begin != last and windows + len(parts) >= min(most, _CHUNK):
+                found.append(self._fill(store, parts, NONE))
+                windows, parts = windows + len(found[-1]), {}
+                if windows >= most and after < begin - 1 < to:
+                    return np.concatenate(found), begin - 1
+            last = begin
+            if name not in self._loaded:
+                parts[name] = value
+        found.append(self._fill(store, parts, NONE))
+        return np.concatenate(found), None
+
+    def _load_queued(self, store: StateStore, to: int, most: int) -> tuple[Int64Array, int | None]:
         reach = self._reach(to)
-        if reach > to:
+        # A custom trigger that was woken in one portion must not be woken again in the next.
+        if reach > to or self._state.machine.wakes:
             most = len(self)
         found: list[Int64Array] = []
         names: list[bytes] = []
         windows, last = 0, None
-        for at, name in self.dues.upto(store, reach):
+        for at, name in self._dues.upto(store, reach):
             if name in self._loaded:
                 continue
             if at != last and last is not None and windows + len(names) >= min(most, _CHUNK):
                 found.append(self._load(store, names))
                 windows, names = windows + len(found[-1]), []
                 if windows >= most:
-                    self.dues.first = at
+                    self._dues.first = at
                     return np.concatenate(found), last
             last = at
             names.append(name)
         found.append(self._load(store, names))
-        self.dues.first = self.dues.after(store, reach)
+        self._dues.first = self._dues.after(store, reach)
         return np.concatenate(found), None
+
+    def _expired_end(self, to: int) -> int:
+        """Return where windows end at the latest that have expired at a watermark."""
+        if to == END_OF_TIME:
+            return to
+        return saturating_add(to, -self._state.windowing.lateness_us)
 
     def load_timers(self, store: StateStore, to: int) -> Int64Array:
         """Load all windows whose timers are due at a clock; return their rows."""
@@ -442,11 +515,16 @@ class SpilledWindows:
     def _hashes(self, rows: Int64Array) -> Hashes:
         return self._keys.hashes(self._state.table["key"][rows])
 
-    def _stretches(self, rows: Int64Array) -> Int64Array:
+    def _stretches(self, rows: Int64Array, complete: int) -> Stretches:
         if self._state.merging is not None:
-            return np.zeros(len(rows), dtype=np.int64)
-        table = self._state.table
-        return stretches(table["start"][rows], table["end"][rows])
+            return Stretches.whole(len(rows))
+        start, end = self._state.table["start"][rows], self._state.table["end"][rows]
+        return Stretches.of(start, end, self._phases(end, complete))
+
+    def _phases(self, end: Int64Array, complete: int) -> Int64Array:
+        if self._is_queued:
+            return np.full(len(end), QUEUED)
+        return np.where(end <= complete, COMPLETE, OPEN)
 
     def _reach(self, to: int) -> int:
         """Return until when what a watermark makes due may be queued."""
