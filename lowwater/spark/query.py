@@ -22,13 +22,16 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.spark.cell_files import CellPlace
 from lowwater.spark.chains import adapter_of, at_once, streamed
+from lowwater.spark.in_arrow import Registering, in_arrow
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
 from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
+from lowwater.spark.own_state import own_backend, place_of, require_time
 from lowwater.spark.reading import (
     frame_of_source,
     may_be_pruned,
@@ -113,14 +116,19 @@ def outputs_on_spark(
         carries_clock=carries_clock,
         memory=_memory(graph, options) if streaming else None,
     )
-    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
-    query = uuid.uuid4().hex
+    query, place = uuid.uuid4().hex, None
+    if streaming and options.operator == "mapInArrow":
+        require_time(options, _timers(graph, options, carries_clock=carries_clock))
+        backend = own_backend(spark, options)
+        place = place_of(spark, options, query, backend)
+    else:
+        backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     calls = [
         LevelCall(query, levels, level, level_options, shown, backend)
         for level in range(1, levels.depth + 1)
     ]
     adapter = adapter_of(spark, levels.depth)
-    tells_now = not streaming or adapter != "applyInPandasWithState"
+    tells_now = not streaming or place is not None or adapter != "applyInPandasWithState"
     packed = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
@@ -132,7 +140,7 @@ def outputs_on_spark(
             keep_records=sides,
             files=names_of_files(one.read.source),
         )
-        packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+        packed.append(_packed(one, packer, calls[0], place, tells_now=tells_now))
     if streaming and options.drain:
         packed += [
             _beats(one, at, levels, options.key_groups)
@@ -144,7 +152,9 @@ def outputs_on_spark(
         "a query over %s is made, in %d levels on %s, with %r",
         ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
     )  # fmt: skip
-    if streaming:
+    if place is not None:
+        made = in_arrow(rows, calls, place)
+    elif streaming:
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:
@@ -262,14 +272,19 @@ def _require_last_batch(spark: SparkSession) -> None:
 
 
 def _packed(
-    source: _Source, packer: SourcePacker, call: LevelCall, *, tells_now: bool
+    source: _Source,
+    packer: SourcePacker,
+    call: LevelCall,
+    place: CellPlace | None,
+    *,
+    tells_now: bool,
 ) -> DataFrame:
     columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
     if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     pack = PackCall(packer, call.outputs, tuple(columns))
 
-    packed = shipped(pack)
+    packed = shipped(pack if place is None else Registering(pack, place))
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

@@ -31,6 +31,7 @@ from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.light import FAST, WORKER_DAEMON
 
 ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
+OWN = "mapInArrow"
 STATES = ("inline", "rocksdb")
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
