@@ -32,7 +32,7 @@ no record, for what an attempt writes is determined:
     tasks write that survived their driver never counts for a run after theirs.
 
 So: **of the whole files of N, one of the latest run that is not later than one's own.** There is
-one for each task, unless nothing was sent in N, which idle tasks note. What is missing otherwise is
+one for each task, unless nothing was sent in N, which the tasks of that run note. What is missing otherwise is
 an error: a micro-batch whose DataFrame was not read to its end has no state that could be resumed,
 as with Spark's own operators.
 
@@ -173,14 +173,15 @@ class CellFiles:
         if not self._batch.number:
             return -1, {}
         standing = self._place.runs().standing(self._batch)
-        idle: set[int] | None = None
+        idle: dict[int, int] = {}
+        for one in self._listed(self._idle(), standing):
+            idle[one.batch] = max(one.run, idle.get(one.batch, 0))
         for number in range(self._batch.number - 1, -1, -1):
-            found = self._latest(groups, number, standing)
+            # Of a run that sent nothing, what an earlier one left does not count either.
+            found = self._latest(groups, number, standing, idle.get(number, 0))
             missing = [group for group in groups if group not in found]
             if not missing:
                 return number, found
-            if idle is None:
-                idle = {one.batch for one in self._listed(self._idle(), standing)}
             if found or number not in idle:
                 raise self._missing(missing, number)
         return -1, {}
@@ -195,6 +196,7 @@ class CellFiles:
 
     def note_idle(self) -> None:
         """Note that nothing was sent to the level in this micro-batch."""
+        self._place.runs().register(self._batch)
         self._put(self._idle(), b"")
 
     def collect(self, partition: int, base: int) -> None:
@@ -226,9 +228,16 @@ class CellFiles:
         self._root.put(directory, {}, name, data)
 
     def _latest(
-        self, groups: Sequence[int], number: int, standing: Standing
+        self, groups: Sequence[int], number: int, standing: Standing, after: int
     ) -> dict[int, GroupCell]:
-        """Return the cells after a micro-batch, of the latest run that has them."""
+        """Return the cells after a micro-batch, of the latest run that has them.
+
+        Args:
+            groups: The key groups.
+            number: The number of the micro-batch.
+            standing: Where this run stands.
+            after: The number of a run: earlier ones do not count.
+        """
         files: list[tuple[_File, str, list[int]]] = []
         for partitions in standing.partitions:
             by_partition: dict[int, list[int]] = defaultdict(list)
@@ -239,7 +248,7 @@ class CellFiles:
                 files += [
                     (one, directory, here)
                     for one in self._listed(directory, standing)
-                    if one.batch == number
+                    if one.batch == number and one.run > after
                 ]
             if any(one.run == standing.number for one, *_ in files):
                 break  # no run counts for more than one's own, which has no other partitions

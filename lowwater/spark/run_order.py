@@ -17,6 +17,11 @@ today does), and Spark has one driver at a time on a checkpoint.
 
 A packing task that goes on after its driver died may register its run late, under any number. No
 task of that run steps a level then, so the number is never compared with another.
+
+Where a source has no partitions in a micro-batch, nothing is packed. Then the tasks of the levels
+register their run before they note that nothing was sent. One of them that survives its driver may
+do so late: that makes no difference either, as whether a micro-batch has partitions depends on its
+offsets, so that no run sends anything in it.
 """
 
 from __future__ import annotations
@@ -80,7 +85,7 @@ class RunOrder:
         self._partitions = partitions
 
     def register(self, batch: MicroBatch) -> None:
-        """Register the run of a packing task, once.
+        """Register the run of a task, once.
 
         Raises:
             StateError: Another pipeline of the same query keeps its state at this place.

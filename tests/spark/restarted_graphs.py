@@ -28,7 +28,7 @@ from tests.spark.graphs_on_spark import (
     start,
     write_files,
 )
-from tests.spark.query_to_kill import ADAPTERS, OWN
+from tests.spark.query_to_kill import ADAPTERS, OWN, operator_of
 
 _SPLIT = "spark.sql.files.maxPartitionBytes"
 _WANTED: Sequence[Callable[[Graph], bool]] = (
@@ -125,7 +125,7 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
         def frame() -> DataFrame:
             return frame_of(
                 spark, case, folder, state=way.state, key_groups=way.key_groups,
-                operator="mapInArrow" if way.adapter == OWN else None,
+                operator=operator_of(way.adapter),
             )  # fmt: skip
 
         first = frame()
