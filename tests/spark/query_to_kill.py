@@ -244,7 +244,9 @@ def main() -> None:
         query = start(session, folder, backend, Tripping(Counter(folder / "calls"), {}))
     else:
         case, operator = GRAPHS[graph](), operator_of(adapter)
-        query = start_graph(frame_of(session, case, folder, state=backend, operator=operator), folder)
+        query = start_graph(
+            frame_of(session, case, folder, state=backend, operator=operator), folder
+        )
     print("started", flush=True)
     query.awaitTermination()
 
