@@ -32,9 +32,9 @@ no record, for what an attempt writes is determined:
     tasks write that survived their driver never counts for a run after theirs.
 
 So: **of the whole files of N, one of the latest run that is not later than one's own.** There is
-one for each task, unless nothing was sent in N, which the tasks of that run note. What is missing otherwise is
-an error: a micro-batch whose DataFrame was not read to its end has no state that could be resumed,
-as with Spark's own operators.
+one for each task, unless nothing was sent in N, which the tasks of that run note. What is missing
+otherwise is an error: a micro-batch whose DataFrame was not read to its end has no state that could
+be resumed, as with Spark's own operators.
 
 A query that is resumed from an older copy of its checkpoint is a new run, which reads the files of
 the micro-batch that the copy had committed, and whose own files count from there on. But a *newer*
