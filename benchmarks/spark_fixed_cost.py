@@ -3,7 +3,8 @@
 Queries of increasing depth run in turn over the same files in one session: Spark alone, with an
 exchange, with Python in it, with state in Python, and this library's. A figure is the median of the
 warm batches of all rounds, in milliseconds: the part that runs the query (``addBatch``), and the
-whole micro-batch.
+whole micro-batch. The time of processors is that of the driver, the JVM and all Python workers, for
+each micro-batch of a run, its start included: it says more where other programs run too (Linux).
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-def taken(spark: SparkSession, name: str, folder: Path) -> list[dict[str, int]]:
+def taken(spark: SparkSession, name: str, folder: Path) -> list[dict[str, float]]:
     """Run a query over files, one for each micro-batch; return the milliseconds of their parts."""
+    before = _processor_seconds()
     events = (
         spark.readStream.schema("t timestamp, key string, value long")
         .option("maxFilesPerTrigger", 1)
@@ -104,7 +106,27 @@ def taken(spark: SparkSession, name: str, folder: Path) -> list[dict[str, int]]:
         )
         query.awaitTermination()
         reports = [json.loads(each.json) for each in query.recentProgress]
-    return [each["durationMs"] for each in reports if each["numInputRows"]]
+    parts = [each["durationMs"] for each in reports if each["numInputRows"]]
+    processors = 1_000 * (_processor_seconds() - before) / len(reports)
+    return [{**each, "processors": processors} for each in parts]
+
+
+def _processor_seconds() -> float:
+    """Return the time that this process and all that it started have had of processors."""
+    ticks: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        own = int(stat.parent.name)
+        parents[own] = int(fields[1])
+        ticks[own] = sum(map(int, fields[11:15]))  # with what its own, ended children had
+    mine = {os.getpid()}
+    while more := {own for own, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return sum(ticks[own] for own in mine if own in ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -129,7 +151,7 @@ def main() -> None:
     for setting in args.conf:
         builder = builder.config(*setting.split("=", 1))
     spark = builder.getOrCreate()
-    took: dict[str, list[dict[str, int]]] = defaultdict(list)
+    took: dict[str, list[dict[str, float]]] = defaultdict(list)
     for name in args.only:
         taken(spark, name, folder)
     for _ in range(args.rounds):
@@ -137,13 +159,13 @@ def main() -> None:
             took[name] += taken(spark, name, folder)[args.warm_up :]
     spark.stop()
     print(f"\n{args.rows:,} rows a batch\n")
-    print("| query | addBatch, ms | whole batch, ms |\n|---|---|---|")
+    print("| query | addBatch, ms | whole batch, ms | processors, ms |\n|---|---|---|---|")
     for name, parts in took.items():
-        add, whole = (
+        figures = (
             statistics.median(each[part] for each in parts)
-            for part in ("addBatch", "triggerExecution")
+            for part in ("addBatch", "triggerExecution", "processors")
         )
-        print(f"| {name} | {add:.0f} | {whole:.0f} |")
+        print(f"| {name} | " + " | ".join(f"{each:.0f}" for each in figures) + " |")
 
 
 if __name__ == "__main__":
