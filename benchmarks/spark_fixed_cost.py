@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark_fixed_cost``: what a small warm micro-batch costs, whatever is in it.
+"""``python -m benchmarks.spark_fixed_cost``: what a small warm micro-batch costs on Spark.
 
 Queries of increasing depth run in turn over the same files in one session: Spark alone, with an
 exchange, with Python in it, with state in Python, and this library's. A figure is the median of the
