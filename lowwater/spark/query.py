@@ -26,7 +26,6 @@ from lowwater.spark.chains import adapter_of, at_once, streamed
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
-from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
 from lowwater.spark.reading import (
@@ -36,7 +35,7 @@ from lowwater.spark.reading import (
     warn_of_first_time,
     with_places,
 )
-from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL
+from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
@@ -155,7 +154,7 @@ def outputs_on_spark(
     made = made.where(F.col("level") == LEAVES)
     if streaming:
         made = _observed(made, graph, outputs)
-    return made.select("body").mapInArrow(shipped(_unpack), result)
+    return made.select("body").mapInArrow(shipped(unpacked_rows), result)
 
 
 @final
@@ -352,13 +351,6 @@ def _number(name: str) -> Column:
 
 def _sum(name: str, where: Column) -> Column:
     return F.sum(F.when(where, _number(name)).otherwise(0))
-
-
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for stream in batch.column(0):
-            if stream.is_valid:
-                yield from table_of(stream.as_buffer()).to_batches()
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

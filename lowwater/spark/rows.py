@@ -7,14 +7,14 @@ pandas: counters are one text, of which Spark makes numbers again only where it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, final
 
 import pyarrow as pa
 
 from lowwater.engine.records.steps import REASONS, TIMINGS
 from lowwater.spark.group_numbers import numbers_of_groups
-from lowwater.spark.messages import Message
+from lowwater.spark.messages import Message, table_of
 from lowwater.time import START_OF_TIME
 
 LEAVES = 0
@@ -90,6 +90,14 @@ def receivers(number: int, level: int, key_groups: int) -> Iterator[tuple[int, i
     else:
         for group in range(key_groups):
             yield -level, group
+
+
+def unpacked_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the output rows that are in the first column of batches, as Arrow streams."""
+    for batch in batches:
+        for stream in batch.column(0):
+            if stream.is_valid:
+                yield from table_of(stream.as_buffer()).to_batches()
 
 
 @final
