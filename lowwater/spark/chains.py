@@ -87,7 +87,7 @@ def streamed(
                 ShippedProcessor(processor), ROW_DDL, "Append", processor.time_mode
             )
         if call.level < len(calls):
-            rows = _delivered(rows, call.level + 1, call.options.key_groups)
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
@@ -96,7 +96,7 @@ def at_once(rows: DataFrame, calls: Sequence[LevelCall]) -> DataFrame:
     for call in calls:
         rows = rows.groupBy("key_group").applyInArrow(_of_a_table(_Once(call)), ROW_DDL)
         if call.level < len(calls):
-            rows = _delivered(rows, call.level + 1, call.options.key_groups)
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
@@ -109,7 +109,7 @@ def _of_a_table(function: Any) -> Callable[[pa.Table], pa.Table]:
     return step
 
 
-def _delivered(rows: DataFrame, level: int, key_groups: int) -> DataFrame:
+def delivered(rows: DataFrame, level: int, key_groups: int) -> DataFrame:
     """Make a row for each key group of a level of one that is for all of them.
 
     What applyInPandasWithState gives cannot go into an exchange as it is: this makes rows of it.

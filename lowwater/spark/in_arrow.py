@@ -18,8 +18,10 @@ from pyspark.sql import DataFrame
 
 from lowwater.errors import InternalError
 from lowwater.spark.cell_files import CellFiles, CellPlace
-from lowwater.spark.level_call import LIVE, ROW_DDL, LevelCall
+from lowwater.spark.chains import delivered
+from lowwater.spark.level_call import LIVE, LevelCall
 from lowwater.spark.micro_batch import MicroBatch
+from lowwater.spark.rows import ROW_DDL
 from lowwater.spark.shipped import shipped
 from lowwater.spark.state_backends import GroupCell
 
@@ -30,7 +32,7 @@ def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> D
     """Return the rows that leave the last level of a streaming query.
 
     Args:
-        rows: The rows of :data:`~lowwater.spark.level_call.ROW_SCHEMA` that sources give, whose
+        rows: The rows of :data:`~lowwater.spark.rows.ROW_SCHEMA` that sources give, whose
             tasks have registered the run.
         calls: The function of each level, in order.
         place: Where cells are kept.
@@ -39,6 +41,8 @@ def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> D
         level = LevelInArrow(call, place, is_last=call.level == len(calls))
         spread = rows.repartition(place.partitions, "key_group")
         rows = spread.mapInArrow(_of_batches(level), ROW_DDL)
+        if not level.is_last:
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
@@ -130,7 +134,7 @@ class LevelInArrow:
         self, rows: pa.RecordBatch, bodies: dict[int, list[bytes]]
     ) -> pa.RecordBatch | None:
         """Collect the messages for the level; return the rows that pass through it, if any."""
-        here = pc.equal(rows.column("level"), self.call.level)
+        here = pc.equal(pc.abs(rows.column("level")), self.call.level)
         mine = rows.filter(here)
         numbers = mine.column("key_group").to_pylist()
         for number, body in zip(numbers, mine.column("body").to_pylist(), strict=True):

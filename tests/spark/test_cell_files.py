@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -95,8 +96,7 @@ class Histories(RuleBasedStateMachine):
         after = before if idle else f"{batch.run} {batch.number}"
         parts = list(range(place.partitions))
         tasks = [
-            lambda part=part: self._task(place, batch, part, before, after, idle=idle)
-            for part in parts
+            partial(self._task, place, batch, part, before, after, idle=idle) for part in parts
         ]
         if ends == "before packing":
             self._zombies.append((idle, lambda: place.runs().register(batch)))

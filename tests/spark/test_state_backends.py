@@ -90,7 +90,9 @@ def test_what_is_held_is_little() -> None:
     assert live.take("query", 1, 4, b"another stamp") is None
     assert live.take("query", 2, 3, b"stamp") is None
     assert live.take("another", 1, 3, b"stamp") is None
+    assert live.holds("query", 1, 3, b"stamp")
     assert live.take("query", 1, 3, b"stamp") == "group 3"
+    assert not live.holds("query", 1, 3, b"stamp")
     assert len(live) == 0
 
 
