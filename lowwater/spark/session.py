@@ -49,8 +49,8 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
         f"{_STORE}.providerClass": _STATE_STORE,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
-        # What Spark takes for stateless, as operator="mapInArrow", it would plan stage by stage: 0.1 s
-        # of a processor in each micro-batch, and nothing to gain where rows are few.
+        # What Spark takes for stateless, as operator="mapInArrow", it would plan stage by stage:
+        # 0.1 s of a processor in each micro-batch, and nothing to gain where rows are few.
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         # Otherwise Spark reads several files of a few megabytes in one task, on one core.
         "spark.sql.files.openCostInBytes": "65536",
