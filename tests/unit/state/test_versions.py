@@ -419,7 +419,7 @@ def test_collect_spares_the_latest_of_other_attempts(local: Versions) -> None:
     last: str | None = None
     others = []
     for number in range(6):
-        rows = {b"a": str(number).encode()}
+        rows: dict[bytes, bytes | None] = {b"a": str(number).encode()}
         others.append(commit(local, last, rows))
         last = commit(local, last, rows)
     with local.open(_GROUP, last) as store:
