@@ -22,13 +22,15 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.spark.cell_files import CellPlace
 from lowwater.spark.chains import adapter_of, at_once, streamed
+from lowwater.spark.in_arrow import Registering, in_arrow
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCall, PackCall
+from lowwater.spark.level_call import BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
-from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
+from lowwater.spark.own_state import own_backend, place_of, require_time
 from lowwater.spark.reading import (
     frame_of_source,
     may_be_pruned,
@@ -36,6 +38,7 @@ from lowwater.spark.reading import (
     warn_of_first_time,
     with_places,
 )
+from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
@@ -48,6 +51,8 @@ from lowwater.watermark import Telling, columns_read
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
+_OF_SOURCES = ("events", "dead_letters")
+"""The counts that sources have."""
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LOG = logging.getLogger("lowwater.spark")
 
@@ -113,14 +118,19 @@ def outputs_on_spark(
         carries_clock=carries_clock,
         memory=_memory(graph, options) if streaming else None,
     )
-    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
-    query = uuid.uuid4().hex
+    query, place = uuid.uuid4().hex, None
+    if streaming and options.operator == "mapInArrow":
+        require_time(options, _timers(graph, options, carries_clock=carries_clock))
+        backend = own_backend(spark, options)
+        place = place_of(spark, options, query, backend)
+    else:
+        backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     calls = [
         LevelCall(query, levels, level, level_options, shown, backend)
         for level in range(1, levels.depth + 1)
     ]
     adapter = adapter_of(spark, levels.depth)
-    tells_now = not streaming or adapter != "applyInPandasWithState"
+    tells_now = not streaming or place is not None or adapter != "applyInPandasWithState"
     packed = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
@@ -132,7 +142,7 @@ def outputs_on_spark(
             keep_records=sides,
             files=names_of_files(one.read.source),
         )
-        packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+        packed.append(_packed(one, packer, calls[0], place, tells_now=tells_now))
     if streaming and options.drain:
         packed += [
             _beats(one, at, levels, options.key_groups)
@@ -144,7 +154,9 @@ def outputs_on_spark(
         "a query over %s is made, in %d levels on %s, with %r",
         ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
     )  # fmt: skip
-    if streaming:
+    if place is not None:
+        made = in_arrow(rows, calls, place)
+    elif streaming:
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:
@@ -152,7 +164,7 @@ def outputs_on_spark(
     made = made.where(F.col("level") == LEAVES)
     if streaming:
         made = _observed(made, graph, outputs)
-    return made.select("body").mapInArrow(shipped(_unpack), result)
+    return made.select("body").mapInArrow(shipped(unpacked_rows), result)
 
 
 @final
@@ -262,14 +274,19 @@ def _require_last_batch(spark: SparkSession) -> None:
 
 
 def _packed(
-    source: _Source, packer: SourcePacker, call: LevelCall, *, tells_now: bool
+    source: _Source,
+    packer: SourcePacker,
+    call: LevelCall,
+    place: CellPlace | None,
+    *,
+    tells_now: bool,
 ) -> DataFrame:
     columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
     if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     pack = PackCall(packer, call.outputs, tuple(columns))
 
-    packed = shipped(pack)
+    packed = shipped(pack if place is None else Registering(pack, place))
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -302,27 +319,34 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> 
     """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage."""
     places = {stage: at for at, stage in enumerate(graph.stages)}
     ends = [places[output.stage] for output in outputs]
-    place = F.col("place")
+    parts = F.split(F.col("counted").cast("string"), "\n", 2)
+    numbers = F.split(parts[0], ",").cast("array<bigint>")
+    rows = rows.select("body", numbers.alias("numbers"), F.get(parts, F.lit(1)).alias("held_by"))
+    place = _number("place")
     of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
     whose = dict.fromkeys(COUNTS, place >= 0)
     whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
     whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
     totals = [_sum(name, of).alias(name) for name, of in whose.items()]
-    last = (place == len(graph.stages) - 1) & F.col("tells")
-    totals += [F.max(F.when(last, F.col("watermark"))).alias("watermark")]
-    totals += [F.max("clock").alias("clock")]
+    last = (place == len(graph.stages) - 1) & (_number("tells") > 0)
+    totals += [F.max(F.when(last, _number("watermark"))).alias("watermark")]
+    totals += [F.max(_number("clock")).alias("clock")]
     rows = rows.observe(METRICS, *totals)
     for name, at, reads in _places(graph):
         here = place == at
-        out, held = F.col("output_watermark"), F.col("held_by").cast("string")
-        told = here & F.col("tells")
+        told = here & (_number("tells") > 0)
+        out, held = _number("output_watermark"), F.col("held_by")
+        counts = COUNTS if at >= 0 else _OF_SOURCES
         rows = rows.observe(
             f"{METRICS}: {name}",
-            *(_sum(count, here).alias(count) for count in COUNTS),
-            F.max(F.when(told, F.col("watermark"))).alias("watermark"),
+            *(
+                (_sum(count, here) if count in counts else F.lit(0).cast("long")).alias(count)
+                for count in COUNTS
+            ),
+            F.max(F.when(told, _number("watermark"))).alias("watermark"),
             F.min(F.when(told, out)).alias("output_watermark"),
             F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
-            F.max(F.lit(json.dumps(reads))).alias("reads"),
+            F.lit(json.dumps(reads)).alias("reads"),
         )
     return rows
 
@@ -336,15 +360,12 @@ def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
         yield graph.name_of(stage), nth, list(origins)
 
 
+def _number(name: str) -> Column:
+    return F.col("numbers")[NUMBERS.index(name)]
+
+
 def _sum(name: str, where: Column) -> Column:
-    return F.sum(F.when(where, F.col(name)).otherwise(0))
-
-
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for stream in batch.column(0):
-            if stream.is_valid:
-                yield from table_of(stream.as_buffer()).to_batches()
+    return F.sum(F.when(where, _number(name)).otherwise(0))
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:
