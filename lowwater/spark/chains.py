@@ -115,7 +115,7 @@ def delivered(rows: DataFrame, level: int, key_groups: int) -> DataFrame:
     What applyInPandasWithState gives cannot go into an exchange as it is: this makes rows of it.
     """
     every = F.array(*map(F.lit, numbers_of_groups(key_groups)))
-    own = F.array(F.col("key_group"))
+    own = F.array(F.coalesce(F.col("key_group"), F.lit(0)))  # not null: checkpoints know the type
     group = F.explode(F.when(F.col("level") == -level, every).otherwise(own)).alias("key_group")
     return rows.select(group, *(F.col(name) for name in rows.columns if name != "key_group"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import final
@@ -51,8 +51,6 @@ from lowwater.watermark import Telling, columns_read
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
-_OF_SOURCES = ("events", "dead_letters")
-"""The counts that sources have."""
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LOG = logging.getLogger("lowwater.spark")
 
@@ -316,39 +314,56 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> DataFrame:
-    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage."""
+    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage.
+
+    What is known to be zero is no sum: Spark plans, sends and compiles each of them in every
+    micro-batch, which costs more than to add up a few rows.
+    """
     places = {stage: at for at, stage in enumerate(graph.stages)}
     ends = [places[output.stage] for output in outputs]
-    parts = F.split(F.col("counted").cast("string"), "\n", 2)
-    numbers = F.split(parts[0], ",").cast("array<bigint>")
-    rows = rows.select("body", numbers.alias("numbers"), F.get(parts, F.lit(1)).alias("held_by"))
-    place = _number("place")
+    rows = _with_numbers(rows)
+    place, tells = F.col("place"), F.col("tells")
     of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
+    counted = {count for stage in graph.stages for count in _counted(stage)}
     whose = dict.fromkeys(COUNTS, place >= 0)
     whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
     whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
-    totals = [_sum(name, of).alias(name) for name, of in whose.items()]
-    last = (place == len(graph.stages) - 1) & (_number("tells") > 0)
+    totals = [_sum(name, of, counted) for name, of in whose.items()]
+    last = (place == len(graph.stages) - 1) & tells
     totals += [F.max(F.when(last, _number("watermark"))).alias("watermark")]
     totals += [F.max(_number("clock")).alias("clock")]
     rows = rows.observe(METRICS, *totals)
     for name, at, reads in _places(graph):
         here = place == at
-        told = here & (_number("tells") > 0)
+        told = here & tells
         out, held = _number("output_watermark"), F.col("held_by")
-        counts = COUNTS if at >= 0 else _OF_SOURCES
+        counted = {"events", "dead_letters"} if at < 0 else _counted(graph.stages[at])
         rows = rows.observe(
             f"{METRICS}: {name}",
-            *(
-                (_sum(count, here) if count in counts else F.lit(0).cast("long")).alias(count)
-                for count in COUNTS
-            ),
+            *(_sum(count, here, counted) for count in COUNTS),
             F.max(F.when(told, _number("watermark"))).alias("watermark"),
             F.min(F.when(told, out)).alias("output_watermark"),
             F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
             F.lit(json.dumps(reads)).alias("reads"),
         )
     return rows
+
+
+def _with_numbers(rows: DataFrame) -> DataFrame:
+    """Make numbers of what rows that leave have counted."""
+    parts = F.split(F.col("counted").cast("string"), "\n", 2)
+    numbers = F.split(parts[0], ",").cast("array<bigint>")
+    rows = rows.select("body", numbers.alias("numbers"), F.get(parts, F.lit(1)).alias("held_by"))
+    place, tells = _number("place").alias("place"), (_number("tells") > 0).alias("tells")
+    return rows.select("body", "numbers", "held_by", place, tells)
+
+
+def _counted(stage: Stage) -> set[str]:
+    """Return the counts that may differ from zero in a stage."""
+    never = {"emitted"} if isinstance(stage.work, Windowed) else set()
+    if stage.deduplication is None:
+        never.add("duplicates")
+    return {*COUNTS} - never
 
 
 def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
@@ -364,8 +379,10 @@ def _number(name: str) -> Column:
     return F.col("numbers")[NUMBERS.index(name)]
 
 
-def _sum(name: str, where: Column) -> Column:
-    return F.sum(F.when(where, _number(name)).otherwise(0))
+def _sum(name: str, where: Column, counted: Collection[str]) -> Column:
+    if name not in counted:
+        return F.lit(0).cast("long").alias(name)
+    return F.sum(F.when(where, _number(name)).otherwise(0)).alias(name)
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

@@ -63,11 +63,13 @@ class Stepped:
         ]
         self._live: Live[Any] = Live()
         self.counted: dict[int, list[Mapping[str, Any]]] = {}
+        self.sent: dict[int, int] = {}
 
     def step(
         self, tables: Sequence[pa.Table | None], now: int, *, ended: bool = False
     ) -> list[dict[str, Any]]:
-        """Run a micro-batch; return the rows that left. ``counted`` has those of each place.
+        """Run a micro-batch; return the rows that left. ``counted`` has those of each place, and
+        ``sent`` how many rows with messages were sent to each level.
 
         Args:
             tables: What each source gives.
@@ -75,6 +77,7 @@ class Stepped:
             ended: Whether the input has ended.
         """
         self.counted = defaultdict(list)
+        self.sent = defaultdict(int)
         made: list[dict[str, Any]] = []
         sent: dict[tuple[int, int], list[bytes]] = defaultdict(list)
 
@@ -82,6 +85,7 @@ class Stepped:
             made.extend(row for table in leaving(given) for row in table.to_pylist())
             for row in given.to_pylist():
                 if row["level"]:
+                    self.sent[abs(row["level"])] += 1
                     for to in receivers(row["key_group"], row["level"], GROUPS):
                         sent[to].append(row["body"])
                     continue
