@@ -7,19 +7,22 @@ the levels are a chain of ``transformWithStateInPandas``, which the check accept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from lowwater.errors import load_extra
-from lowwater.spark.level_call import ROW_DDL, ROW_SCHEMA, LevelCall
+from lowwater.spark.group_numbers import numbers_of_groups
+from lowwater.spark.level_call import LevelCall
 from lowwater.spark.options import Timers
+from lowwater.spark.rows import ROW_DDL, ROW_SCHEMA
 from lowwater.spark.session import CHECKS
 from lowwater.spark.shipped import ShippedProcessor, shipped
 from lowwater.spark.state_backends import CELL_DDL, GroupCell
@@ -55,7 +58,7 @@ def streamed(
     """Return the rows that leave the last level of a streaming query.
 
     Args:
-        rows: The rows of :data:`~lowwater.spark.level_call.ROW_SCHEMA` that sources give.
+        rows: The rows of :data:`~lowwater.spark.rows.ROW_SCHEMA` that sources give.
         calls: The function of each level, in order.
         adapter: The operator.
         timers: Whether the clock alone may wake a key group.
@@ -84,9 +87,7 @@ def streamed(
                 ShippedProcessor(processor), ROW_DDL, "Append", processor.time_mode
             )
         if call.level < len(calls):
-            # What applyInPandasWithState gives cannot go into an exchange as it is: a projection
-            # that the optimiser keeps makes rows of it.
-            rows = rows.select(*_copied(rows))
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
@@ -94,6 +95,8 @@ def at_once(rows: DataFrame, calls: Sequence[LevelCall]) -> DataFrame:
     """Return the rows that leave the last level of a query over static DataFrames."""
     for call in calls:
         rows = rows.groupBy("key_group").applyInArrow(_of_a_table(_Once(call)), ROW_DDL)
+        if call.level < len(calls):
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
 
 
@@ -106,9 +109,15 @@ def _of_a_table(function: Any) -> Callable[[pa.Table], pa.Table]:
     return step
 
 
-def _copied(rows: DataFrame) -> list[Column]:
-    group = F.coalesce(F.col("key_group"), F.lit(0)).cast("int").alias("key_group")
-    return [group, *(F.col(name) for name in rows.columns if name != "key_group")]
+def delivered(rows: DataFrame, level: int, key_groups: int) -> DataFrame:
+    """Make a row for each key group of a level of one that is for all of them.
+
+    What applyInPandasWithState gives cannot go into an exchange as it is: this makes rows of it.
+    """
+    every = F.array(*map(F.lit, numbers_of_groups(key_groups)))
+    own = F.array(F.coalesce(F.col("key_group"), F.lit(0)))  # not null: checkpoints know the type
+    group = F.explode(F.when(F.col("level") == -level, every).otherwise(own)).alias("key_group")
+    return rows.select(group, *(F.col(name) for name in rows.columns if name != "key_group"))
 
 
 @final
@@ -120,7 +129,7 @@ class _Once:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         table = table.select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
-        here = pc.equal(table.column("level"), self.call.level)
+        here = pc.equal(pc.abs(table.column("level")), self.call.level)
         bodies = table.filter(here).column("body").to_pylist()
         group = self.call.group_of(table.column("key_group")[0].as_py())
         return pa.concat_tables([table.filter(pc.invert(here)), self.call.once(group, bodies)])
@@ -163,7 +172,7 @@ class _WithState:
             state.setTimeoutTimestamp(max(1, state.getCurrentWatermarkMs()))
         elif self.timers == "clock":
             state.setTimeoutDuration(_wait_ms(deadline, now))
-        yield made.to_pandas()
+        yield _frame_of(made)
 
 
 @final
@@ -222,7 +231,7 @@ class _Processor(StatefulProcessor):
         )
         self._cell.update(cell.to_row())
         self._wake(deadline, now, timer_values)
-        return made.to_pandas()
+        return _frame_of(made)
 
     def _wake(self, deadline: int, now: int | None, timer_values: Any) -> None:
         if self._ends:
@@ -241,10 +250,22 @@ def _sorted_out(
 ) -> Iterator[pd.DataFrame]:
     """Collect the messages for a level; yield the rows that pass through it."""
     for frame in frames:
-        here = frame["level"] == level
-        bodies.extend(frame["body"][here].tolist())
+        # As arrays: a selection by pandas takes a millisecond, and there is one for each key group.
+        columns = {name: frame[name].to_numpy() for name in ROW_SCHEMA.names}
+        here = np.abs(columns["level"]) == level
+        bodies.extend(columns["body"][here].tolist())
         if not here.all():
-            yield frame.loc[~here, ROW_SCHEMA.names]
+            yield _frame({name: column[~here] for name, column in columns.items()})
+
+
+def _frame_of(rows: pa.Table) -> pd.DataFrame:
+    return _frame({name: rows.column(name).to_numpy() for name in ROW_SCHEMA.names})
+
+
+def _frame(columns: Mapping[str, Any]) -> pd.DataFrame:
+    import pandas as pd  # only a worker needs it
+
+    return pd.DataFrame(columns, copy=False)
 
 
 def _cell_of(call: LevelCall, held: tuple[Any, ...] | None) -> GroupCell | None:

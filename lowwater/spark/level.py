@@ -86,7 +86,8 @@ class LevelOutput:
     """What one call gave.
 
     Args:
-        messages: What is sent: the level, the key group and the message.
+        messages: What is sent: the level, the key group and the message; one object to several
+            key groups if they get the same.
         outcomes: What leaves the pipeline, with the node that it is of.
         counts: What each node did, by its number.
     """
@@ -420,15 +421,16 @@ class LevelRun:
         for edge, elements in sent:
             for group, part in elements.by_group(groups, by_id=edge.to.by_id):
                 packed[edge.to.level, group][edge.to.number, edge.nth] = part.to_table()
+        told = Message(
+            origin=node.number,
+            part=self.key_group,
+            watermark=watermark,
+            now=self.clock if self.clock > START_OF_TIME else None,
+            clock=self.clock if self._options.carries_clock else None,
+        )
         for (level, group), tables in packed.items():
-            message = Message(
-                origin=node.number,
-                part=self.key_group,
-                watermark=watermark,
-                now=self.clock if self.clock > START_OF_TIME else None,
-                clock=self.clock if self._options.carries_clock else None,
-                elements=tables,
-            )
+            # One object for all that get no elements, which is then sent once.
+            message = replace(told, elements=tables) if tables else told
             output.messages.append((level, group, message))
 
     def _pass_on_the_end(self, output: LevelOutput) -> None:

@@ -1,15 +1,14 @@
 """The level function: rows and a cell in, rows and a cell out. Spark's operators adapt to it.
 
-A row is a message to a key group of a level, or something that leaves the pipeline: output rows,
-and counters. Rows that are not for a level pass through it.
+What rows are is said in :mod:`lowwater.spark.rows`. Rows that are not for a level pass through it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, final
 
 import pyarrow as pa
@@ -20,77 +19,10 @@ from lowwater.spark.level import DuplicatesRun, LevelOptions, LevelOutput, Level
 from lowwater.spark.levels import Levels, is_split
 from lowwater.spark.messages import Message, table_bytes
 from lowwater.spark.output_schema import OutputRows, OutputSchema
+from lowwater.spark.rows import SentRows
 from lowwater.spark.source_packer import PackedRecords, SourcePacker
 from lowwater.spark.state_backends import GroupCell, KeptState, Live, StateBackend
 from lowwater.state.store import Batch
-from lowwater.time import START_OF_TIME
-
-LEAVES = 0
-"""The level of rows that leave the pipeline."""
-NOBODY = -(1 << 31)
-"""The place of rows that count nothing."""
-
-COUNTS = (
-    "events", *(name.lower() for name in TIMINGS), "retractions", "emitted", *REASONS,
-    "duplicates", "dead_letters", "open_windows", "state_bytes",
-)  # fmt: skip
-"""The counters of a row, int64: what happened in one call, or what is there after it."""
-INSTANTS = ("watermark", "output_watermark", "clock")
-"""The instants of a row, int64 microseconds."""
-ROW_SCHEMA = pa.schema(
-    [
-        ("key_group", pa.int32()),
-        ("level", pa.int32()),
-        ("place", pa.int32()),
-        ("body", pa.binary()),
-        ("held_by", pa.binary()),
-        ("tells", pa.bool_()),
-        *((name, pa.int64()) for name in (*COUNTS, *INSTANTS)),
-    ]
-)
-"""A row: the number of a key group (:mod:`lowwater.spark.group_numbers`); the level that it is for,
-or 0; the stage, or the source below zero, that its counters are of; a message, or an Arrow stream
-of output rows; what holds the output watermark, as UTF-8 (pandas has several types of text, of
-which Spark takes not all); whether its instants mean something; counters and instants."""
-ROW_DDL = (
-    "key_group int, level int, place int, body binary, held_by binary, tells boolean, "
-    + ", ".join(f"{name} long" for name in (*COUNTS, *INSTANTS))
-)
-
-_NOTHING: Mapping[str, Any] = {
-    "place": NOBODY, "body": None, "held_by": None, "tells": False, **dict.fromkeys(COUNTS, 0),
-    **dict.fromkeys(INSTANTS, START_OF_TIME),
-}  # fmt: skip
-
-
-@final
-class SentRows:
-    """Collects rows of :data:`ROW_SCHEMA`.
-
-    Args:
-        key_groups: How many key groups there are.
-    """
-
-    def __init__(self, key_groups: int) -> None:
-        self._numbers = numbers_of_groups(key_groups)
-        self._columns: dict[str, list[Any]] = {name: [] for name in ROW_SCHEMA.names}
-
-    def send(self, level: int, key_group: int, message: Message) -> None:
-        """Add a message."""
-        self._add(key_group, {"level": level, "body": message.to_bytes()})
-
-    def leave(self, key_group: int, place: int, counted: Mapping[str, Any]) -> None:
-        """Add what leaves the pipeline: counters, and output rows as ``body``."""
-        self._add(key_group, {"level": LEAVES, "place": place, **counted})
-
-    def table(self) -> pa.Table:
-        """Return all rows."""
-        return pa.table(self._columns, schema=ROW_SCHEMA)
-
-    def _add(self, key_group: int, given: Mapping[str, Any]) -> None:
-        row = {**_NOTHING, "key_group": self._numbers[key_group], **given}
-        for name, column in self._columns.items():
-            column.append(row[name])
 
 
 @final
@@ -159,7 +91,7 @@ class LevelCall:
             ended: Whether the input has ended.
             live: What this process still holds.
         """
-        messages = [Message.of_bytes(body) for body in bodies]
+        messages = _messages(bodies)
         found = None if held is None else live.take(self.query, self.level, key_group, held.stamp)
         fresh = found is None
         if found is None:
@@ -185,7 +117,7 @@ class LevelCall:
     def once(self, key_group: int, bodies: Iterable[bytes]) -> pa.Table:
         """Process all input at once, to its end; return the rows. For static DataFrames."""
         run = self._run(key_group)
-        messages = [Message.of_bytes(body) for body in bodies]
+        messages = _messages(bodies)
         with self.backend.keep(self.level, key_group, None).opened() as store:
             run.resume(store)
             output = run.step(messages, None, ended=True)
@@ -203,10 +135,23 @@ class LevelCall:
     def _run(self, key_group: int) -> LevelRun:
         return LevelRun(self.levels, self.level, key_group, self.options)
 
+    def _send(self, rows: SentRows, output: LevelOutput, key_group: int) -> None:
+        """Add messages: one row for one that most key groups of a level get."""
+        groups = self.options.key_groups
+        to: dict[tuple[int, int], list[tuple[int, Message]]] = {}
+        for level, group, message in output.messages:
+            to.setdefault((level, id(message)), []).append((group, message))
+        for (level, _), found in to.items():
+            if len(found) > 1 and 2 * len(found) >= groups:
+                # The others get it too, beside one that tells the same and has elements.
+                rows.send_to_all(level, key_group, found[0][1])
+            else:
+                for group, message in found:
+                    rows.send(level, group, message)
+
     def _rows(self, run: LevelRun, output: LevelOutput, state_bytes: int) -> pa.Table:
         rows = SentRows(self.options.key_groups)
-        for level, group, message in output.messages:
-            rows.send(level, group, message)
+        self._send(rows, output, run.key_group)
         made: dict[int, OutputRows] = {}
         names = self.levels.graph
         for made_by, outcome in output.outcomes:
@@ -228,10 +173,8 @@ class LevelCall:
             stands = one if isinstance(one, DuplicatesRun) else one.operator
             hold = counts.hold
             taken_before = is_split(node.stage) and not node.drops_duplicates
-            counted: dict[str, Any] = {
-                "body": None if table is None else table_bytes(table),
+            counted: dict[str, int] = {
                 "tells": True,
-                "held_by": None if hold is None else hold.what.encode(),
                 "events": 0 if taken_before else counts.events,
                 **{name.lower(): metrics.panes[name] for name in TIMINGS},
                 "retractions": metrics.retractions,
@@ -246,7 +189,13 @@ class LevelCall:
                 "clock": run.clock,
             }
             state_bytes = 0  # it is that of all nodes of the level together
-            rows.leave(run.key_group, self.levels.place_of(node), counted)
+            rows.leave(
+                run.key_group,
+                self.levels.place_of(node),
+                counted,
+                body=None if table is None else table_bytes(table),
+                held_by=None if hold is None else hold.what,
+            )
         for source, mark in enumerate(run.sources):
             at = run.source_watermark(source)
             told = {
@@ -254,10 +203,18 @@ class LevelCall:
                 "watermark": at,
                 "output_watermark": at,
                 "clock": run.clock,
-                "held_by": mark.holder(run.clock).encode(),
             }
-            rows.leave(run.key_group, -1 - source, told)
+            rows.leave(run.key_group, -1 - source, told, held_by=mark.holder(run.clock))
         return rows.table()
+
+
+_SHORT = 256
+"""Messages of fewer bytes have no elements, as a rule, and come to several key groups of a task."""
+_short_message = lru_cache(maxsize=1_024)(Message.of_bytes)
+
+
+def _messages(bodies: Iterable[bytes]) -> list[Message]:
+    return [(_short_message if len(body) < _SHORT else Message.of_bytes)(body) for body in bodies]
 
 
 @final
@@ -289,12 +246,9 @@ class PackCall:
         made = OutputRows(self.outputs)
         made.add_dead_letters(packed.dead_letters)
         table = made.table()
-        counted = {
-            "body": None if table is None else table_bytes(table),
-            "events": packed.events,
-            "dead_letters": len(packed.dead_letters),
-        }
-        rows.leave(partition % groups, -1 - self.packer.source, counted)
+        counted = {"events": packed.events, "dead_letters": len(packed.dead_letters)}
+        body = None if table is None else table_bytes(table)
+        rows.leave(partition % groups, -1 - self.packer.source, counted, body=body)
         return rows.table()
 
 

@@ -18,6 +18,7 @@ from lowwater.windows._base import positive_duration
 
 Outputs: TypeAlias = Literal["panes", "all"]
 Timers: TypeAlias = Literal["batches", "clock"]
+Operator: TypeAlias = Literal["mapInArrow"]
 
 KEY_GROUPS = 8
 _MOST_GROUPS = 4_096
@@ -45,8 +46,15 @@ class SparkOptions:
         key_groups: The number of groups that keys are hashed into, which is the most tasks that
             can share the work. It is fixed for the lifetime of a checkpoint.
         state: The state backend: ``"inline"``, ``"rocksdb"``, or a ``StateBackend``.
-        state_location: The location for ``"rocksdb"``: a folder or URI that all tasks can reach.
+        state_location: The location for ``"rocksdb"``, and for what ``operator="mapInArrow"``
+            keeps: a folder or URI that all tasks can reach.
             By default a folder below ``spark.sql.streaming.checkpointLocation``, if that is set.
+        operator: ``None``: levels run on Spark's stateful operators for Python. ``"mapInArrow"``:
+            they run on a stateless one, and keep their state in files at ``state_location``, named
+            by the micro-batch. That costs less per micro-batch, needs no state store, and any
+            number of levels passes Spark's checks. But Spark then runs no micro-batch without
+            records: ``drain`` and ``timers="clock"`` are refused. A checkpoint belongs to one
+            operator.
         outputs: ``"panes"``, or ``"all"`` to include late records and dead letters as rows.
         memory_limit: The memory that aggregated windows may use in all key groups together, such
             as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
@@ -73,6 +81,7 @@ class SparkOptions:
     key_groups: int = KEY_GROUPS
     state: str | StateBackend = "inline"
     state_location: str | Path | None = None
+    operator: Operator | None = None
     outputs: Outputs = "panes"
     memory_limit: SizeLike | None = None
     timers: Timers | None = None
@@ -90,6 +99,7 @@ class SparkOptions:
                 hint="Use a few for each core of the cluster",
             )
         _require_choice("outputs", self.outputs, ("panes", "all"))
+        _require_choice("operator", self.operator, (None, "mapInArrow"))
         _require_choice("timers", self.timers, (None, "batches", "clock"))
         _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
         if self.memory_limit is not None:

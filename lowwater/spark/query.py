@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import final
@@ -22,13 +22,15 @@ from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, UnsupportedByRunner, describe
+from lowwater.spark.cell_files import CellPlace
 from lowwater.spark.chains import adapter_of, at_once, streamed
+from lowwater.spark.in_arrow import Registering, in_arrow
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import COUNTS, LEAVES, ROW_DDL, BeatCall, LevelCall, PackCall
+from lowwater.spark.level_call import BeatCall, LevelCall, PackCall
 from lowwater.spark.levels import Levels, with_reads
-from lowwater.spark.messages import table_of
 from lowwater.spark.options import SparkOptions, Timers
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
+from lowwater.spark.own_state import own_backend, place_of, require_time
 from lowwater.spark.reading import (
     frame_of_source,
     may_be_pruned,
@@ -36,6 +38,7 @@ from lowwater.spark.reading import (
     warn_of_first_time,
     with_places,
 )
+from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
@@ -106,7 +109,13 @@ def outputs_on_spark(
     )
     result = shown.to_spark()
     carries_clock = any(one.carries_clock for one in sources)
-    backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
+    query, place = uuid.uuid4().hex, None
+    if streaming and options.operator == "mapInArrow":
+        require_time(options, _timers(graph, options, carries_clock=carries_clock))
+        backend = own_backend(spark, options)
+        place = place_of(spark, options, query, backend)
+    else:
+        backend = backend_of(spark, options.state, options.state_location, streaming=streaming)
     level_options = LevelOptions(
         key_groups=options.key_groups,
         ends=frozenset(nodes[output.stage] for output in outputs),
@@ -115,13 +124,12 @@ def outputs_on_spark(
         carries_clock=carries_clock,
         memory=_memory(graph, options, backend) if streaming else None,
     )
-    query = uuid.uuid4().hex
     calls = [
         LevelCall(query, levels, level, level_options, shown, backend)
         for level in range(1, levels.depth + 1)
     ]
     adapter = adapter_of(spark, levels.depth)
-    tells_now = not streaming or adapter != "applyInPandasWithState"
+    tells_now = not streaming or place is not None or adapter != "applyInPandasWithState"
     packed = []
     for at, one in enumerate(sources):
         packer = SourcePacker(
@@ -133,7 +141,7 @@ def outputs_on_spark(
             keep_records=sides,
             files=names_of_files(one.read.source),
         )
-        packed.append(_packed(one, packer, calls[0], tells_now=tells_now))
+        packed.append(_packed(one, packer, calls[0], place, tells_now=tells_now))
     if streaming and options.drain:
         packed += [
             _beats(one, at, levels, options.key_groups)
@@ -145,7 +153,9 @@ def outputs_on_spark(
         "a query over %s is made, in %d levels on %s, with %r",
         ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
     )  # fmt: skip
-    if streaming:
+    if place is not None:
+        made = in_arrow(rows, calls, place)
+    elif streaming:
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:
@@ -153,7 +163,7 @@ def outputs_on_spark(
     made = made.where(F.col("level") == LEAVES)
     if streaming:
         made = _observed(made, graph, outputs)
-    return made.select("body").mapInArrow(shipped(_unpack), result)
+    return made.select("body").mapInArrow(shipped(unpacked_rows), result)
 
 
 @final
@@ -261,14 +271,19 @@ def _require_last_batch(spark: SparkSession) -> None:
 
 
 def _packed(
-    source: _Source, packer: SourcePacker, call: LevelCall, *, tells_now: bool
+    source: _Source,
+    packer: SourcePacker,
+    call: LevelCall,
+    place: CellPlace | None,
+    *,
+    tells_now: bool,
 ) -> DataFrame:
     columns: dict[str, Column] = {name: quoted(name) for name in source.columns}
     if tells_now or packer.levels.graph.reads[packer.source].max_ahead_us is not None:
         columns[NOW] = F.unix_micros(F.current_timestamp())
     pack = PackCall(packer, call.outputs, tuple(columns))
 
-    packed = shipped(pack)
+    packed = shipped(pack if place is None else Registering(pack, place))
 
     def partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -298,32 +313,56 @@ def _beats(source: _Source, number: int, levels: Levels, key_groups: int) -> Dat
 
 
 def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> DataFrame:
-    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage."""
+    """Add the counts of each micro-batch to Spark's progress reports: in total, and per stage.
+
+    What is known to be zero is no sum: Spark plans, sends and compiles each of them in every
+    micro-batch, which costs more than to add up a few rows.
+    """
     places = {stage: at for at, stage in enumerate(graph.stages)}
     ends = [places[output.stage] for output in outputs]
-    place = F.col("place")
+    rows = _with_numbers(rows)
+    place, tells = F.col("place"), F.col("tells")
     of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
+    counted = {count for stage in graph.stages for count in _counted(stage)}
     whose = dict.fromkeys(COUNTS, place >= 0)
     whose |= {"events": of_source, "dead_letters": place >= -len(graph.reads)}
     whose |= dict.fromkeys(("early", "on_time", "late", "retractions", "emitted"), of_end)
-    totals = [_sum(name, of).alias(name) for name, of in whose.items()]
-    last = (place == len(graph.stages) - 1) & F.col("tells")
-    totals += [F.max(F.when(last, F.col("watermark"))).alias("watermark")]
-    totals += [F.max("clock").alias("clock")]
+    totals = [_sum(name, of, counted) for name, of in whose.items()]
+    last = (place == len(graph.stages) - 1) & tells
+    totals += [F.max(F.when(last, _number("watermark"))).alias("watermark")]
+    totals += [F.max(_number("clock")).alias("clock")]
     rows = rows.observe(METRICS, *totals)
     for name, at, reads in _places(graph):
         here = place == at
-        out, held = F.col("output_watermark"), F.col("held_by").cast("string")
-        told = here & F.col("tells")
+        told = here & tells
+        out, held = _number("output_watermark"), F.col("held_by")
+        counted = {"events", "dead_letters"} if at < 0 else _counted(graph.stages[at])
         rows = rows.observe(
             f"{METRICS}: {name}",
-            *(_sum(count, here).alias(count) for count in COUNTS),
-            F.max(F.when(told, F.col("watermark"))).alias("watermark"),
+            *(_sum(count, here, counted) for count in COUNTS),
+            F.max(F.when(told, _number("watermark"))).alias("watermark"),
             F.min(F.when(told, out)).alias("output_watermark"),
             F.min_by(F.when(told, held), F.when(told, out)).alias("held_by"),
-            F.max(F.lit(json.dumps(reads))).alias("reads"),
+            F.lit(json.dumps(reads)).alias("reads"),
         )
     return rows
+
+
+def _with_numbers(rows: DataFrame) -> DataFrame:
+    """Make numbers of what rows that leave have counted."""
+    parts = F.split(F.col("counted").cast("string"), "\n", 2)
+    numbers = F.split(parts[0], ",").cast("array<bigint>")
+    rows = rows.select("body", numbers.alias("numbers"), F.get(parts, F.lit(1)).alias("held_by"))
+    place, tells = _number("place").alias("place"), (_number("tells") > 0).alias("tells")
+    return rows.select("body", "numbers", "held_by", place, tells)
+
+
+def _counted(stage: Stage) -> set[str]:
+    """Return the counts that may differ from zero in a stage."""
+    never = {"emitted"} if isinstance(stage.work, Windowed) else set()
+    if stage.deduplication is None:
+        never.add("duplicates")
+    return {*COUNTS} - never
 
 
 def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
@@ -335,15 +374,14 @@ def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
         yield graph.name_of(stage), nth, list(origins)
 
 
-def _sum(name: str, where: Column) -> Column:
-    return F.sum(F.when(where, F.col(name)).otherwise(0))
+def _number(name: str) -> Column:
+    return F.col("numbers")[NUMBERS.index(name)]
 
 
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for stream in batch.column(0):
-            if stream.is_valid:
-                yield from table_of(stream.as_buffer()).to_batches()
+def _sum(name: str, where: Column, counted: Collection[str]) -> Column:
+    if name not in counted:
+        return F.lit(0).cast("long").alias(name)
+    return F.sum(F.when(where, _number(name)).otherwise(0)).alias(name)
 
 
 def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Timers:

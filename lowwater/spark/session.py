@@ -26,6 +26,8 @@ _LOOPBACK = "127.0.0.1"
 _LINES_OF_LOG = 5
 CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
 """The session's setting that has Spark refuse chains of ``applyInPandasWithState``."""
+_DAEMON = "spark.python.daemon.module"
+_PRELOADED = "lowwater.spark.worker_daemon"
 
 
 def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[str, str]:
@@ -47,6 +49,9 @@ def recommended(*, partitions: int = 8, rows_per_batch: int = 100_000) -> dict[s
         f"{_STORE}.providerClass": _STATE_STORE,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+        # What Spark takes for stateless, as operator="mapInArrow", it would plan stage by stage:
+        # 0.1 s of a processor in each micro-batch, and nothing to gain where rows are few.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
         # Otherwise Spark reads several files of a few megabytes in one task, on one core.
         "spark.sql.files.openCostInBytes": "65536",
         f"{_ARROW}.pyspark.enabled": "true",
@@ -62,6 +67,7 @@ def configure(
     partitions: int = 8,
     rows_per_batch: int = 100_000,
     chains: bool = False,
+    preload: bool = False,
 ) -> ConfiguredT:
     """Apply the recommended settings to a session, or to its builder; return it.
 
@@ -75,10 +81,25 @@ def configure(
             less than ``transformWithStateInPandas``. Spark allows that only without its checks of
             streaming plans, so this switches them off **for all queries of the session**, yours
             included: Spark then no longer refuses plans that it cannot run rightly.
+        preload: Whether Python workers are forked from a process that has imported lowwater,
+            pandas and pyarrow, where each worker would take about a second of a processor for that
+            in its first task. Only for a builder, and where lowwater is **installed** in the
+            Python of the workers: if it is sent with ``addPyFile``, no worker starts.
+
+    Raises:
+        InvalidArgument: ``preload`` is given with a session, whose workers start as it was built.
     """
     settings = recommended(partitions=partitions, rows_per_batch=rows_per_batch)
     if chains:
         settings[CHECKS] = "false"
+    if preload:
+        if not isinstance(spark, SparkSession.Builder):
+            raise InvalidArgument(
+                "preload=True says how Python workers start, and this session has started already",
+                where="configure(preload=)",
+                hint="Give SparkSession.builder, before getOrCreate()",
+            )
+        settings[_DAEMON] = _PRELOADED
     _use_this_python(spark)
     for name, value in settings.items():
         if isinstance(spark, SparkSession.Builder):
@@ -123,6 +144,7 @@ def local_session(
     settings = {
         **recommended(partitions=cores),
         **({CHECKS: "false"} if chains else {}),
+        _DAEMON: _PRELOADED,  # workers run the Python that runs this, here
         # It does not live for long enough to repay what more compilation costs.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.codegen.wholeStage": "false",

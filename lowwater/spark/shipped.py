@@ -86,7 +86,11 @@ def unpacked(data: bytes, versions: dict[str, str]) -> Any:
                 f"a Spark worker runs {sys.executable}, which has lowwater {found}; the driver "
                 f"has {version}. {fix}"
             )
-    return pickle.loads(data)  # noqa: S301  # Spark's driver sent it, as it sends all functions
+    value = pickle.loads(data)  # noqa: S301  # Spark's driver sent it, as it sends all functions
+    from lowwater.spark.worker_memory import spare_the_collector
+
+    spare_the_collector()
+    return value
 
 
 def _packed(value: Any) -> tuple[bytes, dict[str, str]]:

@@ -124,6 +124,11 @@ class Live(Generic[LiveT]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def holds(self, query: str, level: int, key_group: int, stamp: bytes) -> bool:
+        """Whether :meth:`take` would return something."""
+        found = self._held.get((query, level, key_group))
+        return found is not None and found[0] == stamp
+
     def take(self, query: str, level: int, key_group: int, stamp: bytes) -> LiveT | None:
         """Remove and return what is held of a key group; ``None`` if its stamp differs."""
         found = self._held.pop((query, level, key_group), None)

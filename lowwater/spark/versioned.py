@@ -61,6 +61,8 @@ class RocksBackend:
         filesystem: A ``pyarrow.fs.FileSystem``, for what a URI cannot say.
         retain: Micro-batches that may be run again: at least Spark's ``minBatchesToRetain``.
         collect_every: After how many micro-batches each old versions are deleted.
+        spare: For how many micro-batches the versions of attempts stay that Spark did not take:
+            ``operator="mapInArrow"`` may take any, and has them stay as long as others.
 
     Raises:
         InvalidArgument: A number is out of range.
@@ -73,6 +75,7 @@ class RocksBackend:
     filesystem: Any = None
     retain: int = 100
     collect_every: int = 16
+    spare: int = 0
 
     def __post_init__(self) -> None:
         if self.collect_every < 1:
@@ -80,7 +83,7 @@ class RocksBackend:
                 f"{describe('collect_every', self.collect_every)} must be at least 1",
                 hint="Use, say, 16",
             )
-        if self.filesystem is None and not _HAS_SCHEME.match(str(self.location)):
+        if self.filesystem is None and is_path(self.location):
             # Tasks run in folders of their own.
             object.__setattr__(self, "location", str(Path(self.location).absolute()))
         self.versions("")
@@ -98,7 +101,7 @@ class RocksBackend:
     def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
         version = None if content is None else _named(content)
         versions = self.versions(_query_id(), level)
-        return _Versioned(versions, key_group, version, self.collect_every)
+        return _Versioned(versions, key_group, version, self.collect_every, self.spare)
 
 
 @final
@@ -106,12 +109,18 @@ class _Versioned:
     """The version that the last save wrote."""
 
     def __init__(
-        self, versions: Versions, key_group: int, version: str | None, collect_every: int
+        self,
+        versions: Versions,
+        key_group: int,
+        version: str | None,
+        collect_every: int,
+        spare: int,
     ) -> None:
         self._versions = versions
         self._key_group = key_group
         self._version = version
         self._collect_every = collect_every
+        self._spare = spare
         self._open: GroupStore | None = None
         self.stored_bytes = 0
 
@@ -132,7 +141,7 @@ class _Versioned:
         # Staggered, so that not all key groups collect at once. Delete relative to the version
         # that was opened, which Spark has committed; it may still reject the one just written.
         if (number_of(version) + self._key_group) % self._collect_every == 0:
-            store.collect()
+            store.collect(self._spare)
         self.stored_bytes = store.size_bytes
         self._version = version
         return version.encode()
@@ -172,18 +181,43 @@ def backend_of(
         )
     if state == "inline" or not streaming:
         return InlineBackend()
-    retain = int(spark.conf.get(_RETAINED, None) or 100)
+    place = location_of(spark, location, 'state="rocksdb"')
+    return RocksBackend(place, retain=retained(spark))
+
+
+def is_path(location: str) -> bool:
+    """Whether a location is a path on this machine, rather than a URI."""
+    return not _HAS_SCHEME.match(str(location))
+
+
+def retained(spark: SparkSession) -> int:
+    """Return how many micro-batches of a session's queries may be run again."""
+    return int(spark.conf.get(_RETAINED, None) or 100)
+
+
+def location_of(spark: SparkSession, location: str | Path | None, asked: str) -> str:
+    """Return where state is kept: at the location, or below the session's checkpoints.
+
+    Args:
+        spark: The session.
+        location: The option, if it is given.
+        asked: The option that needs it, for messages.
+
+    Raises:
+        InvalidArgument: None is given, and the session has none.
+        UnsupportedByRunner: None is given, and over Spark Connect none can be taken.
+    """
     if location is not None:
-        return RocksBackend(str(location), retain=retain)
+        return str(location)
     checkpoints = spark.conf.get(CHECKPOINTS, None)
     if not checkpoints:
         raise InvalidArgument(
-            'state="rocksdb" needs a place to keep state: a query\'s own checkpoint location is '
+            f"{asked} needs a place to keep state: a query's own checkpoint location is "
             "not known before it starts",
             where="to_spark(state_location=)",
             hint=f"Name a folder that all tasks reach, beside the checkpoint, or set {CHECKPOINTS}",
         )
-    return RocksBackend(f"{_qualified(spark, checkpoints)}/{_BELOW}", retain=retain)
+    return f"{_qualified(spark, checkpoints)}/{_BELOW}"
 
 
 def _qualified(spark: SparkSession, place: str) -> str:

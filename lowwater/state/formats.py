@@ -19,6 +19,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
         "process state": 2,
         "record ids": 2,
         "Spark cells": 4,
+        "Spark cell files": 1,
         "state versions": 1,
         "undelivered outputs": 1,
     }

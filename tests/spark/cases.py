@@ -21,10 +21,11 @@ from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.engine.window.windowing import Windowing
 from lowwater.spark import CarriedTime, InlineBackend, StateBackend
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import LEAVES, LevelCall, PackCall
+from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Elsewhere, Levels
 from lowwater.spark.messages import table_of
 from lowwater.spark.output_schema import ColumnTypes, OutputSchema, QueryOutput, schema_of
+from lowwater.spark.rows import LEAVES
 from lowwater.spark.signals import CarriedSignals
 from lowwater.spark.source_packer import SourcePacker
 from lowwater.spark.state_backends import Live

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from lowwater.spark.chains import Adapter, streamed
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import LevelOptions
-from lowwater.spark.level_call import ROW_DDL
 from lowwater.spark.messages import table_of
+from lowwater.spark.rows import ROW_DDL
 from lowwater.spark.state_backends import GroupCell, StateBackend
 from tests.spark.cases import Case
 

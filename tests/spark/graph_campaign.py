@@ -1,4 +1,4 @@
-"""Random graphs of several levels on Spark, both operators, both ways to keep state.
+"""Random graphs of several levels on Spark, all operators, both ways to keep state.
 
 ``make nightly``; ``test_graphs.py`` has three of them.
 """
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.spark.query_to_kill import ADAPTERS, STATES
+from tests.spark.query_to_kill import ADAPTERS, OWN, STATES
 from tests.spark.restarted_graphs import Way, check_restarted, graph_number
 
-GRAPHS = 16
-_WAYS = list(itertools.product(ADAPTERS, STATES, (False, True)))
+GRAPHS = 24
+_WAYS = list(itertools.product((*ADAPTERS, OWN), STATES, (False, True)))
 
 pytestmark = pytest.mark.spark
 

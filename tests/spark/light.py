@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-WORKER_DAEMON = "tests.spark.worker_daemon"  # named, as importing it imports what workers need
+WORKER_DAEMON = "lowwater.spark.worker_daemon"  # named, as importing it imports what workers need
 
 # The JVM never lives for long; and Hadoop starts programs (chmod, readlink) for many files.
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"

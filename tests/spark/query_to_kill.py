@@ -1,7 +1,7 @@
 """Queries to kill, of one stage or of a graph; as a program, with a driver of its own.
 
 ``python -m tests.spark.query_to_kill FOLDER GRAPH ADAPTER STATE FAULTS``, where GRAPH is ``stage``
-or one of :mod:`tests.spark.graphs_to_kill`, ADAPTER is Spark's operator for the levels of a graph,
+or one of :mod:`tests.spark.graphs_to_kill`, ADAPTER is the operator for the levels of a graph,
 STATE is ``inline`` or ``rocksdb``, and FAULTS is ``none`` or ``N=WHEN:WHAT``, or several of these,
 separated by commas: before or after state is saved for the N-th time, by any level and key group,
 the task fails (``raise``), or the ``driver``, the Python ``worker`` or the ``executor`` is killed;
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -31,6 +32,7 @@ from tests.spark.graphs_to_kill import GRAPHS
 from tests.spark.light import FAST, WORKER_DAEMON
 
 ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
+OWN = "mapInArrow"
 STATES = ("inline", "rocksdb")
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
@@ -212,10 +214,15 @@ def start(
     return query
 
 
+def operator_of(adapter: str) -> Literal["mapInArrow"] | None:
+    """Return the option of ``to_spark`` for an operator."""
+    return "mapInArrow" if adapter == OWN else None
+
+
 def rocks_backend(folder: Path) -> RocksBackend:
     """Return a backend with its state in the folder, which collects old versions soon."""
     return RocksBackend(
-        str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3
+        str(folder / "state"), cache=str(folder / "cache"), retain=2, collect_every=3, spare=2
     )
 
 
@@ -236,7 +243,10 @@ def main() -> None:
     if graph == "stage":
         query = start(session, folder, backend, Tripping(Counter(folder / "calls"), {}))
     else:
-        query = start_graph(frame_of(session, GRAPHS[graph](), folder, state=backend), folder)
+        case, operator = GRAPHS[graph](), operator_of(adapter)
+        query = start_graph(
+            frame_of(session, case, folder, state=backend, operator=operator), folder
+        )
     print("started", flush=True)
     query.awaitTermination()
 

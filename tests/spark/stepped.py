@@ -10,11 +10,11 @@ from typing import Any, final
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import Graph
-from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Levels
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
+from lowwater.spark.rows import counted_of, receivers
 from lowwater.spark.signals import signals_of
 from lowwater.spark.source_packer import NOW, SourcePacker
 from lowwater.spark.state_backends import GroupCell, InlineBackend, Live
@@ -63,11 +63,13 @@ class Stepped:
         ]
         self._live: Live[Any] = Live()
         self.counted: dict[int, list[Mapping[str, Any]]] = {}
+        self.sent: dict[int, int] = {}
 
     def step(
         self, tables: Sequence[pa.Table | None], now: int, *, ended: bool = False
     ) -> list[dict[str, Any]]:
-        """Run a micro-batch; return the rows that left. ``counted`` has those of each place.
+        """Run a micro-batch; return the rows that left. ``counted`` has those of each place, and
+        ``sent`` how many rows with messages were sent to each level.
 
         Args:
             tables: What each source gives.
@@ -75,6 +77,7 @@ class Stepped:
             ended: Whether the input has ended.
         """
         self.counted = defaultdict(list)
+        self.sent = defaultdict(int)
         made: list[dict[str, Any]] = []
         sent: dict[tuple[int, int], list[bytes]] = defaultdict(list)
 
@@ -82,10 +85,13 @@ class Stepped:
             made.extend(row for table in leaving(given) for row in table.to_pylist())
             for row in given.to_pylist():
                 if row["level"]:
-                    group = numbers_of_groups(GROUPS).index(row["key_group"])
-                    sent[row["level"], group].append(row["body"])
-                elif row["tells"]:
-                    self.counted[row["place"]].append(row)
+                    self.sent[abs(row["level"])] += 1
+                    for to in receivers(row["key_group"], row["level"], GROUPS):
+                        sent[to].append(row["body"])
+                    continue
+                counted = counted_of(row["counted"])
+                if counted["tells"]:
+                    self.counted[counted["place"]].append(counted)
 
         for packer, table in zip(self._packers, tables, strict=True):
             if table is not None:

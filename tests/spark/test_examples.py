@@ -18,7 +18,7 @@ import pytest
 
 from examples import spark_graph, spark_standalone
 from lowwater.cli import demo_spark
-from lowwater.spark.level_call import COUNTS
+from lowwater.spark.rows import COUNTS
 from tests.paths import ROOT
 from tests.unit.io.postgresql import running_server
 

@@ -12,11 +12,11 @@ import pytest
 
 import lowwater as lw
 from lowwater.engine.graph.graph import Graph
-from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Levels
 from lowwater.spark.output_schema import ColumnTypes, QueryOutput, schema_of
+from lowwater.spark.rows import receivers
 from lowwater.spark.signals import NoSignals
 from lowwater.spark.source_packer import SourcePacker
 from lowwater.spark.state_backends import InlineBackend
@@ -46,9 +46,9 @@ def whole(pipeline: Any, partitions: int) -> list[dict[str, Any]]:
 
     def take(given: pa.Table) -> None:
         rows.extend(row for table in leaving(given) for row in table.to_pylist())
-        for row in given.filter(pc.greater(given.column("level"), 0)).to_pylist():
-            group = numbers_of_groups(GROUPS).index(row["key_group"])
-            sent[row["level"], group].append(row["body"])
+        for row in given.filter(pc.not_equal(given.column("level"), 0)).to_pylist():
+            for to in receivers(row["key_group"], row["level"], GROUPS):
+                sent[to].append(row["body"])
 
     for source in range(len(graph.reads)):
         packer = SourcePacker(

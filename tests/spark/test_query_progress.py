@@ -9,8 +9,8 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument
-from lowwater.spark.level_call import COUNTS
 from lowwater.spark.query_progress import of_reports, progress
+from lowwater.spark.rows import COUNTS
 from lowwater.time import START_OF_TIME
 from tests.spark.test_to_spark import cut, run, table, write
 

@@ -14,7 +14,7 @@ import pytest
 import lowwater as lw
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.io import Log
-from lowwater.spark import CarriedTime
+from lowwater.spark import CarriedTime, configure
 from lowwater.spark.chains import streamed
 from tests.paths import ROOT
 from tests.spark.test_to_spark import SECOND, START, table, write
@@ -276,3 +276,8 @@ def test_outputs_that_cannot_be_told_apart() -> None:
         lw.to_spark(None, counts, late)
     with pytest.raises(InvalidArgument, match="needs an output"):
         lw.to_spark(None)
+
+
+def test_a_session_that_has_started_cannot_preload(spark: Any) -> None:
+    with pytest.raises(InvalidArgument, match="this session has started already"):
+        configure(spark, preload=True)

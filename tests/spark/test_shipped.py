@@ -29,6 +29,31 @@ def test_another_version_is_named() -> None:
         unpacked(b"", {"lowwater": "0.0"})
 
 
+def test_what_a_worker_imports_is_set_aside_from_garbage_collection_once() -> None:
+    """Spark collects after each task; what a later task makes is collected as before."""
+    program = (
+        "import gc\n"
+        "from lowwater.spark.shipped import shipped\n"
+        "assert not gc.get_freeze_count()\n"
+        "shipped(divmod)(7, 2)\n"
+        "modules = gc.get_freeze_count()\n"
+        "made = [[] for _ in range(10_000)]\n"
+        "shipped(divmod)(7, 2)\n"
+        "assert 10_000 < modules <= gc.get_freeze_count() < modules + 1_000\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_worker_loads_nothing_that_only_a_driver_needs() -> None:
+    program = (
+        "import sys\n"
+        "import lowwater.spark.chains, lowwater.spark.level_call, lowwater.spark.rows\n"
+        "driver = ['lowwater.spark.query', 'lowwater.spark.reading', 'lowwater.io.csv']\n"
+        "assert not [name for name in driver if name in sys.modules]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_a_worker_without_lowwater_can_read_what_is_sent(tmp_path: Path) -> None:
     """It gets as far as saying what it lacks."""
     sent = tmp_path / "sent"

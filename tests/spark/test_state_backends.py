@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 import lowwater as lw
 from lowwater.errors import StateError
 from lowwater.spark.level_call import LevelCall
+from lowwater.spark.rows import LEAVES, counted_of
 from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.testing import Scenario
 from tests.spark.cases import Case, bodies_of, leaving, run_directly
@@ -89,7 +90,9 @@ def test_what_is_held_is_little() -> None:
     assert live.take("query", 1, 4, b"another stamp") is None
     assert live.take("query", 2, 3, b"stamp") is None
     assert live.take("another", 1, 3, b"stamp") is None
+    assert live.holds("query", 1, 3, b"stamp")
     assert live.take("query", 1, 3, b"stamp") == "group 3"
+    assert not live.holds("query", 1, 3, b"stamp")
     assert len(live) == 0
 
 
@@ -108,7 +111,8 @@ def test_a_cell_of_another_layout_group_count_or_backend_is_refused() -> None:
 
 def test_the_size_of_the_state_is_told() -> None:
     given, cell = step(CASE.call(), None, 1)
-    (told,) = (row["state_bytes"] for row in given.to_pylist() if row["place"] == 0)
+    counted = [counted_of(row["counted"]) for row in given.to_pylist() if row["level"] == LEAVES]
+    (told,) = (row["state_bytes"] for row in counted if row["place"] == 0)
     assert told == len(cell.content)
 
 

@@ -13,7 +13,7 @@ from lowwater.engine.graph.graph import Graph
 from lowwater.errors import StateError
 from lowwater.spark import CarriedTime
 from lowwater.spark.levels import Levels
-from tests.spark.stepped import Stepped
+from tests.spark.stepped import GROUPS, Stepped
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("at", pa.int64()), ("key", pa.string()), ("low", pa.int64())])
@@ -141,3 +141,15 @@ def test_a_checkpoint_is_taken_up_with_another_watermark() -> None:
     after = Stepped(counted(counted(stream), "10s"), SCHEMA, before.cells)
     after.step([table((2, "a", 0))], 101 * SECOND)
     assert [row["low"] for row in after.end(102 * SECOND)] == [1]
+
+
+def test_a_group_with_nothing_to_say_sends_its_watermark_in_one_row_to_a_level() -> None:
+    """Not in one for each key group there, which is as many as there are groups, squared."""
+    first = counted(source(CarriedTime("low")))
+    query = Stepped(counted(first.select("key", "low"), "10s"), SCHEMA)
+    query.step([table((1, "a", 0))], 100 * SECOND)
+    quiet = query.sent
+    assert quiet == {1: GROUPS, 2: GROUPS}
+    query.step([table((7, "a", 6))], 101 * SECOND)  # one key leaves the first level
+    assert query.sent == {1: GROUPS, 2: GROUPS + 1}
+    assert query.watermark(1) == query.watermark(0) == 6 * SECOND

@@ -185,13 +185,17 @@ class GroupStore:
         self._failure = None
         return version
 
-    def collect(self) -> int:
+    def collect(self, spare: int = 0) -> int:
         """Delete what no version needs that may be opened again; return the number of files.
 
         That is: what batches up to the one *opened* wrote, but for that version itself and those it
         was made from in the last ``retain`` batches before it. What later batches write, in
         whatever task, stays. One listing of the group's directory: do it now and then, not in each
         batch, where listing is slow.
+
+        Args:
+            spare: For how many batches, back from the one opened, to keep what other attempts
+                wrote: for bookkeeping that may open any of them.
 
         Raises:
             StateError: The root cannot be listed, or a file cannot be closed.
@@ -200,7 +204,7 @@ class GroupStore:
         current = self._opened().manifest
         if opened is None or current is None:
             return 0
-        directory, newest = directory_of(opened.group), number_of(opened.version)
+        directory, newest = directory_of(opened.group), number_of(opened.version) - spare
         near = {table.name for table in (*opened.tables, *current.tables)}
         self._shelf.cache.keep(directory, near, newest)
         kept = opened.kept()

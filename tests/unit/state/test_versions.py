@@ -414,6 +414,21 @@ def test_collect_leaves_what_others_are_writing(local: Versions) -> None:
         versions.open(_GROUP, one)
 
 
+def test_collect_spares_the_latest_of_other_attempts(local: Versions) -> None:
+    """For bookkeeping that may take any attempt's version, and a while later another one's."""
+    last: str | None = None
+    others = []
+    for number in range(6):
+        rows: dict[bytes, bytes | None] = {b"a": str(number).encode()}
+        others.append(commit(local, last, rows))
+        last = commit(local, last, rows)
+    with local.open(_GROUP, last) as store:
+        store.collect(spare=2)
+    assert [rows_at(local, other) for other in others[4:]] == [{b"a": b"4"}, {b"a": b"5"}]
+    with pytest.raises(StateError, match="is missing"):
+        local.open(_GROUP, others[3])
+
+
 def test_collect_lets_go_of_the_cache_too(tmp_path: Path) -> None:
     versions = Versions(tmp_path / "root", cache=tmp_path / "cache", retain=0)
     version = None

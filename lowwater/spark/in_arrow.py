@@ -1,0 +1,208 @@
+"""Levels as plain ``mapInArrow`` functions, with state of our own: no state store, and no pandas.
+
+Any number of them, with an exchange before each, is a plan without stateful operators, which
+Spark's checks take as it is. :mod:`lowwater.spark.cell_files` says how state is named, and why a
+retry, a zombie or a restart finds the right one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from lowwater.errors import InternalError
+from lowwater.spark.cell_files import CellFiles, CellPlace
+from lowwater.spark.chains import delivered
+from lowwater.spark.level_call import LIVE, LevelCall
+from lowwater.spark.micro_batch import MicroBatch
+from lowwater.spark.rows import ROW_DDL
+from lowwater.spark.shipped import shipped
+from lowwater.spark.state_backends import GroupCell
+
+_REMEMBERED_AT_MOST = 256
+
+
+def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> DataFrame:
+    """Return the rows that leave the last level of a streaming query.
+
+    Args:
+        rows: The rows of :data:`~lowwater.spark.rows.ROW_SCHEMA` that sources give, whose
+            tasks have registered the run.
+        calls: The function of each level, in order.
+        place: Where cells are kept.
+    """
+    for call in calls:
+        level = LevelInArrow(call, place, is_last=call.level == len(calls))
+        spread = rows.repartition(place.partitions, "key_group")
+        rows = spread.mapInArrow(_of_batches(level), ROW_DDL)
+        if not level.is_last:
+            rows = delivered(rows, call.level + 1, call.options.key_groups)
+    return rows
+
+
+def _of_batches(level: LevelInArrow) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    sent = shipped(level)
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from sent(batches)
+
+    return step
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Registering:
+    """A packing function that registers the run of its query first.
+
+    Args:
+        pack: The function.
+        place: Where cells are kept.
+    """
+
+    pack: Any
+    place: CellPlace
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.place.runs().register(MicroBatch.of_task())
+        return self.pack(*arguments)
+
+
+@final
+@dataclass(slots=True)
+class _Remembered:
+    """What this process wrote last of a partition: what it holds may go on from there."""
+
+    batch: MicroBatch
+    stamps: Mapping[int, bytes]
+
+
+_REMEMBERED: OrderedDict[tuple[str, int, int], _Remembered] = OrderedDict()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LevelInArrow:
+    """The function of a level for ``mapInArrow``.
+
+    All state is written before the first row is given: a consumer that stops early, as ``limit``
+    does, loses rows but no state.
+
+    Args:
+        call: The function of the level.
+        place: Where cells are kept.
+        is_last: Whether its rows go to no other level, but to whatever the user does with them.
+    """
+
+    call: LevelCall
+    place: CellPlace
+    is_last: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batch = MicroBatch.of_task()
+        files = CellFiles(self.place, self.call.level, batch)
+        bodies: dict[int, list[bytes]] = defaultdict(list)
+        passing: list[pa.RecordBatch] = []
+        for rows in batches:
+            other = self._sorted_out(rows, bodies)
+            if other is not None and self.is_last:
+                passing.append(other)
+            elif other is not None:
+                yield other
+        made: list[pa.Table] = []
+        if not bodies:
+            files.note_idle()
+        by_partition: dict[int, list[int]] = defaultdict(list)
+        for group in sorted(bodies):
+            by_partition[self.place.partition_of(group)].append(group)
+        for partition, groups in by_partition.items():
+            if groups != self.place.groups_of(partition):
+                raise InternalError(f"of partition {partition}, only groups {groups} got messages")
+            made += self._stepped(
+                partition, {group: bodies[group] for group in groups}, files, batch
+            )
+        yield from passing
+        for table in made:
+            yield from table.to_batches()
+
+    def _sorted_out(
+        self, rows: pa.RecordBatch, bodies: dict[int, list[bytes]]
+    ) -> pa.RecordBatch | None:
+        """Collect the messages for the level; return the rows that pass through it, if any."""
+        here = pc.equal(pc.abs(rows.column("level")), self.call.level)
+        mine = rows.filter(here)
+        numbers = mine.column("key_group").to_pylist()
+        for number, body in zip(numbers, mine.column("body").to_pylist(), strict=True):
+            bodies[self.call.group_of(number)].append(body)
+        return rows.filter(pc.invert(here)) if len(mine) < len(rows) else None
+
+    def _stepped(
+        self,
+        partition: int,
+        bodies: Mapping[int, list[bytes]],
+        files: CellFiles,
+        batch: MicroBatch,
+    ) -> list[pa.Table]:
+        """Step the key groups of a partition and keep their cells; return the rows."""
+        call = self.call
+        before = _Before(call, files, batch, partition, list(bodies))
+        tables, cells = [], {}
+        for group, messages in bodies.items():
+            table, cells[group], _ = call.step(
+                group, before.cell(group), messages, None, ended=False
+            )
+            tables.append(table)
+        files.write(partition, cells)
+        stamps = {group: cell.stamp for group, cell in cells.items()}
+        _remember(call, partition, _Remembered(batch, stamps))
+        files.collect(partition, before.number)
+        return tables
+
+
+@final
+class _Before:
+    """The cells of a partition's key groups after the micro-batch before: read if it must be.
+
+    What this process wrote in the same run is as good as any other file of that micro-batch, so
+    nothing is read of groups that it holds. Of these the content of the cell is not needed.
+    """
+
+    def __init__(
+        self,
+        call: LevelCall,
+        files: CellFiles,
+        batch: MicroBatch,
+        partition: int,
+        groups: Sequence[int],
+    ) -> None:
+        self._call = call
+        self._files = files
+        self._groups = groups
+        self.number = batch.number - 1
+        self._read: dict[int, GroupCell] | None = None
+        known = _REMEMBERED.get((call.query, call.level, partition))
+        before = MicroBatch(batch.query, batch.run, batch.number - 1)
+        self._stamps = known.stamps if known is not None and known.batch == before else {}
+
+    def cell(self, group: int) -> GroupCell | None:
+        """Return the cell of a key group; ``None`` if nothing was ever sent to it."""
+        call = self._call
+        stamp = self._stamps.get(group)
+        if stamp is not None and LIVE.holds(call.query, call.level, group, stamp):
+            return GroupCell(call.options.key_groups, call.backend.name, stamp, b"")
+        if self._read is None:
+            self.number, self._read = self._files.read(self._groups)
+        return self._read.get(group)
+
+
+def _remember(call: LevelCall, partition: int, written: _Remembered) -> None:
+    key = (call.query, call.level, partition)
+    _REMEMBERED[key] = written
+    _REMEMBERED.move_to_end(key)
+    while len(_REMEMBERED) > _REMEMBERED_AT_MOST:
+        _REMEMBERED.popitem(last=False)
