@@ -17,7 +17,7 @@ from lowwater.spark import InlineBackend, RocksBackend, StateBackend
 from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.database import close_shelves
-from tests.spark.test_state_backends import BATCHES, CASE, shown, step
+from tests.spark.test_state_backends import BATCHES, CASE, shown, size_told, step
 from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream, table, write
 
 
@@ -84,8 +84,7 @@ def test_a_lost_cache_is_rebuilt(backend: RocksBackend, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cache")
     given, _ = step(call, cell, 2)
     assert shown(given) == shown(wanted) != []
-    (told,) = (row["state_bytes"] for row in given.to_pylist() if row["place"] == 0)
-    assert told > 1_000  # all of it, not the version's name
+    assert size_told(given) > 1_000  # all of it, not the version's name
 
 
 def test_old_versions_are_collected(backend: RocksBackend, tmp_path: Path) -> None:
