@@ -21,7 +21,7 @@ from lowwater.spark.cell_files import CellFiles, CellPlace
 from lowwater.spark.chains import delivered
 from lowwater.spark.level_call import LIVE, LevelCall
 from lowwater.spark.micro_batch import MicroBatch
-from lowwater.spark.rows import ROW_DDL
+from lowwater.spark.rows import ROW_DDL, ROW_SCHEMA
 from lowwater.spark.shipped import shipped
 from lowwater.spark.state_backends import GroupCell
 
@@ -139,7 +139,11 @@ class LevelInArrow:
         numbers = mine.column("key_group").to_pylist()
         for number, body in zip(numbers, mine.column("body").to_pylist(), strict=True):
             bodies[self.call.group_of(number)].append(body)
-        return rows.filter(pc.invert(here)) if len(mine) < len(rows) else None
+        if len(mine) == len(rows):
+            return None
+        # Spark knows of some columns that they hold no null: a stream has one schema.
+        other = rows.filter(pc.invert(here))
+        return pa.RecordBatch.from_arrays(other.columns, schema=ROW_SCHEMA)
 
     def _stepped(
         self,

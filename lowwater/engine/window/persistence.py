@@ -52,7 +52,7 @@ class StoredState:
             due=lambda rows: state.placement.expiry(state.table["end"][rows]),
         )
         tables = (SPILLED_KEYS, SPILLED, DUES, TIMERS, HOLDS)
-        self.spilled = SpilledWindows(state, self._keys, place, tables, memory or 0)
+        self.spilled = SpilledWindows(state, self._keys, place, tables, (memory or 0) // 2)
         state.note_changes(self._windows, self._forget)
         self._memory = memory
         self._spared = 0.0

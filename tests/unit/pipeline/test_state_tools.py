@@ -156,7 +156,7 @@ def test_state_of_a_former_layout_is_refused(folder: Path) -> None:
 def test_state_of_a_stage_of_a_former_layout_is_refused(folder: Path) -> None:
     facts = windows_stored.FACTS
     change(folder / "state", facts, lambda value: encode({**decode(value), "layout": 2}))
-    with pytest.raises(StateError, match="layout 2 of window state; this lowwater reads layout 3"):
+    with pytest.raises(StateError, match="layout 2 of window state; this lowwater reads layout 4"):
         run(pipeline(folder / "in"), folder)
 
 
