@@ -2,19 +2,18 @@
 
 ::
 
-    keys    (key group | hash of the key)                                ->  the keys of that hash
-    parts   (key group | phase | stretch | hash of the key | its place)  ->  windows
-    queues  (key group | instant | name of the part)                     ->  nothing
+    keys    (key group | hash of the key)                            ->  the keys of that hash
+    parts   (key group | phase | end | hash of the key | its place)  ->  windows
+    queues  (key group | instant | name of the part)                 ->  nothing
 
     keys    bytes of keys u32 | keys | place i64 and number of windows i64 of each key
     parts   due i64 | timer i64 | hold i64 | windows
 
 A hash mostly has one key; the place of a key in the order of first-seen keys is its own. Windows of
-a key that are near each other, and about equally long, are in one stretch, and so in one
-value: an element that falls into many windows asks for a few values. Parts of windows that are not
-complete, and of those that are and have not expired, are in order of time, so that what is due is a
-range. Windows of a key that merge are all in one part, and it, as those with triggers of a user's
-own, is in a queue by when it is due.
+a key that end together are one part. Parts of windows that are not complete, and of those that are
+and have not expired, are in order of time, so that what is due is a range. Windows of a key that
+merge are all in one part, and it, as those with triggers of a user's own, is in a queue by when it
+is due.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ Hashes: TypeAlias = NDArray[np.uint64]
 WAITS = np.dtype([("due", "<i8"), ("timer", "<i8"), ("hold", "<i8")])
 """What the windows of a part wait for first: the watermark and the clock, and their hold.
 
-For parts that are in order of time ``due`` is the earliest end.
+Where a part is in order of time, ``due`` is the end of its windows.
 """
 HASH_BYTES = 8
-PART_BYTES = 26
+PART_BYTES = 25
 OPEN, COMPLETE, QUEUED = range(3)
 """The phase of a part: of windows that are not complete, or are; or its windows may be either."""
 _AFTER = 16
@@ -63,41 +62,33 @@ _WHAT = "a stored window"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Stretches:
-    """The phase and the stretch of time of each of some windows, int64 each.
+class PartOf:
+    """Which part of its key each of some windows is in, int64 each.
+
+    Windows that end together become complete together: so a part goes from one phase to the next
+    as a whole, and never meets another one there.
 
     Args:
         phase: :data:`OPEN`, :data:`COMPLETE` or :data:`QUEUED`.
-        level: The length of the stretch, as a power of two.
-        at: Its number.
+        end: Where they end; 0 for windows that merge.
     """
 
     phase: Int64Array
-    level: Int64Array
-    at: Int64Array
+    end: Int64Array
 
     @classmethod
-    def of(cls, start: Int64Array, end: Int64Array, phase: Int64Array) -> Stretches:
-        """Return those of windows that do not merge: a quarter to a half of the window long."""
-        length = end.view(np.uint64) - start.view(np.uint64)
-        level = np.frexp(length.astype(np.float64))[1].astype(np.int64) - 2
-        level = np.maximum(level, 0)
-        return cls(phase, level, end >> level)
+    def whole(cls, count: int) -> PartOf:
+        """Return that of windows that merge: one for all windows of a key."""
+        return cls(np.full(count, QUEUED), np.zeros(count, dtype=np.int64))
 
-    @classmethod
-    def whole(cls, count: int) -> Stretches:
-        """Return those of windows that merge."""
-        zeros = np.zeros(count, dtype=np.int64)
-        return cls(np.full(count, QUEUED), zeros, zeros)
-
-    def take(self, rows: Int64Array) -> Stretches:
+    def take(self, rows: Int64Array) -> PartOf:
         """Select some."""
-        return Stretches(self.phase[rows], self.level[rows], self.at[rows])
+        return PartOf(self.phase[rows], self.end[rows])
 
     @property
-    def columns(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def columns(self) -> tuple[Int64Array, Int64Array]:
         """What tells one from another."""
-        return self.phase, self.level, self.at
+        return self.phase, self.end
 
 
 def hash_names(hashes: Hashes) -> list[bytes]:
@@ -106,11 +97,11 @@ def hash_names(hashes: Hashes) -> list[bytes]:
     return whole
 
 
-def part_names(stretch: Stretches, hashes: Hashes, places: Int64Array) -> list[bytes]:
+def part_names(part: PartOf, hashes: Hashes, places: Int64Array) -> list[bytes]:
     """Return the names of parts: those of one time are near each other."""
     encoded = hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
-    head = np.stack([stretch.phase, stretch.level], axis=1).astype(np.uint8)
-    names = np.hstack([head, encode_int64(stretch.at), encoded, encode_int64(places)])
+    phase = part.phase.astype(np.uint8).reshape(-1, 1)
+    names = np.hstack([phase, encode_int64(part.end), encoded, encode_int64(places)])
     whole: list[bytes] = names.view(f"V{PART_BYTES}").reshape(-1).tolist()
     return whole
 
@@ -188,42 +179,21 @@ class PartsByTime:
         self.first = END_OF_TIME
         """No part that is not in memory has an earlier end."""
 
-    def upto(
-        self, store: StateStore, to: int, levels: Sequence[int]
-    ) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield (when its stretch begins, name, value) of parts with an end until then, in order.
+    def upto(self, store: StateStore, to: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield (end, name, value) of the parts that end until then, in order.
 
-        Once all have been taken, :attr:`first` is the first end of the others, or before it.
+        Once all have been taken, none ends before :attr:`first`.
         """
         if self.first > to:
             return
-        first = END_OF_TIME
-        scans = [
-            self._scan(scan, level, to)
-            for level in levels
-            for scan in self._places.scans(store, self._low(level), self._low(level + 1))
-        ]
-        for begin, name, value in merge(*scans, key=lambda part: part[0]):
-            end = begin if value is None else read_end(value)
-            if value is not None and end <= to:
-                yield begin, name, value
-            else:
-                first = min(first, end)
-        self.first = first
-
-    def _scan(
-        self, found: Iterator[tuple[bytes, bytes]], level: int, to: int
-    ) -> Iterator[tuple[int, bytes, bytes | None]]:
-        """Yield parts until a stretch that begins later; of that one, only when it does."""
-        for name, value in found:
-            begin = _instant(name[2:]) << level
-            if begin > to:
-                yield begin, name, None
-                return
-            yield begin, name, value
-
-    def _low(self, level: int) -> bytes:
-        return bytes([self._phase, level])
+        low, high = bytes([self._phase]), bytes([self._phase + 1])
+        beyond = high if to >= END_OF_TIME else low + _bytes(to + 1)
+        for name, value in merge(*self._places.scans(store, low, beyond)):
+            yield _instant(name[1:]), name, value
+        firsts = [next(scan, None) for scan in self._places.scans(store, beyond, high)]
+        self.first = min(
+            (_instant(one[0][1:]) for one in firsts if one is not None), default=END_OF_TIME
+        )
 
 
 @final
@@ -397,11 +367,6 @@ def pack_parts(packed: PackedRows, begin: Int64Array, waits: NDArray[np.void]) -
     data, size = waits.tobytes(), WAITS.itemsize
     chunks = packed.cut(begin, len(packed.records))
     return [data[at * size : at * size + size] + chunk for at, chunk in enumerate(chunks)]
-
-
-def read_end(value: bytes) -> int:
-    """Return the earliest end of the windows of a part that is in order of time."""
-    return int.from_bytes(value[:8], "little", signed=True)
 
 
 def read_waits(values: Sequence[bytes]) -> NDArray[np.void]:

@@ -28,10 +28,10 @@ from lowwater.engine.window.spilled_format import (
     QUEUED,
     WAITS,
     Hashes,
+    PartOf,
     PartsByTime,
     Places,
     Queue,
-    Stretches,
     hash_names,
     hashes_of,
     pack_parts,
@@ -93,7 +93,6 @@ class SpilledWindows:
         self._is_queued = state.merging is not None or state.machine.wakes
         self._open = PartsByTime(self._of_part, OPEN)
         self._complete = PartsByTime(self._of_part, COMPLETE)
-        self._levels: list[int] = []
         # A window that never expires is due at the end of time itself.
         self._dues = Queue(place, tables[2], ends=True)
         self.timers, self.holds = Queue(place, tables[3]), Queue(place, tables[4])
@@ -128,7 +127,6 @@ class SpilledWindows:
             "finished": self._finished,
             "lateness": self._lateness if self._windows else now,
             "firsts": [each.first for each in self._firsts],
-            "levels": self._levels,
             "kinds": self._kinds,
             "layouts": self._layouts.known,
         }
@@ -145,7 +143,6 @@ class SpilledWindows:
         self._lateness = max(self._lateness, record["lateness"])
         for each, first in zip(self._firsts, record["firsts"], strict=True):
             each.first = first
-        self._levels = list(record["levels"])
         self._kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
         self._layouts.expect(record["layouts"])
         self._learn(store, ids)
@@ -172,7 +169,7 @@ class SpilledWindows:
         """
         key = self._state.table["key"]
         parts, theirs = (
-            mixed((key[some], *self._stretches(some, complete).columns)) for some in (rows, others)
+            mixed((key[some], *self._part_of(some, complete).columns)) for some in (rows, others)
         )
         return rows[np.isin(parts, theirs)]
 
@@ -216,10 +213,10 @@ class SpilledWindows:
     def _parts(self, rows: Int64Array, waits: Waits, complete: int) -> dict[bytes, bytes]:
         """Return the values of parts, by name."""
         state, table = self._state, self._state.table
-        places, stretch = state.places(rows), self._stretches(rows, complete)
-        order = np.lexsort((table["start"][rows], table["end"][rows], *stretch.columns, places))
-        rows, places, stretch = rows[order], places[order], stretch.take(order)
-        begin = np.flatnonzero(run_starts(places, *stretch.columns))
+        places, part = state.places(rows), self._part_of(rows, complete)
+        order = np.lexsort((table["start"][rows], table["end"][rows], *part.columns, places))
+        rows, places, part = rows[order], places[order], part.take(order)
+        begin = np.flatnonzero(run_starts(places, *part.columns))
         packed = state.codec.pack(rows)
         # Ids are this run's own; the name of the part says which key it is.
         packed.records.reshape(-1).view(state.codec.layouts.dtype(packed.layout))["key"] = 0
@@ -227,12 +224,11 @@ class SpilledWindows:
         for name, times in zip(WAITS.names or (), waits(rows), strict=True):
             first[name] = np.minimum.reduceat(times, begin)
         if not self._is_queued:
-            first["due"] = np.minimum.reduceat(table["end"][rows], begin)
+            first["due"] = part.end[begin]
             for phase, parts in ((OPEN, self._open), (COMPLETE, self._complete)):
-                ends = first["due"][stretch.phase[begin] == phase]
+                ends = first["due"][part.phase[begin] == phase]
                 parts.first = min(parts.first, int(ends.min(initial=END_OF_TIME)))
-            self._levels = sorted({*self._levels, *np.unique(stretch.level).tolist()})
-        names = part_names(stretch.take(begin), self._hashes(rows[begin]), places[begin])
+        names = part_names(part.take(begin), self._hashes(rows[begin]), places[begin])
         return dict(zip(names, pack_parts(packed, begin, first), strict=True))
 
     def _write_keys(self, batch: Batch) -> None:
@@ -298,12 +294,12 @@ class SpilledWindows:
         if self._state.merging is None:
             absent = self._state.index.find(keys, start, end) < 0
             keys, end = keys[absent], end[absent]
-            stretch = Stretches.of(start[absent], end, self._phases(end, watermark))
+            part = PartOf(self._phases(end, watermark), end)
         else:
             keys = distinct(keys)
-            stretch = Stretches.whole(len(keys))
+            part = PartOf.whole(len(keys))
         hashes, places = self._keys.hashes(keys), self._state.place_of(keys)
-        names = list(dict.fromkeys(part_names(stretch, hashes, places)))
+        names = list(dict.fromkeys(part_names(part, hashes, places)))
         return self._load(store, names, distinct(keys))
 
     def is_due(self, to: int) -> bool:
@@ -333,9 +329,9 @@ class SpilledWindows:
         expired = self._expired_end(to)
         expiring = (
             (saturating_add(begin, lateness), name, value)
-            for begin, name, value in self._complete.upto(store, expired, self._levels)
+            for begin, name, value in self._complete.upto(store, expired)
         )
-        completing = self._open.upto(store, to, self._levels)
+        completing = self._open.upto(store, to)
         found: list[Int64Array] = []
         parts: dict[bytes, bytes] = {}
         windows, last = 0, START_OF_TIME
@@ -515,11 +511,11 @@ class SpilledWindows:
     def _hashes(self, rows: Int64Array) -> Hashes:
         return self._keys.hashes(self._state.table["key"][rows])
 
-    def _stretches(self, rows: Int64Array, complete: int) -> Stretches:
+    def _part_of(self, rows: Int64Array, complete: int) -> PartOf:
         if self._state.merging is not None:
-            return Stretches.whole(len(rows))
-        start, end = self._state.table["start"][rows], self._state.table["end"][rows]
-        return Stretches.of(start, end, self._phases(end, complete))
+            return PartOf.whole(len(rows))
+        end = self._state.table["end"][rows]
+        return PartOf(self._phases(end, complete), end)
 
     def _phases(self, end: Int64Array, complete: int) -> Int64Array:
         if self._is_queued:

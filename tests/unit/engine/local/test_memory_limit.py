@@ -185,6 +185,30 @@ def test_a_shorter_lateness_is_applied_to_what_is_not_in_memory() -> None:
     assert after.operator.state_rows == 0
 
 
+def test_windows_that_overlap_complete_one_after_the_other() -> None:
+    """Each is stored anew when it is complete, beside those of its key that were so before."""
+    windowing = Windowing(
+        windows=lw.SlidingWindows("1h", "1m"), allowed_lateness="1d",
+        trigger=lw.AfterWatermark(late=lw.AfterCount(1)), accumulation="accumulating",
+    )  # fmt: skip
+    plain, cold = Driven(windowing, memory=None), Driven(windowing, memory=0)
+    given = []
+    for driven in (plain, cold):
+        panes = []
+        driven.take([1, 2], [30, 90])
+        driven.save()
+        for minute in range(1, 70, 3):
+            panes += driven.advance(60 * minute)
+            driven.save()
+        driven.take([1, 2], [31, 91])  # of late, into windows that are complete
+        driven.save()
+        panes += driven.advance(200_000)
+        driven.save()
+        given.append((panes, driven.operator.state_rows))
+    assert given[0] == given[1]
+    assert given[1][1] == 0
+
+
 def test_rows_are_released_from_memory_and_store() -> None:
     driven = Driven(FIXED, memory=0)
     for second in range(0, 1000, 10):
