@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lowwater.spark.session import recommended as recommended
     from lowwater.spark.signals import CarriedTime as CarriedTime
     from lowwater.spark.splitting import split as split
+    from lowwater.spark.state_backends import GrowingBackend as GrowingBackend
     from lowwater.spark.state_backends import InlineBackend as InlineBackend
     from lowwater.spark.state_backends import KeptState as KeptState
     from lowwater.spark.state_backends import StateBackend as StateBackend
@@ -25,7 +26,7 @@ _PLACES = {
     "session": "configure recommended",
     "signals": "CarriedTime",
     "splitting": "split",
-    "state_backends": "InlineBackend KeptState StateBackend",
+    "state_backends": "GrowingBackend InlineBackend KeptState StateBackend",
     "versioned": "RocksBackend",
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, final
 
@@ -97,7 +97,8 @@ class LevelCall:
         if found is None:
             content = None if held is None else held.content
             kept = self.backend.keep(self.level, key_group, content)
-            found = _Held(kept, self._run(key_group), _Current())
+            found = _Held(kept, self._run(key_group, apart=kept.is_apart), _Current())
+        was_apart = found.kept.is_apart
         with found.kept.opened() as store:
             found.store.store = store
             if fresh:
@@ -109,14 +110,15 @@ class LevelCall:
         # A random stamp, so that the cell differs from every other one, including those written
         # by other attempts at the same micro-batch.
         stamp = uuid.uuid4().bytes
-        live.put(self.query, self.level, key_group, stamp, found)
+        if found.kept.is_apart == was_apart:
+            live.put(self.query, self.level, key_group, stamp, found)
         rows = self._rows(found.run, output, found.kept.stored_bytes)
         cell = GroupCell(self.options.key_groups, self.backend.name, stamp, content)
         return rows, cell, found.run.next_deadline
 
     def once(self, key_group: int, bodies: Iterable[bytes]) -> pa.Table:
         """Process all input at once, to its end; return the rows. For static DataFrames."""
-        run = self._run(key_group)
+        run = self._run(key_group, apart=False)
         messages = _messages(bodies)
         with self.backend.keep(self.level, key_group, None).opened() as store:
             run.resume(store)
@@ -132,8 +134,9 @@ class LevelCall:
         numbers = numbers_of_groups(self.options.key_groups)
         return {number: group for group, number in enumerate(numbers)}
 
-    def _run(self, key_group: int) -> LevelRun:
-        return LevelRun(self.levels, self.level, key_group, self.options)
+    def _run(self, key_group: int, *, apart: bool) -> LevelRun:
+        options = self.options if apart else replace(self.options, memory=None)
+        return LevelRun(self.levels, self.level, key_group, options)
 
     def _send(self, rows: SentRows, output: LevelOutput, key_group: int) -> None:
         """Add messages: one row for one that most key groups of a level get."""

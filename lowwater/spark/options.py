@@ -45,9 +45,13 @@ class SparkOptions:
     Args:
         key_groups: The number of groups that keys are hashed into, which is the most tasks that
             can share the work. It is fixed for the lifetime of a checkpoint.
-        state: The state backend: ``"inline"``, ``"rocksdb"``, or a ``StateBackend``.
-        state_location: The location for ``"rocksdb"``, and for what ``operator="mapInArrow"``
-            keeps: a folder or URI that all tasks can reach.
+        state: The state backend: ``"inline"``: in Spark's own state store; ``"rocksdb"``: in
+            stores at ``state_location``; ``"auto"``: of each level and key group, inline until it
+            takes 4 MiB, and from then on as with ``"rocksdb"``; or a ``StateBackend``. By default
+            ``"auto"`` if ``state_location`` is given, and ``"inline"`` otherwise. A checkpoint
+            belongs to one backend.
+        state_location: The location for ``"rocksdb"`` and ``"auto"``, and for what
+            ``operator="mapInArrow"`` keeps: a folder or URI that all tasks can reach.
             By default a folder below ``spark.sql.streaming.checkpointLocation``, if that is set.
         operator: ``None``: levels run on Spark's stateful operators for Python. ``"mapInArrow"``:
             they run on a stateless one, and keep their state in files at ``state_location``, named
@@ -59,9 +63,9 @@ class SparkOptions:
         memory_limit: The memory that aggregated windows may use in all key groups together, such
             as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
             they are needed. Stages and key groups share it equally; it is kept between
-            micro-batches, not within one. Needs ``state="rocksdb"``. It may change from start to
-            start. ``None``: about 8 MiB for each stage and key group with ``state="rocksdb"``, and
-            no limit otherwise.
+            micro-batches, not within one. Needs a ``state_location``, and has no effect on state
+            that is inline. It may change from start to start. ``None``: about 8 MiB for each stage
+            and key group in a store, and no limit otherwise.
         timers: Whether processing-time triggers, and timers of the clock that a process sets, fire
             in micro-batches that run anyway (``"batches"``), or wake Spark by themselves
             (``"clock"``); such a query never ends. By default the clock wakes Spark where a trigger
@@ -79,7 +83,7 @@ class SparkOptions:
     """
 
     key_groups: int = KEY_GROUPS
-    state: str | StateBackend = "inline"
+    state: str | StateBackend | None = None
     state_location: str | Path | None = None
     operator: Operator | None = None
     outputs: Outputs = "panes"
@@ -104,11 +108,12 @@ class SparkOptions:
         _require_choice("on_error", self.on_error, ("dead_letter", "raise"))
         if self.memory_limit is not None:
             MemoryBudget.of(self.memory_limit)
-            if self.state == "inline" or isinstance(self.state, InlineBackend):
+            in_cells = self.state is None and self.state_location is None
+            if in_cells or self.state == "inline" or isinstance(self.state, InlineBackend):
                 raise InvalidArgument(
                     "memory_limit= needs a store for the windows that leave memory",
                     where="to_spark(memory_limit=)",
-                    hint='Use state="rocksdb" too, or leave it out',
+                    hint="Give a state_location= too, or leave it out",
                 )
         if self.max_ahead is not None:
             positive_duration(self.max_ahead, "max_ahead")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lowwater.errors import UnsupportedByRunner
 from lowwater.spark.cell_files import CellPlace, partitions_of
 from lowwater.spark.options import SparkOptions, Timers
-from lowwater.spark.state_backends import StateBackend
+from lowwater.spark.state_backends import GrowingBackend, StateBackend
 from lowwater.spark.versioned import RocksBackend, backend_of, is_path, location_of, retained
 
 _ASKED = 'operator="mapInArrow"'
@@ -53,18 +53,22 @@ def own_backend(spark: SparkSession, options: SparkOptions) -> StateBackend:
         InvalidArgument: There is no such backend; or no location is given, and none is to be taken.
         UnsupportedByRunner: None is given, and over Spark Connect none can be taken.
     """
-    at = options.state_location if options.state == "rocksdb" else None
-    backend = backend_of(spark, options.state, at, streaming=True)
-    if isinstance(backend, RocksBackend):
-        # Any attempt's version may be opened again, not only that of one which Spark chose.
-        return replace(backend, spare=backend.retain)
-    return backend
+    given = options.state
+    at = options.state_location if given in (None, "rocksdb", "auto") else None
+    return _spared(backend_of(spark, given, at, streaming=True))
+
+
+def _spared(backend: StateBackend) -> StateBackend:
+    """Have versions stay: any attempt's may be opened again, not only that of one Spark chose."""
+    if isinstance(backend, GrowingBackend):
+        return replace(backend, large=_spared(backend.large))
+    return replace(backend, spare=backend.retain) if isinstance(backend, RocksBackend) else backend
 
 
 def place_of(
     spark: SparkSession, options: SparkOptions, plan: str, backend: StateBackend
 ) -> CellPlace:
-    """Return where cells are kept: with a ``RocksBackend``, beside its versions.
+    """Return where cells are kept: beside the versions of a ``RocksBackend``, if any.
 
     Args:
         spark: The session.
@@ -78,8 +82,9 @@ def place_of(
     """
     retain, filesystem = retained(spark), None
     location: str | Path | None = options.state_location
-    if isinstance(backend, RocksBackend) and location is None:
-        location, filesystem, retain = backend.location, backend.filesystem, backend.retain
+    apart = backend.large if isinstance(backend, GrowingBackend) else backend
+    if isinstance(apart, RocksBackend) and location is None:
+        location, filesystem, retain = apart.location, apart.filesystem, apart.retain
     place: str = location_of(spark, location, _ASKED)
     if filesystem is None and is_path(place):
         place = str(Path(place).absolute())  # tasks run in folders of their own

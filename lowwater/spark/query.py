@@ -42,7 +42,7 @@ from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
-from lowwater.spark.state_backends import StateBackend
+from lowwater.spark.state_backends import GrowingBackend, StateBackend
 from lowwater.spark.supported import clock_of, require_supported
 from lowwater.spark.types import arrow_schema, arrow_type, numbered, quoted
 from lowwater.spark.versioned import HOT_BYTES, RocksBackend, backend_of
@@ -233,7 +233,7 @@ def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int |
     """Return how many bytes a windowed stage in a key group may take."""
     rows = MemoryBudget.of(options.memory_limit).rows
     if rows is None:
-        return HOT_BYTES if isinstance(backend, RocksBackend) else None
+        return HOT_BYTES if isinstance(backend, (RocksBackend, GrowingBackend)) else None
     windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
     if not windowed:
         raise InvalidArgument(

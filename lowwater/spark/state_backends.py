@@ -1,23 +1,23 @@
 """State backends: where the state of a key group is kept between micro-batches.
 
 Spark stores one cell of bytes per level and key group. The backend decides what the bytes are: the
-state itself, or the name of a version of it stored elsewhere. The cell is authoritative: a worker
-reuses what it still holds only if the stamps of the two match.
+state itself, the name of a version of it stored elsewhere, or either by size. The cell is
+authoritative: a worker reuses what it still holds only if the stamps of the two match.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 from zlib import crc32
 
 import msgspec
 
-from lowwater.errors import StateError
+from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.state.formats import FORMATS, check_format, damaged
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch, StateStore
@@ -31,6 +31,11 @@ class KeptState(Protocol):
     @property
     def stored_bytes(self) -> int:
         """The size of all that is stored, in bytes, at the last save."""
+        ...
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is in a store of its own: windows may then leave memory for it."""
         ...
 
     def opened(self) -> AbstractContextManager[StateStore]:
@@ -71,6 +76,8 @@ class InlineBackend:
 
 @final
 class _Inline:
+    is_apart = False
+
     def __init__(self, content: bytes | None) -> None:
         self._contents = MemoryContents()
         self._store = MemoryStore(self._contents)
@@ -81,6 +88,11 @@ class _Inline:
     @contextmanager
     def opened(self) -> Iterator[StateStore]:
         yield self._store
+
+    @property
+    def rows(self) -> Mapping[bytes, bytes]:
+        """All that is stored."""
+        return self._contents.rows
 
     def save(self, batch: Batch) -> bytes:
         self._store.commit(batch)
@@ -104,6 +116,84 @@ def _rows(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(zip(keys, values, strict=True)))
     except (msgspec.MsgspecError, ValueError) as error:
         raise damaged("the cell of a key group", str(error)) from error
+
+
+MOST_IN_CELL = 4 << 20
+"""The bytes of a cell beyond which :class:`GrowingBackend` moves its state, if nothing is said."""
+_IN_CELL, _APART = b"\0", b"\1"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GrowingBackend:
+    """Stores the state of a key group in its cell, and in another backend once it has grown.
+
+    The move is part of a save: the cell either has the state, or names the first version of it
+    elsewhere. An attempt whose cell Spark does not take leaves a version that nothing names, as
+    every save of such an attempt does. State does not move back when it shrinks.
+
+    Args:
+        large: The other backend.
+        most_in_cell: The size of a cell's content, in bytes, beyond which its state moves.
+
+    Raises:
+        InvalidArgument: The size is less than 0.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    large: StateBackend
+    most_in_cell: int = MOST_IN_CELL
+
+    def __post_init__(self) -> None:
+        if self.most_in_cell < 0:
+            raise InvalidArgument(
+                f"{describe('most_in_cell', self.most_in_cell)} must be at least 0 bytes",
+                hint="Leave it out for 4 MiB",
+            )
+
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
+        if content is not None and content[:1] not in (_IN_CELL, _APART):
+            raise damaged("the cell of a key group", "it does not say where its state is")
+        return _Growing(self, level, key_group, content)
+
+
+@final
+class _Growing:
+    def __init__(
+        self, backend: GrowingBackend, level: int, key_group: int, content: bytes | None
+    ) -> None:
+        self._backend = backend
+        self._level = level
+        self._key_group = key_group
+        self._kept: KeptState
+        if content is not None and content[:1] == _APART:
+            self._kept = backend.large.keep(level, key_group, content[1:])
+        else:
+            self._kept = _Inline(None if content is None else content[1:])
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._kept.stored_bytes
+
+    @property
+    def is_apart(self) -> bool:
+        return self._kept.is_apart
+
+    def opened(self) -> AbstractContextManager[StateStore]:
+        return self._kept.opened()
+
+    def save(self, batch: Batch) -> bytes:
+        content = self._kept.save(batch)
+        if not isinstance(self._kept, _Inline):
+            return _APART + content
+        if len(content) <= self._backend.most_in_cell:
+            return _IN_CELL + content
+        rows, everything = self._kept.rows, Batch()
+        everything.put(list(rows.keys()), list(rows.values()))
+        self._kept = self._backend.large.keep(self._level, self._key_group, None)
+        with self._kept.opened():
+            return _APART + self._kept.save(everything)
 
 
 LiveT = TypeVar("LiveT")

@@ -28,7 +28,12 @@ from lowwater.errors import (
     UnsupportedByRunner,
     describe,
 )
-from lowwater.spark.state_backends import InlineBackend, KeptState, StateBackend
+from lowwater.spark.state_backends import (
+    GrowingBackend,
+    InlineBackend,
+    KeptState,
+    StateBackend,
+)
 from lowwater.state.store import Batch, StateStore
 from lowwater.state.versions.history import GroupStore, Versions
 from lowwater.state.versions.manifest import RESTART, number_of
@@ -108,6 +113,8 @@ class RocksBackend:
 class _Versioned:
     """The version that the last save wrote."""
 
+    is_apart = True
+
     def __init__(
         self,
         versions: Versions,
@@ -149,7 +156,7 @@ class _Versioned:
 
 def backend_of(
     spark: SparkSession,
-    state: str | StateBackend,
+    state: str | StateBackend | None,
     location: str | Path | None,
     *,
     streaming: bool,
@@ -158,31 +165,35 @@ def backend_of(
 
     Args:
         spark: The session, whose checkpoints lie where the location is not given.
-        state: ``"inline"``, ``"rocksdb"``, or a backend.
-        location: Where to keep state with ``"rocksdb"``.
+        state: ``"inline"``, ``"rocksdb"``, ``"auto"``, or a backend; ``None``: ``"auto"`` if a
+            location is given.
+        location: Where to keep state that is not in cells.
         streaming: Whether the query is streaming; a batch query keeps no state.
 
     Raises:
         InvalidArgument: There is no such way; or no location is given, and none is to be taken.
         UnsupportedByRunner: None is given, and over Spark Connect none can be taken.
     """
-    if location is not None and state != "rocksdb":
+    if state is None:
+        state = "inline" if location is None else "auto"
+    if location is not None and state not in ("rocksdb", "auto"):
         raise InvalidArgument(
             "state_location= is for state in a store of its own",
             where="to_spark",
-            hint='Say state="rocksdb" too, or leave it out',
+            hint='Say state="auto" or state="rocksdb" too, or leave it out',
         )
     if not isinstance(state, str):
         return state
-    if state not in {"inline", "rocksdb"}:
+    if state not in {"inline", "rocksdb", "auto"}:
         raise InvalidArgument(
             f"{describe('state', state)} is not known",
-            hint='Use "inline", "rocksdb" or a StateBackend',
+            hint='Use "inline", "rocksdb", "auto" or a StateBackend',
         )
     if state == "inline" or not streaming:
         return InlineBackend()
-    place = location_of(spark, location, 'state="rocksdb"')
-    return RocksBackend(place, retain=retained(spark))
+    place = location_of(spark, location, f'state="{state}"')
+    apart = RocksBackend(place, retain=retained(spark))
+    return GrowingBackend(apart) if state == "auto" else apart
 
 
 def is_path(location: str) -> bool:

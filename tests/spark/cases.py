@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, cast, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from lowwater.engine.graph.graph import Flow, Graph, Read, Stage, Windowed
 from lowwater.engine.records.panes import Pane
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME
 from lowwater.engine.window.windowing import Windowing
-from lowwater.spark import CarriedTime, InlineBackend, StateBackend
+from lowwater.spark import CarriedTime, GrowingBackend, InlineBackend, KeptState, StateBackend
 from lowwater.spark.level import LevelOptions
 from lowwater.spark.level_call import LevelCall, PackCall
 from lowwater.spark.levels import Elsewhere, Levels
@@ -143,15 +143,35 @@ class Case:
         return pa.RecordBatch.from_pylist(rows, schema=self.input)
 
 
-def run_directly(case: Case, memory: int | None = None) -> pa.Table:
+@final
+@dataclass(frozen=True)
+class ApartBackend:
+    """State in the cell, as a store of its own: windows may leave memory for it."""
+
+    name: ClassVar[str] = "apart"
+
+    def keep(self, level: int, key_group: int, content: bytes | None) -> KeptState:
+        kept: Any = InlineBackend().keep(level, key_group, content)
+        kept.is_apart = True
+        return cast("KeptState", kept)
+
+
+def run_directly(
+    case: Case, memory: int | None = None, most_in_cell: int | None = None
+) -> pa.Table:
     """Run a case through packers and its level, the state written and read again at each step.
 
     Args:
         case: The case.
         memory: About how many bytes its windows may take. With a limit, what the process held
             after the step before is used every other time.
+        most_in_cell: The bytes in the cell at which state moves to a store; ``None``: it is in
+            one, if memory is limited.
     """
-    call, cell = case.call(memory=memory), None
+    backend: StateBackend = InlineBackend() if memory is None else ApartBackend()
+    if most_in_cell is not None:
+        backend = GrowingBackend(ApartBackend(), most_in_cell)
+    call, cell = case.call(backend, memory=memory), None
     held: Live[Any] = Live()
     tables = [case.outputs.schema.empty_table()]
     for at, batch in enumerate(case.micro_batches()):

@@ -2,7 +2,7 @@
 
 ``python -m tests.spark.query_to_kill FOLDER GRAPH ADAPTER STATE FAULTS``, where GRAPH is ``stage``
 or one of :mod:`tests.spark.graphs_to_kill`, ADAPTER is the operator for the levels of a graph,
-STATE is ``inline`` or ``rocksdb``, and FAULTS is ``none`` or ``N=WHEN:WHAT``, or several of these,
+STATE is one of :data:`STATES`, and FAULTS is ``none`` or ``N=WHEN:WHAT``, or several of these,
 separated by commas: before or after state is saved for the N-th time, by any level and key group,
 the task fails (``raise``), or the ``driver``, the Python ``worker`` or the ``executor`` is killed;
 then there are two of these, each a process of its own. Prints ``started`` when the query runs. The
@@ -24,7 +24,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import lowwater as lw
-from lowwater.spark import InlineBackend, KeptState, RocksBackend, StateBackend, configure
+from lowwater.spark import (
+    GrowingBackend,
+    InlineBackend,
+    KeptState,
+    RocksBackend,
+    StateBackend,
+    configure,
+)
 from lowwater.state.store import Batch, StateStore
 from tests.spark.graphs_on_spark import frame_of
 from tests.spark.graphs_on_spark import start as start_graph
@@ -33,7 +40,9 @@ from tests.spark.light import FAST, WORKER_DAEMON
 
 ADAPTERS = ("applyInPandasWithState", "transformWithStateInPandas")
 OWN = "mapInArrow"
-STATES = ("inline", "rocksdb")
+STATES = ("inline", "rocksdb", "auto")
+MOVES_AT = 3_000
+"""The bytes in a cell at which ``auto`` moves state: these queries reach it halfway or so."""
 
 ZONE = "America/New_York"  # the records of dead letters are text, in the session's time zone
 
@@ -119,6 +128,10 @@ class _Deadly:
     @property
     def stored_bytes(self) -> int:
         return self.kept.stored_bytes
+
+    @property
+    def is_apart(self) -> bool:
+        return self.kept.is_apart
 
     def opened(self) -> AbstractContextManager[StateStore]:
         return self.kept.opened()
@@ -228,7 +241,11 @@ def rocks_backend(folder: Path) -> RocksBackend:
 
 def backend_of(folder: Path, state: str, faults: Mapping[int, Fault], driver: int = 0) -> Deadly:
     """Return a backend with faults that counts its saves in the folder."""
-    inner: StateBackend = rocks_backend(folder) if state == "rocksdb" else InlineBackend()
+    inner: StateBackend = InlineBackend()
+    if state != "inline":
+        inner = rocks_backend(folder)
+    if state == "auto":
+        inner = GrowingBackend(inner, MOVES_AT)
     return Deadly(inner, Counter(folder / "saves"), faults, driver)
 
 

@@ -148,7 +148,7 @@ def test_a_memory_limit_needs_a_store_and_windows(spark: Any, tmp_path: Path) ->
         counted(stream).to_spark(spark, memory_limit="1MB", **stored)
     with pytest.raises(InvalidArgument, match="needs a store") as caught:
         counted(stream).to_spark(spark, memory_limit="1GB")
-    assert 'state="rocksdb"' in (caught.value.hint or "")
+    assert "state_location=" in (caught.value.hint or "")
     process = stream.key_by("key").process(Counting())
     with pytest.raises(InvalidArgument, match="there are none"):
         process.to_spark(spark, types={"seen": "int"}, memory_limit="1GB", **stored)

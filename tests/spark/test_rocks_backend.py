@@ -13,7 +13,8 @@ import pytest
 
 import lowwater as lw
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.spark import InlineBackend, RocksBackend, StateBackend
+from lowwater.spark import GrowingBackend, InlineBackend, RocksBackend, StateBackend
+from lowwater.spark.level_call import LevelCall
 from lowwater.spark.state_backends import GroupCell, Live
 from lowwater.spark.versioned import CHECKPOINTS
 from lowwater.state.versions.database import close_shelves
@@ -25,6 +26,14 @@ from tests.spark.test_to_spark import TYPES, cut, everything, plain, run, stream
 def backend(tmp_path: Path) -> Iterator[RocksBackend]:
     yield RocksBackend(str(tmp_path / "state"), cache=str(tmp_path / "cache"))
     close_shelves()
+
+
+def stepped(call: LevelCall) -> Iterator[tuple[Any, GroupCell]]:
+    """Take all micro-batches with what the cell has; yield the rows, and the cell."""
+    cell = None
+    for at in range(len(BATCHES)):
+        given, cell = step(call, cell, at)
+        yield given, cell
 
 
 def through(backend: StateBackend, *, keeps: bool) -> list[Any]:
@@ -42,6 +51,34 @@ def test_both_backends_give_the_same(backend: RocksBackend, keeps: bool) -> None
     rows = through(backend, keeps=keeps)
     assert rows == through(InlineBackend(), keeps=keeps)
     assert any(rows)
+
+
+def test_state_that_outgrows_its_cell_moves(backend: RocksBackend) -> None:
+    """Whatever attempts are made at the move, and before and after it."""
+    sizes = [size_told(given) for given, _ in stepped(CASE.call(InlineBackend()))]
+    call = CASE.call(GrowingBackend(backend, sorted(sizes)[len(sizes) // 2]), memory=1)
+    wanted = through(InlineBackend(), keeps=True)
+    live: Live[Any] = Live()
+    cell, apart = None, []
+    for at in range(len(BATCHES)):
+        step(call, cell, at, live)  # a zombie
+        given, after = step(call, cell, at, live)
+        again, other = step(call, cell, at)  # as another executor does it
+        assert shown(given) == shown(again) == wanted[at]
+        cell = (after, other)[at % 2]
+        apart.append(cell.content[:1] == b"\1")
+        assert after.content[:1] == other.content[:1]
+    assert apart == sorted(apart)
+    assert {*apart} == {False, True}
+
+
+def test_a_cell_that_does_not_say_where_its_state_is_is_refused(backend: RocksBackend) -> None:
+    call = CASE.call(GrowingBackend(backend))
+    _, cell = step(call, None, 1)
+    with pytest.raises(StateError, match="where its state is"):
+        step(call, replace(cell, content=b"?" + cell.content), 2)
+    with pytest.raises(InvalidArgument, match="at least 0"):
+        GrowingBackend(backend, -1)
 
 
 def test_windows_that_left_memory_are_loaded_again(backend: RocksBackend) -> None:
@@ -172,6 +209,6 @@ def test_the_location_is_known_or_asked_for(spark: Any, tmp_path: Path) -> None:
     finally:
         spark.conf.set(CHECKPOINTS, str(known))
     with pytest.raises(InvalidArgument, match="state_location"):
-        made(state_location=tmp_path)
+        made(state="inline", state_location=tmp_path)
     with pytest.raises(InvalidArgument, match="not known"):
         made(state="postgres")

@@ -73,6 +73,13 @@ def test_conformance_with_little_memory(case: dict[str, Any]) -> None:
     check(made, run_directly(made, memory=1))
 
 
+@pytest.mark.parametrize("case", test_scenarios.CASES)
+def test_conformance_of_state_that_moves(case: dict[str, Any]) -> None:
+    """It begins in the cell, and goes on in a store, where windows leave memory."""
+    made = conformance_case(case)
+    check(made, run_directly(made, memory=1, most_in_cell=650))
+
+
 @pytest.mark.parametrize("case", GOLDENS)
 def test_goldens_too(case: dict[str, Any]) -> None:
     made = golden_case(case)
@@ -85,8 +92,10 @@ AGGREGATES = {
 }  # fmt: skip
 
 
-@given(own.cases(), st.booleans())
+@given(own.cases(), st.booleans(), st.none() | st.integers(0, 4_000))
 @examples(2.5)
-def test_any_windowing(case: tuple[lw.Windowing, Scenario], little_memory: bool) -> None:
+def test_any_windowing(
+    case: tuple[lw.Windowing, Scenario], little_memory: bool, most_in_cell: int | None
+) -> None:
     made = Case(*case, AGGREGATES)
-    check(made, run_directly(made, 1 if little_memory else None))
+    check(made, run_directly(made, 1 if little_memory else None, most_in_cell))
