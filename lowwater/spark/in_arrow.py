@@ -7,6 +7,7 @@ retry, a zombie or a restart finds the right one.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import Any, final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from lowwater.errors import InternalError
 from lowwater.spark.cell_files import CellFiles, CellPlace
 from lowwater.spark.chains import delivered
 from lowwater.spark.level_call import LIVE, LevelCall
 from lowwater.spark.micro_batch import MicroBatch
-from lowwater.spark.rows import ROW_DDL, ROW_SCHEMA
+from lowwater.spark.rows import COUNTED, ROW_DDL, ROW_SCHEMA, with_counters
 from lowwater.spark.shipped import shipped
 from lowwater.spark.state_backends import GroupCell
 
@@ -29,7 +31,7 @@ _REMEMBERED_AT_MOST = 256
 
 
 def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> DataFrame:
-    """Return the rows that leave the last level of a streaming query.
+    """Return the output rows of a streaming query, and rows that have counters alone.
 
     Args:
         rows: The rows of :data:`~lowwater.spark.rows.ROW_SCHEMA` that sources give, whose
@@ -40,7 +42,12 @@ def in_arrow(rows: DataFrame, calls: Sequence[LevelCall], place: CellPlace) -> D
     for call in calls:
         level = LevelInArrow(call, place, is_last=call.level == len(calls))
         spread = rows.repartition(place.partitions, "key_group")
-        rows = spread.mapInArrow(_of_batches(level), ROW_DDL)
+        if level.is_last:
+            counted = StructField(COUNTED, BinaryType())
+            given: Any = StructType([*call.outputs.to_spark().fields, counted])
+        else:
+            given = ROW_DDL
+        rows = spread.mapInArrow(_of_batches(level), given)
         if not level.is_last:
             rows = delivered(rows, call.level + 1, call.options.key_groups)
     return rows
@@ -96,7 +103,8 @@ class LevelInArrow:
     Args:
         call: The function of the level.
         place: Where cells are kept.
-        is_last: Whether its rows go to no other level, but to whatever the user does with them.
+        is_last: Whether its rows go to no other level, but to whatever the user does with them: as
+            output rows, beside counters.
     """
 
     call: LevelCall
@@ -126,9 +134,11 @@ class LevelInArrow:
             made += self._stepped(
                 partition, {group: bodies[group] for group in groups}, files, batch
             )
-        yield from passing
-        for table in made:
-            yield from table.to_batches()
+        for rows in itertools.chain(passing, *(table.to_batches() for table in made)):
+            if self.is_last:
+                yield from with_counters(rows, self.call.outputs.schema)
+            else:
+                yield rows
 
     def _sorted_out(
         self, rows: pa.RecordBatch, bodies: dict[int, list[bytes]]

@@ -38,7 +38,7 @@ from lowwater.spark.reading import (
     warn_of_first_time,
     with_places,
 )
-from lowwater.spark.rows import COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
+from lowwater.spark.rows import COUNTED, COUNTS, LEAVES, NUMBERS, ROW_DDL, unpacked_rows
 from lowwater.spark.shipped import shipped
 from lowwater.spark.signals import Signals, signals_of, time_columns
 from lowwater.spark.source_packer import NOW, SourcePacker
@@ -52,6 +52,9 @@ from lowwater.watermark import Telling, columns_read
 
 METRICS = "lowwater"
 """The name of the observed metrics in a query's progress."""
+_NUMBERS, _HELD_BY, _PLACE, _TELLS = (
+    HIDDEN + name for name in ("numbers", "held_by", "place", "tells")
+)
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LOG = logging.getLogger("lowwater.spark")
 
@@ -154,15 +157,16 @@ def outputs_on_spark(
         ", ".join(repr(read.source) for read in graph.reads), levels.depth, adapter, options,
     )  # fmt: skip
     if place is not None:
-        made = in_arrow(rows, calls, place)
-    elif streaming:
+        made = _observed(in_arrow(rows, calls, place), graph, outputs)
+        return made.where(F.col(COUNTED).isNull()).select(*map(quoted, result.names))
+    if streaming:
         timers = _timers(graph, options, carries_clock=carries_clock)
         made = streamed(rows, calls, adapter, timers=timers, ends=options.drain)
     else:
         made = at_once(rows, calls)
     made = made.where(F.col("level") == LEAVES)
     if streaming:
-        made = _observed(made, graph, outputs)
+        made = _observed(made.withColumnRenamed("counted", COUNTED), graph, outputs)
     return made.select("body").mapInArrow(shipped(unpacked_rows), result)
 
 
@@ -321,7 +325,7 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> 
     places = {stage: at for at, stage in enumerate(graph.stages)}
     ends = [places[output.stage] for output in outputs]
     rows = _with_numbers(rows)
-    place, tells = F.col("place"), F.col("tells")
+    place, tells = F.col(_PLACE), F.col(_TELLS)
     of_source, of_end = place.between(-len(graph.reads), -1), place.isin(ends)
     counted = {count for stage in graph.stages for count in _counted(stage)}
     whose = dict.fromkeys(COUNTS, place >= 0)
@@ -335,7 +339,7 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> 
     for name, at, reads in _places(graph):
         here = place == at
         told = here & tells
-        out, held = _number("output_watermark"), F.col("held_by")
+        out, held = _number("output_watermark"), F.col(_HELD_BY)
         counted = {"events", "dead_letters"} if at < 0 else _counted(graph.stages[at])
         rows = rows.observe(
             f"{METRICS}: {name}",
@@ -350,11 +354,10 @@ def _observed(rows: DataFrame, graph: Graph, outputs: Sequence[QueryOutput]) -> 
 
 def _with_numbers(rows: DataFrame) -> DataFrame:
     """Make numbers of what rows that leave have counted."""
-    parts = F.split(F.col("counted").cast("string"), "\n", 2)
+    parts = F.split(F.col(COUNTED).cast("string"), "\n", 2)
     numbers = F.split(parts[0], ",").cast("array<bigint>")
-    rows = rows.select("body", numbers.alias("numbers"), F.get(parts, F.lit(1)).alias("held_by"))
-    place, tells = _number("place").alias("place"), (_number("tells") > 0).alias("tells")
-    return rows.select("body", "numbers", "held_by", place, tells)
+    rows = rows.withColumns({_NUMBERS: numbers, _HELD_BY: F.get(parts, F.lit(1))})
+    return rows.withColumns({_PLACE: _number("place"), _TELLS: _number("tells") > 0})
 
 
 def _counted(stage: Stage) -> set[str]:
@@ -375,7 +378,7 @@ def _places(graph: Graph) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def _number(name: str) -> Column:
-    return F.col("numbers")[NUMBERS.index(name)]
+    return F.col(_NUMBERS)[NUMBERS.index(name)]
 
 
 def _sum(name: str, where: Column, counted: Collection[str]) -> Column:

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import pyarrow as pa
 
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.steps import REASONS, TIMINGS
 from lowwater.spark.group_numbers import numbers_of_groups
 from lowwater.spark.messages import Message, table_of
@@ -95,9 +96,31 @@ def receivers(number: int, level: int, key_groups: int) -> Iterator[tuple[int, i
 def unpacked_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the output rows that are in the first column of batches, as Arrow streams."""
     for batch in batches:
-        for stream in batch.column(0):
-            if stream.is_valid:
-                yield from table_of(stream.as_buffer()).to_batches()
+        for table in _output_rows(batch.column(0)):
+            yield from table.to_batches()
+
+
+COUNTED = HIDDEN + "counted"
+"""The column of counters beside output rows: null in those, and only there."""
+
+
+def with_counters(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the output rows that are in rows which leave, and then the counters of these.
+
+    Args:
+        rows: Rows of :data:`ROW_SCHEMA`.
+        schema: The columns of output rows. :data:`COUNTED` is behind them.
+    """
+    whole = schema.append(pa.field(COUNTED, pa.binary()))
+    for table in _output_rows(rows.column("body")):
+        nothing = pa.nulls(len(table), pa.binary())
+        yield from pa.table([*table.columns, nothing], schema=whole).to_batches()
+    empty = [pa.nulls(len(rows), field.type) for field in schema]
+    yield pa.RecordBatch.from_arrays([*empty, rows.column("counted")], schema=whole)
+
+
+def _output_rows(bodies: pa.Array) -> Iterator[pa.Table]:
+    return (table_of(stream.as_buffer()) for stream in bodies if stream.is_valid)
 
 
 @final
