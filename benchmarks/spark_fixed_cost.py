@@ -61,14 +61,16 @@ def _windows(events: DataFrame) -> DataFrame:
     return by.agg(F.sum("value").alias("total"))
 
 
-def _levels(depth: int, key_groups: int) -> Callable[[DataFrame], DataFrame]:
+def _levels(
+    depth: int, key_groups: int, operator: str | None = None
+) -> Callable[[DataFrame], DataFrame]:
     def query(events: DataFrame) -> DataFrame:
         keyed = lw.from_spark(events, time="t", watermark="10s").key_by("key")
         made = keyed.window(lw.FixedWindows("1m")).aggregate(total=lw.sum("value"))
         for minutes in range(2, depth + 1):
             again = made.key_by("key").window(lw.FixedWindows(f"{minutes}m"))
             made = again.aggregate(total=lw.sum("total"))
-        return made.to_spark(events.sparkSession, key_groups=key_groups)
+        return made.to_spark(events.sparkSession, key_groups=key_groups, operator=operator)
 
     return query
 
@@ -83,6 +85,7 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "applyInPandasWithState, 8 groups": _with_state,
     "Spark's windowed sum": _windows,
     "lowwater's windowed sum": _levels(1, _GROUPS),
+    "lowwater's, mapInArrow": _levels(1, _GROUPS, "mapInArrow"),
     "lowwater, 3 levels": _levels(3, _GROUPS),
     "lowwater, 3 levels of 32 groups": _levels(3, 32),
 }
@@ -97,6 +100,8 @@ def taken(spark: SparkSession, name: str, folder: Path) -> list[dict[str, float]
         .parquet(str(folder))
     )
     with tempfile.TemporaryDirectory(dir=folder.parent) as checkpoint:
+        # Where state lies whose place is not said.
+        spark.conf.set("spark.sql.streaming.checkpointLocation", checkpoint)
         query = (
             QUERIES[name](events)
             .writeStream.format("noop")
