@@ -7,7 +7,7 @@ that is not in the table is refused when it is written, not guessed at when it i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -36,6 +36,21 @@ def encode(value: Any) -> bytes:
         StateError: It holds something else, or is nested more than 100 deep.
     """
     return _ENCODER.encode(_plain(value))
+
+
+def encode_slices(values: list[Any], bounds: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Return slices of a list, each as :func:`encode` returns it.
+
+    Args:
+        values: The list.
+        bounds: Where each slice begins and ends.
+
+    Raises:
+        StateError: One holds what cannot be stored.
+    """
+    # Most columns have one type of a few, which need not be looked for in each slice.
+    write = _ENCODER.encode if _PLAIN_KINDS.issuperset(map(type, values)) else encode
+    return [write(values[low:high]) for low, high in bounds]
 
 
 def decode(data: bytes) -> Any:

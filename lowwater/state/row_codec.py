@@ -62,24 +62,29 @@ class PackedRows:
         side = b"" if self.side is None else self.side.encoded(low, high)
         return b"".join((head, self.records[low:high].tobytes(), side))
 
-    def cut(self, begin: Int64Array, count: int) -> list[bytes]:
+    def cut(
+        self, begin: Int64Array, count: int, before: NDArray[np.void] | None = None
+    ) -> list[bytes]:
         """Return values of consecutive rows.
 
         Args:
             begin: The first row of each value, rising from 0.
             count: How many rows there are.
+            before: What each value begins with, if anything; a structured array.
         """
         bounds = [*begin.tolist(), count]
         heads = np.empty(len(begin), dtype=_HEAD_TYPE)
         heads["layout"], heads["count"] = self.layout, np.diff(begin, append=count)
-        head, rows, width = heads.tobytes(), self.records.tobytes(), self.records.shape[1]
+        parts = [heads] if before is None else [before, heads]
+        head = np.hstack([part.view(np.uint8).reshape(len(begin), -1) for part in parts])
+        if self.side is None and len(begin) == count:  # a row each
+            return rows_as_bytes(np.hstack([head, self.records]))
+        fronts = rows_as_bytes(head)
+        rows, width = self.records.tobytes(), self.records.shape[1]
         values = []
-        for at, (low, high) in enumerate(pairwise(bounds)):
+        for front, (low, high) in zip(fronts, pairwise(bounds), strict=True):
             side = b"" if self.side is None else self.side.encoded(low, high)
-            start = at * _HEAD.size
-            values.append(
-                head[start : start + _HEAD.size] + rows[low * width : high * width] + side
-            )
+            values.append(front + rows[low * width : high * width] + side)
         return values
 
 
@@ -290,6 +295,13 @@ class RowCodec:
             and field.name not in self._left_out
             and not field.name.startswith("slot:")
         ] + [(name, "<i8", 0) for name in self._derived]
+
+
+def rows_as_bytes(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Return each row of bytes, of a shape (n, at least 1)."""
+    rows = np.ascontiguousarray(rows)
+    whole: list[bytes] = rows.view(f"V{rows.shape[1]}").reshape(-1).tolist()
+    return whole
 
 
 def joined(parts: Sequence[bytes], width: int) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InternalError
 from lowwater.state.arrays import NONE, object_array, widened
-from lowwater.state.codec import decode, encode
+from lowwater.state.codec import decode, encode, encode_slices
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.journal import GroupReader, Journal, Piece
 from lowwater.state.key_layout import StoredPlace
@@ -311,7 +311,7 @@ def key_values(
     bounds = pairwise([*begin.tolist(), len(ids)])
     if len(parts) == 1:
         (part,) = parts
-        objects = [encode(part[low:high]) for low, high in bounds]
+        objects = encode_slices(part, bounds)
     else:
         objects = [encode([v for part in parts for v in part[low:high]]) for low, high in bounds]
     return [value + each for value, each in zip(values, objects, strict=True)]

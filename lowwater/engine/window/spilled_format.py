@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import islice, pairwise
 from struct import Struct
 from typing import TypeAlias, final
 
@@ -35,7 +35,7 @@ from lowwater.engine.records.stored_keys import Kinds, key_columns, key_values
 from lowwater.state.arrays import expand_ranges, run_starts
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
-from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined
+from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined, rows_as_bytes
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Int64Array
 
@@ -93,17 +93,14 @@ class PartOf:
 
 def hash_names(hashes: Hashes) -> list[bytes]:
     """Return hashes as they are stored."""
-    whole: list[bytes] = hashes.astype(_HASH).view(f"V{HASH_BYTES}").tolist()
-    return whole
+    return rows_as_bytes(hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES))
 
 
 def part_names(part: PartOf, hashes: Hashes, places: Int64Array) -> list[bytes]:
     """Return the names of parts: those of one time are near each other."""
     encoded = hashes.astype(_HASH).view(np.uint8).reshape(-1, HASH_BYTES)
     phase = part.phase.astype(np.uint8).reshape(-1, 1)
-    names = np.hstack([phase, encode_int64(part.end), encoded, encode_int64(places)])
-    whole: list[bytes] = names.view(f"V{PART_BYTES}").reshape(-1).tolist()
-    return whole
+    return rows_as_bytes(np.hstack([phase, encode_int64(part.end), encoded, encode_int64(places)]))
 
 
 def is_queued(name: bytes) -> bool:
@@ -146,6 +143,16 @@ class Places:
             return [prefix + name for name in names]
         groups = (hashes % self._count).tolist()
         return [self.prefixes[at] + name for at, name in zip(groups, names, strict=True)]
+
+    def put(
+        self, batch: Batch, names: Sequence[bytes], hashes: Hashes, values: Sequence[bytes]
+    ) -> None:
+        """Have names that have these hashes stand for values."""
+        batch.put(self.keys(names, hashes), values)
+
+    def delete(self, batch: Batch, names: Sequence[bytes], hashes: Hashes) -> None:
+        """Have names that have these hashes stand for nothing."""
+        batch.delete(self.keys(names, hashes))
 
     def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of names that have any, in the order of the store."""
@@ -253,7 +260,7 @@ class Queue:
         if not self._ends:
             some = np.flatnonzero(times != END_OF_TIME)
             names, times = [names[at] for at in some.tolist()], times[some]
-        encoded = encode_int64(times).view("V8").reshape(-1).tolist()
+        encoded = rows_as_bytes(encode_int64(times))
         return {time + name for time, name in zip(encoded, names, strict=True)}
 
     def _keys(self, tails: list[bytes]) -> list[bytes]:
@@ -281,8 +288,8 @@ class ReadKeys:
 def pack_values(
     keys: KeyDictionary, ids: Int64Array, hashes: Hashes, place: Int64Array, windows: Int64Array,
     layouts: Layouts,
-) -> dict[bytes, bytes]:  # fmt: skip
-    """Return the value of each hash, by its name.
+) -> tuple[Hashes, list[bytes]]:  # fmt: skip
+    """Return the hashes, each once and in their order, and the value of each.
 
     Args:
         keys: The dictionary.
@@ -296,13 +303,15 @@ def pack_values(
     packed = key_values(keys, ids, begin, layouts)
     of_keys = np.empty(len(ids), dtype=_OF_KEY)
     of_keys["place"], of_keys["windows"] = place, windows
-    data, size = of_keys.tobytes(), _OF_KEY.itemsize
-    bounds = [*begin.tolist(), len(ids)]
-    values = [
-        b"".join((_LENGTH.pack(len(chunk)), chunk, data[bounds[at] * size : bounds[at + 1] * size]))
-        for at, chunk in enumerate(packed)
-    ]
-    return dict(zip(hash_names(hashes[begin]), values, strict=True))
+    if len(begin) == len(ids):  # a key each
+        tails = rows_as_bytes(of_keys.view(np.uint8).reshape(len(ids), -1))
+    else:
+        bounds = pairwise([*begin.tolist(), len(ids)])
+        tails = [of_keys[low:high].tobytes() for low, high in bounds]
+    lengths = np.fromiter(map(len, packed), dtype="<u4", count=len(packed))
+    heads = rows_as_bytes(lengths.view(np.uint8).reshape(-1, _LENGTH.size))
+    values = [head + chunk + tail for head, chunk, tail in zip(heads, packed, tails, strict=True)]
+    return hashes[begin], values
 
 
 def read_values(
@@ -364,9 +373,7 @@ def pack_parts(packed: PackedRows, begin: Int64Array, waits: NDArray[np.void]) -
         begin: The first window of each part.
         waits: What each part waits for.
     """
-    data, size = waits.tobytes(), WAITS.itemsize
-    chunks = packed.cut(begin, len(packed.records))
-    return [data[at * size : at * size + size] + chunk for at, chunk in enumerate(chunks)]
+    return packed.cut(begin, len(packed.records), waits)
 
 
 def read_waits(values: Sequence[bytes]) -> NDArray[np.void]:

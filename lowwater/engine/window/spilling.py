@@ -246,13 +246,15 @@ class SpilledWindows:
         ids, hashes = ids[away], hashes[away]
         order = np.lexsort((state.place_of(ids), hashes))
         ids, hashes = ids[order], hashes[order]
-        values: dict[bytes, bytes] = {}
+        some = hashes[:0]
         if ids.size:
             self._kinds = common_kinds(self._kinds, kinds_of(state.keys))
-            values = pack_values(
+            some, values = pack_values(
                 state.keys, ids, hashes, state.place_of(ids), self._away[ids], self._layouts
             )
-        _replace(batch, self._of_hash, dict.fromkeys(hash_names(changed), b""), values)
+            self._of_hash.put(batch, hash_names(some), some, values)
+        gone = changed[~np.isin(changed, some)]
+        self._of_hash.delete(batch, hash_names(gone), gone)
         if state.key_bytes > self._key_bytes:
             self._leave(known)
 
@@ -551,5 +553,5 @@ def _replace(
     """Replace stored values by others, both by name."""
     gone = [name for name in before if name not in after]
     fresh = [name for name, value in after.items() if before.get(name) != value]
-    batch.delete(places.keys(gone, hashes_of(gone)))
-    batch.put(places.keys(fresh, hashes_of(fresh)), [after[name] for name in fresh])
+    places.delete(batch, gone, hashes_of(gone))
+    places.put(batch, fresh, hashes_of(fresh), [after[name] for name in fresh])
