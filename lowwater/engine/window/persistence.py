@@ -62,7 +62,10 @@ class StoredState:
     @property
     def is_over(self) -> bool:
         """Whether the state takes more memory than it may, and some can be spared."""
-        return self._memory is not None and self._state.nbytes > max(self._memory, self._spared)
+        if self._memory is None:
+            return False
+        taken = self._state.nbytes + self.spilled.loaded_bytes
+        return taken > max(self._memory, self._spared)
 
     def write(self, batch: Batch, expired: int, facts: dict[str, Any], waits: Waits) -> bool:
         """Add what changed since the last time to a batch, and the facts, whole.
@@ -121,6 +124,8 @@ class StoredState:
         few = max(0, len(rows) - int(max(0.0, _FEWER * self._memory - fixed) / each))
         if few >= len(rows):
             return rows
+        if not few:
+            return NONE
         first = np.argpartition(state.table["turn"][rows], few)[:few]
         return self.spilled.together(rows, np.sort(rows[first]), complete)
 

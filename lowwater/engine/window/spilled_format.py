@@ -18,7 +18,7 @@ is due.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -37,7 +37,7 @@ from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace, decode_int64, encode_int64, prefix_range
 from lowwater.state.row_codec import Chunk, Layouts, PackedRows, joined, rows_as_bytes
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, Int64Array
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array, saturating_add_array
 
 Hashes: TypeAlias = NDArray[np.uint64]
 
@@ -185,22 +185,98 @@ class PartsByTime:
         self._phase = phase
         self.first = END_OF_TIME
         """No part that is not in memory has an earlier end."""
+        self.taken = START_OF_TIME
+        """All parts that end until then are in memory: they need not be looked for again."""
+        self.last = START_OF_TIME
+        """No part that is not in memory has a later end."""
 
-    def upto(self, store: StateStore, to: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield (end, name, value) of the parts that end until then, in order.
+    def note(self, ends: Int64Array) -> None:
+        """Note where parts end that leave memory."""
+        if ends.size:
+            self.first, self.last = (
+                min(self.first, int(ends.min())),
+                max(self.last, int(ends.max())),
+            )
+
+    def upto(self, store: StateStore, to: int, most: int) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield (name, value) of the parts that end until then, in order, some at a time.
 
         Once all have been taken, none ends before :attr:`first`.
+
+        Args:
+            store: The store.
+            to: The time.
+            most: How many parts to read ahead, about.
         """
         if self.first > to:
             return
-        low, high = bytes([self._phase]), bytes([self._phase + 1])
-        beyond = high if to >= END_OF_TIME else low + _bytes(to + 1)
-        for name, value in merge(*self._places.scans(store, low, beyond)):
-            yield _instant(name[1:]), name, value
+        phase, high = bytes([self._phase]), bytes([self._phase + 1])
+        low = phase + _bytes(min(self.taken, END_OF_TIME - 1) + 1)
+        beyond = high if to >= END_OF_TIME else phase + _bytes(to + 1)
+        yield from _merged(list(self._places.scans(store, low, beyond)), most)
         firsts = [next(scan, None) for scan in self._places.scans(store, beyond, high)]
         self.first = min(
             (_instant(one[0][1:]) for one in firsts if one is not None), default=END_OF_TIME
         )
+
+
+def _merged(
+    scans: Sequence[Iterator[tuple[bytes, bytes]]], most: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the rows of several scans in one order, some at a time: a sort costs less than a heap.
+
+    Args:
+        scans: The scans, each in order; no two have a row in common.
+        most: How many rows to read ahead, about.
+    """
+    each = max(1, most // max(1, len(scans)))
+    ahead = {at: list(islice(scan, each)) for at, scan in enumerate(scans)}
+    while ahead := {at: rows for at, rows in ahead.items() if rows}:
+        last = min(rows[-1] for rows in ahead.values())
+        found: list[tuple[bytes, bytes]] = []
+        for at, rows in ahead.items():
+            taken = bisect_right(rows, last)
+            found += rows[:taken]
+            ahead[at] = rows[taken:] or list(islice(scans[at], each))
+        found.sort()
+        yield found
+
+
+@final
+class TimedParts:
+    """Parts that are read in order of time, until when is known.
+
+    Args:
+        found: Some parts at a time: their names and values, by their ends.
+        lateness: How long after their ends they are due, in microseconds.
+    """
+
+    def __init__(self, found: Iterator[list[tuple[bytes, bytes]]], lateness: int) -> None:
+        self._found = found
+        self._lateness = lateness
+        self._read: list[tuple[bytes, bytes]] = []
+        self._times: Int64Array = np.zeros(0, dtype=np.int64)
+        self.until = START_OF_TIME
+        """All that is due until then has been read."""
+
+    def read(self) -> None:
+        """Read more, if there is more."""
+        more = next(self._found, None)
+        if more is None:
+            self.until = END_OF_TIME
+            return
+        ends = decode_int64(joined([name for name, _ in more], PART_BYTES)[:, 1:9])
+        times = saturating_add_array(ends, self._lateness)
+        self._read += more
+        self._times = np.concatenate([self._times, times])
+        self.until = int(times[-1]) - 1
+
+    def take(self, until: int) -> list[tuple[bytes, bytes]]:
+        """Return what is due until a time, and was not taken."""
+        count = int(np.searchsorted(self._times, until, side="right"))
+        taken, self._read = self._read[:count], self._read[count:]
+        self._times = self._times[count:]
+        return taken
 
 
 @final

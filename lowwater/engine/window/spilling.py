@@ -14,7 +14,6 @@ replaces or deletes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import merge
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -32,6 +31,7 @@ from lowwater.engine.window.spilled_format import (
     PartsByTime,
     Places,
     Queue,
+    TimedParts,
     hash_names,
     hashes_of,
     pack_parts,
@@ -44,7 +44,7 @@ from lowwater.engine.window.spilled_format import (
     some_of,
 )
 from lowwater.engine.window.window_state import WindowState
-from lowwater.state.arrays import NONE, distinct, mixed, run_starts, widened
+from lowwater.state.arrays import NONE, among, distinct, mixed, run_starts, widened
 from lowwater.state.formats import damaged, decoding
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.row_codec import Layouts
@@ -55,6 +55,7 @@ AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
 
 _CHUNK = 1 << 12
+_LOADED_BYTES = 200  # of two objects and their place in a dict
 _WHAT = "a stored window"
 
 
@@ -107,6 +108,8 @@ class SpilledWindows:
         self._away: Int64Array = np.zeros(0, dtype=np.int64)
         # The parts that are both in memory, where they may have changed, and stored.
         self._loaded: dict[bytes, bytes] = {}
+        self.loaded_bytes = 0
+        """About how many bytes of memory are taken by what was loaded, until the next commit."""
         # The hashes of keys whose stored value is out of date until the next commit.
         self._changed: list[Hashes] = []
 
@@ -127,6 +130,7 @@ class SpilledWindows:
             "finished": self._finished,
             "lateness": self._lateness if self._windows else now,
             "firsts": [each.first for each in self._firsts],
+            "lasts": [self._open.last, self._complete.last],
             "kinds": self._kinds,
             "layouts": self._layouts.known,
         }
@@ -143,6 +147,7 @@ class SpilledWindows:
         self._lateness = max(self._lateness, record["lateness"])
         for each, first in zip(self._firsts, record["firsts"], strict=True):
             each.first = first
+        self._open.last, self._complete.last = record["lasts"]
         self._kinds = [(kind, dtype) for kind, dtype in record["kinds"]]
         self._layouts.expect(record["layouts"])
         self._learn(store, ids)
@@ -171,7 +176,7 @@ class SpilledWindows:
         parts, theirs = (
             mixed((key[some], *self._part_of(some, complete).columns)) for some in (rows, others)
         )
-        return rows[np.isin(parts, theirs)]
+        return rows[among(parts, theirs)]
 
     def write(self, batch: Batch, leaving: Int64Array, waits: Waits, passed: int) -> None:
         """Have rows leave memory, and put in order what was loaded since the last commit.
@@ -184,7 +189,7 @@ class SpilledWindows:
         """
         if not (self._loaded or self._changed or leaving.size):
             return
-        before, self._loaded = self._loaded, {}
+        before, self._loaded, self.loaded_bytes = self._loaded, {}, 0
         after = self._parts(leaving, waits, passed) if leaving.size else {}
         _replace(batch, self._of_part, before, after)
         old, new = read_waits(list(before.values())), read_waits(list(after.values()))
@@ -226,8 +231,7 @@ class SpilledWindows:
         if not self._is_queued:
             first["due"] = part.end[begin]
             for phase, parts in ((OPEN, self._open), (COMPLETE, self._complete)):
-                ends = first["due"][part.phase[begin] == phase]
-                parts.first = min(parts.first, int(ends.min(initial=END_OF_TIME)))
+                parts.note(first["due"][part.phase[begin] == phase])
         names = part_names(part.take(begin), self._hashes(rows[begin]), places[begin])
         return dict(zip(names, pack_parts(packed, begin, first), strict=True))
 
@@ -240,7 +244,7 @@ class SpilledWindows:
         hashes = self._keys.hashes(known)
         changed = _distinct(np.concatenate(self._changed))
         self._changed = []
-        of_changed = np.isin(hashes, changed)
+        of_changed = among(hashes, changed)
         ids, hashes = known[of_changed], hashes[of_changed]
         away = self._away[ids] > 0
         ids, hashes = ids[away], hashes[away]
@@ -253,7 +257,7 @@ class SpilledWindows:
                 state.keys, ids, hashes, state.place_of(ids), self._away[ids], self._layouts
             )
             self._of_hash.put(batch, hash_names(some), some, values)
-        gone = changed[~np.isin(changed, some)]
+        gone = changed[~among(changed, some)]
         self._of_hash.delete(batch, hash_names(gone), gone)
         if state.key_bytes > self._key_bytes:
             self._leave(known)
@@ -262,7 +266,7 @@ class SpilledWindows:
         """Know the keys no more of which nothing is in memory, nor of any other of their hash."""
         out = self._state.rows_of(known) == self._away[known]
         hashes = self._keys.hashes(known)
-        out &= ~np.isin(hashes, hashes[~out])
+        out &= ~among(hashes, hashes[~out])
         ids = known[out]
         self._state.count_keys(ids, -self._away[ids])
         self._away[ids], self._known[ids] = 0, False
@@ -294,9 +298,12 @@ class SpilledWindows:
         if not keys.size:
             return NONE
         if self._state.merging is None:
-            absent = self._state.index.find(keys, start, end) < 0
-            keys, end = keys[absent], end[absent]
             part = PartOf(self._phases(end, watermark), end)
+            absent: NDArray[np.bool_] = self._state.index.find(keys, start, end) < 0
+            if not self._is_queued:
+                lasts = np.array([self._open.last, self._complete.last])
+                absent &= end <= lasts[part.phase]
+            keys, part = keys[absent], part.take(np.flatnonzero(absent))
         else:
             keys = distinct(keys)
             part = PartOf.whole(len(keys))
@@ -328,26 +335,26 @@ class SpilledWindows:
         if self._is_queued:
             return self._load_queued(store, to, most)
         lateness = self._state.windowing.lateness_us
+        completing = TimedParts(self._open.upto(store, to, most), 0)
         expired = self._expired_end(to)
-        expiring = (
-            (saturating_add(begin, lateness), name, value)
-            for begin, name, value in self._complete.upto(store, expired)
-        )
-        completing = self._open.upto(store, to)
+        expiring = TimedParts(self._complete.upto(store, expired, most), lateness)
         found: list[Int64Array] = []
-        parts: dict[bytes, bytes] = {}
-        windows, last = 0, START_OF_TIME
-        for begin, name, value in merge(completing, expiring, key=lambda part: part[0]):
-            if begin != last and windows + len(parts) >= min(most, _CHUNK):
-                found.append(self._fill(store, parts, NONE))
-                windows, parts = windows + len(found[-1]), {}
-                if windows >= most and after < begin - 1 < to:
-                    return np.concatenate(found), begin - 1
-            last = begin
-            if name not in self._loaded:
-                parts[name] = value
-        found.append(self._fill(store, parts, NONE))
+        until = START_OF_TIME
+        while until < END_OF_TIME:
+            min(completing, expiring, key=lambda parts: parts.until).read()
+            until = min(completing.until, expiring.until)
+            parts = dict(completing.take(until))
+            parts.update(expiring.take(until))
+            fresh = {name: parts[name] for name in parts if name not in self._loaded}
+            found.append(self._fill(store, fresh, NONE))
+            if sum(map(len, found)) >= most and after < until < to:
+                self._note_taken(until)
+                return np.concatenate(found), until
+        self._note_taken(to)
         return np.concatenate(found), None
+
+    def _note_taken(self, upto: int) -> None:
+        self._open.taken, self._complete.taken = upto, self._expired_end(upto)
 
     def _load_queued(self, store: StateStore, to: int, most: int) -> tuple[Int64Array, int | None]:
         reach = self._reach(to)
@@ -439,6 +446,7 @@ class SpilledWindows:
             np.subtract.at(self._away, keys, 1)
             found.append(rows)
         self._loaded.update(values)
+        self.loaded_bytes += len(values) * _LOADED_BYTES + sum(map(len, values.values()))
         rows = np.concatenate(found)
         self._windows -= len(rows)
         self._finished -= int(table["finished"][rows].sum())
@@ -450,9 +458,13 @@ class SpilledWindows:
         self, store: StateStore, hashes: Hashes, places: Int64Array, ids: Int64Array
     ) -> Int64Array:
         """Return the ids of keys with some hashes and places; read them if they are not known."""
+        if not ids.size:
+            ids = np.flatnonzero(self._known & (self._away > 0))
+            ids = ids[among(self._keys.hashes(ids), hashes)] if ids.size else ids
         found = self._find(hashes, places, ids)
-        if (found < 0).any():
-            found = self._find(hashes, places, self._read_keys(store, _distinct(hashes)))
+        if (unknown := found < 0).any():
+            read = self._read_keys(store, _distinct(hashes[unknown]))
+            found[unknown] = self._find(hashes[unknown], places[unknown], read)
         if (found < 0).any():
             raise damaged(_WHAT, "it is of no key")
         return found
@@ -503,7 +515,7 @@ class SpilledWindows:
             raise damaged("a stored key", "it is in no order among the others")
         fresh = ~self._known[ids]
         if self._changed and fresh.any():  # the windows of a key that was forgotten are all gone
-            fresh &= ~np.isin(read.hashes, np.concatenate(self._changed))
+            fresh &= ~among(read.hashes, np.concatenate(self._changed))
         new = ids[fresh]
         self._away[new] = read.windows[fresh]
         self._known[new] = True

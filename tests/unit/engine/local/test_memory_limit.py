@@ -43,7 +43,7 @@ class CountingStore:
     def __init__(self) -> None:
         self._store = MemoryStore(MemoryContents())
         self.commit = self._store.commit
-        self.reads = 0
+        self.reads = self.rows_scanned = 0
 
     def get(self, keys: Any) -> Any:
         self.reads += len(keys)
@@ -51,7 +51,9 @@ class CountingStore:
 
     def scan(self, start: bytes, stop: bytes) -> Any:
         self.reads += 1
-        return self._store.scan(start, stop)
+        for row in self._store.scan(start, stop):
+            self.rows_scanned += 1
+            yield row
 
 
 class Driven:
@@ -127,7 +129,9 @@ def test_only_the_windows_that_are_touched_come_back() -> None:
     assert driven.store.reads == 2  # the key, and the window
     driven.take([1], [1_201])
     assert driven.store.reads == 2
-    driven.take([1], [9_999])  # a window that is new
+    driven.take([1], [1_255])  # a window that is new, but might be there
+    assert driven.store.reads == 3
+    driven.take([1], [9_999])  # behind all that left memory
     assert driven.store.reads == 3
 
 
@@ -245,6 +249,50 @@ def test_an_advance_in_portions_gives_what_one_step_gives() -> None:
         assert cold.advance(900) == plain.advance(900)
         assert cold.advance(10_000) == plain.advance(10_000)
     assert cold.operator.state_rows == plain.operator.state_rows == 0
+
+
+def with_windows_away(memory: int) -> Driven:
+    """Return an operator with windows of three keys, most of which are not in memory."""
+    cold = Driven(FIXED, memory)
+    for second in range(0, 40_000, 10):
+        cold.take([1, 2, 3], [second] * 3)
+        if cold.operator.is_over:
+            cold.save()
+    cold.save()
+    assert cold.operator.spilled_rows > 10_000
+    return cold
+
+
+def test_an_advance_in_portions_reads_each_window_about_once() -> None:
+    """However long the next commit takes to come; and of keys that are known, nothing."""
+    cold = with_windows_away(200_000)
+    away, portions, to = cold.operator.spilled_rows, 0, 50_000 * SECOND
+    cold.store.rows_scanned = 0
+    with (
+        mock.patch.object(_cold, "AT_ONCE", 500),
+        mock.patch.object(cold.store, "get", side_effect=AssertionError("nothing is to be got")),
+    ):
+        while (bound := cold.operator.load_due(cold.store, to)) is not None:
+            cold.operator.step(WatermarkAdvance(to, due=bound))
+            portions += 1
+    assert portions > 15
+    assert away <= cold.store.rows_scanned < 2 * away
+
+
+def test_what_was_loaded_counts_until_the_next_commit() -> None:
+    """So an advance commits now and then: what it loads is in memory until it does."""
+    cold = with_windows_away(200_000)
+    spilled, to, most, commits = cold.operator._spilled, 50_000 * SECOND, 0, 0
+    with mock.patch.object(_cold, "AT_ONCE", 100):
+        while (bound := cold.operator.load_due(cold.store, to)) is not None:
+            cold.operator.step(WatermarkAdvance(to, due=bound))
+            most = max(most, spilled.loaded_bytes)
+            if cold.operator.is_over:
+                cold.save()
+                commits += 1
+                assert spilled.loaded_bytes == 0
+    assert commits > 10
+    assert 0 < most < 300_000
 
 
 @pytest.mark.parametrize("limit", [-1, "1KB", "a lot", "12", True, "5 parsecs", 2.5], ids=repr)
