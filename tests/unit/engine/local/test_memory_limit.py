@@ -282,7 +282,8 @@ def test_an_advance_in_portions_reads_each_window_about_once() -> None:
 def test_what_was_loaded_counts_until_the_next_commit() -> None:
     """So an advance commits now and then: what it loads is in memory until it does."""
     cold = with_windows_away(200_000)
-    spilled, to, most, commits = cold.operator._spilled, 50_000 * SECOND, 0, 0
+    spilled: Any = cold.operator._spilled
+    to, most, commits = 50_000 * SECOND, 0, 0
     with mock.patch.object(_cold, "AT_ONCE", 100):
         while (bound := cold.operator.load_due(cold.store, to)) is not None:
             cold.operator.step(WatermarkAdvance(to, due=bound))
