@@ -367,7 +367,7 @@ class SpilledWindows:
         for at, name in self._dues.upto(store, reach):
             if name in self._loaded:
                 continue
-            if at != last and last is not None and windows + len(names) >= min(most, _CHUNK):
+            if at != last and last is not None and len(names) >= min(most, _CHUNK):
                 found.append(self._load(store, names))
                 windows, names = windows + len(found[-1]), []
                 if windows >= most:

@@ -43,10 +43,11 @@ class CountingStore:
     def __init__(self) -> None:
         self._store = MemoryStore(MemoryContents())
         self.commit = self._store.commit
-        self.reads = self.rows_scanned = 0
+        self.reads = self.gets = self.rows_scanned = 0
 
     def get(self, keys: Any) -> Any:
         self.reads += len(keys)
+        self.gets += 1
         return self._store.get(keys)
 
     def scan(self, start: bytes, stop: bytes) -> Any:
@@ -277,6 +278,18 @@ def test_an_advance_in_portions_reads_each_window_about_once() -> None:
             portions += 1
     assert portions > 15
     assert away <= cold.store.rows_scanned < 2 * away
+
+
+def test_windows_that_merge_are_read_many_at_a_time() -> None:
+    """Though no two of them are due at the same time."""
+    cold = Driven(Windowing(windows=lw.Sessions("10s")), memory=0)
+    cold.take(list(range(12_000)), [100 * key for key in range(12_000)])
+    cold.save()
+    assert cold.in_memory == 0
+    cold.store.gets = 0
+    with mock.patch.object(_cold, "AT_ONCE", 10_000):
+        assert len(cold.advance(2_000_000)) == 12_000
+    assert cold.store.gets < 20
 
 
 def test_what_was_loaded_counts_until_the_next_commit() -> None:
