@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from benchmarks import spark_beside, spark_cores
 from benchmarks.machine import load, machine
 from benchmarks.spark_beside import Beside, Sizes
 from benchmarks.spark_cores import Cores
+from benchmarks.spark_runs import Plan, measured
 from benchmarks.spark_state import Touching
 
 DATA = Path(__file__).parent / ".data"
-_STATES: list[dict[str, Any]] = [{"state": "inline"}, {"state": "rocksdb"}]
+_STATES: list[dict[str, Any]] = [{"state": "inline"}, {"state": "rocksdb"}, {"state": "auto"}]
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -68,9 +70,7 @@ def _memory(args: argparse.Namespace) -> None:
 
 
 def _cores(args: argparse.Namespace) -> None:
-    cores = Cores(
-        args.ways or [{}], args.rounds, args.batches, args.warm_up, args.most_seconds, DATA
-    )
+    cores = Cores(_plan(args))
     cores.heading()
     for case, rows in itertools.product(spark_cores.CASES, args.rows or [250_000, 1_000_000]):
         cores.report(case, rows)
@@ -102,15 +102,24 @@ def _cases(args: argparse.Namespace) -> Sequence[Sizes]:
 
 
 def _beside(args: argparse.Namespace, ways: Sequence[dict[str, Any]] = ({},)) -> Beside:
-    return Beside(
-        args.ways or ways, args.rounds, args.batches, args.warm_up, args.most_seconds, DATA
-    )
+    return Beside(_plan(args, ways))
 
 
 def _touching(args: argparse.Namespace) -> Touching:
-    ways = args.ways or _STATES
     few = max(1, args.warm_up // 4)  # they warm up over another folder before
-    return Touching(ways, args.rounds, args.opened, args.batches, few, DATA)
+    return Touching(replace(_plan(args, _STATES), warm_up=few), args.opened)
+
+
+def _plan(args: argparse.Namespace, ways: Sequence[dict[str, Any]] = ({},)) -> Plan:
+    return Plan(
+        args.ways or ways,
+        args.rounds,
+        args.batches,
+        args.warm_up,
+        args.most_seconds,
+        DATA,
+        measured,
+    )
 
 
 def _make_small(args: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ provider that is faster there.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,11 @@ from typing import Any, final
 from benchmarks.spark_events import batches_folder, growing_folder
 from benchmarks.spark_runs import (
     PROVIDERS,
-    Measure,
+    Plan,
     Rounds,
     Run,
     heading,
     line,
-    measured,
     named,
     ratio,
     seconds,
@@ -69,22 +68,10 @@ class Beside:
     """How to measure.
 
     Args:
-        ways: Settings that this library runs with, each in turn.
-        rounds: How often.
-        batches: How many there are, at most.
-        warm_up: How many of them do not count as warm.
-        most_seconds: About how long a query may take.
-        data: Where events lie.
-        measure: Runs a query.
+        plan: How often, how long and with what.
     """
 
-    ways: Sequence[dict[str, Any]]
-    rounds: int
-    batches: int
-    warm_up: int
-    most_seconds: float
-    data: Path
-    measure: Measure = measured
+    plan: Plan
 
     def heading(self) -> None:
         """Print the head of the table."""
@@ -96,16 +83,16 @@ class Beside:
 
     def speed(self, case: Sizes) -> None:
         """Print the lines of a case: its first batches, and those when all is warm."""
-        folder = batches_folder(case.rows, case.keys, self.batches, self.data)
-        rounds = self._rounds(case.windows, folder, self.most_seconds)
+        folder = batches_folder(case.rows, case.keys, self.plan.batches, self.plan.data)
+        rounds = self._rounds(case.windows, folder, self.plan.most_seconds)
         first = f"{case.windows} | {case.rows:,} | {case.keys:,} | few"
-        cold = min(COLD, self.batches)
+        cold = min(COLD, self.plan.batches)
         wanted = _WANTED.get((case.windows, case.rows, case.keys))
         self._lines(
             rounds, f"{first} | first {cold}, together", partial(_together, cold), _WANTED_COLD
         )
-        warm = f"{first} | warm, from {self.warm_up + 1} on{rounds.short(self.warm_up)}"
-        self._lines(rounds, warm, lambda run: run.median(self.warm_up), wanted)
+        warm = f"{first} | warm, from {self.plan.warm_up + 1} on{rounds.short(self.plan.warm_up)}"
+        self._lines(rounds, warm, lambda run: run.median(self.plan.warm_up), wanted)
 
     def growth(self, rows: int, most: int) -> None:
         """Print lines for a quarter, a half and all of the most windows that are open.
@@ -114,9 +101,9 @@ class Beside:
         one more, are among them.
         """
         count = -(-most // rows) + 2
-        folder = growing_folder(rows, count, self.data)
-        before = growing_folder(max(1, rows // 25), self.warm_up, self.data)
-        rounds = self._rounds("growing", folder, 5 * self.most_seconds, before=before)
+        folder = growing_folder(rows, count, self.plan.data)
+        before = growing_folder(max(1, rows // 25), self.plan.warm_up, self.plan.data)
+        rounds = self._rounds("growing", folder, 5 * self.plan.most_seconds, before=before)
         for size in (most // 4, most // 2, most):
             first = f"none ends | {rows:,} | new | {size:,} | {size - rows:,} to {size + rows:,}"
             first += rounds.short(size // rows)
@@ -127,13 +114,13 @@ class Beside:
         queries: dict[str, Callable[[], Run]] = {}
         for provider, settings in PROVIDERS.items():
             queries[provider] = partial(
-                self.measure, f"spark-{windows}", folder, settings, most_seconds=most, **more
+                self.plan.measure, f"spark-{windows}", folder, settings, most_seconds=most, **more
             )
-        for way in self.ways:
+        for way in self.plan.ways:
             queries[named(way)] = partial(
-                self.measure, f"lowwater-{windows}", folder, way, most_seconds=most, **more
+                self.plan.measure, f"lowwater-{windows}", folder, way, most_seconds=most, **more
             )
-        return Rounds(queries, self.rounds).run()
+        return Rounds(queries, self.plan.rounds).run()
 
     def _lines(
         self, rounds: Rounds, first: str, figure: Callable[[Run], float], wanted: float | None
@@ -141,7 +128,7 @@ class Beside:
         theirs = {provider: rounds.figures(provider, figure) for provider in PROVIDERS}
         ran = [figures for figures in theirs.values() if figures]
         yardstick = min(ran, key=statistics.median, default=[])
-        for way in map(named, self.ways):
+        for way in map(named, self.plan.ways):
             ours = rounds.figures(way, figure)
             line(
                 *(first, *map(seconds, theirs.values()), way, seconds(ours)),
@@ -170,14 +157,14 @@ ALTERNATIVES = ("per-key", "transform-with-state")
 
 def report_alternatives(case: Sizes, beside: Beside) -> None:
     """Print what the same sums take in other ways that Spark has to run Python."""
-    folder = batches_folder(case.rows, case.keys, beside.batches, beside.data)
+    folder = batches_folder(case.rows, case.keys, beside.plan.batches, beside.plan.data)
     queries: dict[str, Callable[[], Run]] = {
-        name: partial(beside.measure, name, folder, {}, most_seconds=beside.most_seconds)
+        name: partial(beside.plan.measure, name, folder, {}, most_seconds=beside.plan.most_seconds)
         for name in ("lowwater-fixed", *ALTERNATIVES)
     }
-    rounds = Rounds(queries, beside.rounds).run()
+    rounds = Rounds(queries, beside.plan.rounds).run()
     figures = {
-        name: rounds.figures(name, lambda run: run.median(beside.warm_up)) for name in queries
+        name: rounds.figures(name, lambda run: run.median(beside.plan.warm_up)) for name in queries
     }
     heading(f"{case.rows:,} rows a batch, {case.keys:,} keys", "s a batch", "times lowwater's")
     for name, taken in figures.items():

@@ -24,13 +24,12 @@ from benchmarks.spark_pipelines import PIPELINES
 from benchmarks.spark_runs import (
     NONE,
     Batch,
-    Measure,
+    Plan,
     Rounds,
     Run,
     RunFailed,
     heading,
     line,
-    measured,
     named,
     ratio,
     seconds,
@@ -73,22 +72,10 @@ class Cores:
     """How to measure.
 
     Args:
-        ways: Settings that this library runs with on Spark, each in turn.
-        rounds: How often.
-        batches: How many there are, at most.
-        warm_up: How many of them do not count, on Spark.
-        most_seconds: About how long a query may take.
-        data: Where events lie.
-        measure: Runs a query.
+        plan: How often, how long and with what.
     """
 
-    ways: Sequence[dict[str, Any]]
-    rounds: int
-    batches: int
-    warm_up: int
-    most_seconds: float
-    data: Path
-    measure: Measure = measured
+    plan: Plan
 
     def heading(self) -> None:
         """Print the head of the table."""
@@ -99,8 +86,8 @@ class Cores:
 
     def report(self, case: Case, rows: int) -> None:
         """Print the lines of a case: each way, beside the embedded run."""
-        folder = batches_folder(rows, _KEYS, self.batches, self.data)
-        ways = {named(way): way for way in self.ways}
+        folder = batches_folder(rows, _KEYS, self.plan.batches, self.plan.data)
+        ways = {named(way): way for way in self.plan.ways}
         rounds = Rounds(
             {
                 "embedded": partial(
@@ -108,28 +95,28 @@ class Cores:
                 ),
                 **{
                     name: partial(
-                        self.measure,
+                        self.plan.measure,
                         f"lowwater-{case.pipeline}",
                         folder,
                         way,
-                        most_seconds=self.most_seconds,
+                        most_seconds=self.plan.most_seconds,
                     )
                     for name, way in ways.items()
                 },
             },
-            self.rounds,
+            self.plan.rounds,
         ).run()
         on_spark = {name: runs for name, runs in rounds.runs.items() if name in ways}
         spark = Rounds({}, rounds.count, on_spark)  # the embedded run has one batch
         alone = rounds.figures("embedded", _rows_a_second)
         for name in ways:
-            took = rounds.figures(name, lambda run: run.median(self.warm_up))
+            took = rounds.figures(name, lambda run: run.median(self.plan.warm_up))
             speeds = [rows / each / _SPARK_CORES for each in took]
             line(
                 *(
                     case.what,
                     f"{rows:,}",
-                    f"{name}{spark.short(self.warm_up)}",
+                    f"{name}{spark.short(self.plan.warm_up)}",
                     seconds(took),
                     _speed(speeds),
                     _speed(alone),

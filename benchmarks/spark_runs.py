@@ -91,6 +91,31 @@ Measure = Callable[..., Run]
 """How a table has a query run: :func:`measured`, but for tests of the tables."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a table is measured.
+
+    Args:
+        ways: Settings that this library runs with, each in turn.
+        rounds: How often.
+        batches: How many micro-batches a query has, at most; where windows are opened first, how
+            many there are behind.
+        warm_up: How many of these do not count as warm.
+        most_seconds: About how long a query may take.
+        data: Where events lie.
+        measure: Runs a query.
+    """
+
+    ways: Sequence[dict[str, Any]]
+    rounds: int
+    batches: int
+    warm_up: int
+    most_seconds: float
+    data: Path
+    measure: Measure
+
+
 def measured(
     query: str,
     folder: Path,

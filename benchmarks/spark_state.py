@@ -10,20 +10,18 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, final
 
 from benchmarks.spark_events import touching_folder
 from benchmarks.spark_runs import (
     NONE,
     PROVIDERS,
-    Measure,
+    Plan,
     Rounds,
     Run,
     Task,
     heading,
     line,
-    measured,
     named,
     ratio,
     seconds,
@@ -41,26 +39,16 @@ class Touching:
     """How to measure.
 
     Args:
-        ways: Settings that this library runs with, each in turn.
-        rounds: How often.
+        plan: How often, how long and with what.
         rows: How many windows a batch opens, before windows are touched.
-        batches: How many batches touch windows.
-        warm_up: How many of these do not count.
-        data: Where events lie.
-        measure: Runs a query.
     """
 
-    ways: Sequence[dict[str, Any]]
-    rounds: int
+    plan: Plan
     rows: int
-    batches: int
-    warm_up: int
-    data: Path
-    measure: Measure = measured
 
     def growth(self, touched: int, sizes: Sequence[int]) -> None:
         """Print what a batch takes that touches some windows of more and more; Spark's own too."""
-        sides = {named(way): ("lowwater-growing", way) for way in self.ways}
+        sides = {named(way): ("lowwater-growing", way) for way in self.plan.ways}
         for provider, settings in PROVIDERS.items():
             sides[f"Spark's own, {provider}"] = ("spark-growing", settings)
         queries = {
@@ -73,7 +61,7 @@ class Touching:
             *(f"{size:,} open, s" for size in sizes),
             *("growth (least to most)", "wanted", "load before"),
         )
-        rounds = Rounds(queries, self.rounds).run()
+        rounds = Rounds(queries, self.plan.rounds).run()
         for name, (query, _) in sides.items():
             taken = [
                 rounds.figures(f"{name}, {size:,} open", partial(self._warm, size))
@@ -99,9 +87,9 @@ class Touching:
                 named(way): self._query(
                     "lowwater-growing", way, size, rows, record=True, own_workers=True
                 )
-                for way in self.ways
+                for way in self.plan.ways
             }
-            rounds = Rounds(queries, self.rounds).run()
+            rounds = Rounds(queries, self.plan.rounds).run()
             for name in queries:
                 runs = [] if name in rounds.failed else rounds.runs[name]
                 same, other = (
@@ -118,7 +106,7 @@ class Touching:
 
     def memory(self, size: int, touched: int, limit: str) -> None:
         """Print how large Python workers are, with a limit to the windows in memory and without."""
-        ways = [*self.ways, {"state": "rocksdb", "memory_limit": limit}]
+        ways = [*self.plan.ways, {"state": "rocksdb", "memory_limit": limit}]
         queries = {
             named(way): self._query("lowwater-growing", way, size, touched, record=True)
             for way in ways
@@ -128,7 +116,7 @@ class Touching:
             *("the most any had, MB", "all workers at the end, MB (workers)", "s a batch"),
             "load before",
         )
-        rounds = Rounds(queries, self.rounds).run()
+        rounds = Rounds(queries, self.plan.rounds).run()
         for name in queries:
             if name in rounds.failed:
                 continue
@@ -146,16 +134,22 @@ class Touching:
     def _query(
         self, query: str, settings: dict[str, Any], size: int, touched: int, **more: Any
     ) -> Callable[[], Run]:
-        folder = touching_folder(size, self.rows, touched, self.batches, self.data)
+        folder = touching_folder(size, self.rows, touched, self.plan.batches, self.plan.data)
         # However many windows there are, the JVM and the workers have run as many batches.
         few = min(size, 4 * touched, self.rows)
-        before = touching_folder(few, few, touched, 4 * self.warm_up, self.data)
+        before = touching_folder(few, few, touched, 4 * self.plan.warm_up, self.plan.data)
         return partial(
-            self.measure, query, folder, settings, most_seconds=_FILLING_S, before=before, **more
+            self.plan.measure,
+            query,
+            folder,
+            settings,
+            most_seconds=_FILLING_S,
+            before=before,
+            **more,
         )
 
     def _first(self, size: int) -> int:
-        return -(-size // self.rows) + self.warm_up
+        return -(-size // self.rows) + self.plan.warm_up
 
     def _warm(self, size: int, run: Run) -> float:
         return run.median(self._first(size))

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import spark as command
 from benchmarks.spark_beside import Beside, Sizes
 from benchmarks.spark_events import batches_folder, touching_folder
-from benchmarks.spark_runs import PROVIDERS, Batch, Run, RunFailed, Task, named
+from benchmarks.spark_runs import PROVIDERS, Batch, Plan, Run, RunFailed, Task, named
 from benchmarks.spark_state import meetings
 
 MINUTE_US = 60_000_000
@@ -77,7 +77,7 @@ def cells(printed: str) -> Iterator[list[str]]:
 
 
 def beside(folder: Path, faked: Faked, rounds: int = 1) -> Beside:
-    return Beside([{}], rounds, 8, 6, 1, folder, faked)
+    return Beside(Plan([{}], rounds, 8, 6, 1, folder, faked))
 
 
 def test_the_yardstick_is_what_is_faster_in_each_line(
