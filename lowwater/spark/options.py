@@ -45,11 +45,12 @@ class SparkOptions:
     Args:
         key_groups: The number of groups that keys are hashed into, which is the most tasks that
             can share the work. It is fixed for the lifetime of a checkpoint.
-        state: The state backend: ``"inline"``: in Spark's own state store; ``"rocksdb"``: in
-            stores at ``state_location``; ``"auto"``: of each level and key group, inline until it
-            takes 4 MiB, and from then on as with ``"rocksdb"``; or a ``StateBackend``. By default
-            ``"auto"`` if ``state_location`` is given, and ``"inline"`` otherwise. A checkpoint
-            belongs to one backend.
+        state: The state backend. ``"inline"`` is Spark's own state store. ``"rocksdb"`` is a store
+            for each level and key group at ``state_location``. With ``"auto"`` each key group of a
+            level is inline until its state takes 4 MiB, and then in such a store. Or a
+            ``StateBackend``. By default ``"auto"`` if ``state_location`` is given, and ``"inline"``
+            otherwise. A checkpoint belongs to one backend, but ``"auto"`` takes over what was
+            inline.
         state_location: The location for ``"rocksdb"`` and ``"auto"``, and for what
             ``operator="mapInArrow"`` keeps: a folder or URI that all tasks can reach.
             By default a folder below ``spark.sql.streaming.checkpointLocation``, if that is set.
@@ -63,9 +64,9 @@ class SparkOptions:
         memory_limit: The memory that aggregated windows may use in all key groups together, such
             as ``"4GB"``; at least 16 MiB. Windows beyond it are left in the store, and loaded when
             they are needed. Stages and key groups share it equally; it is kept between
-            micro-batches, not within one. Needs a ``state_location``, and has no effect on state
-            that is inline. It may change from start to start. ``None``: about 8 MiB for each stage
-            and key group in a store, and no limit otherwise.
+            micro-batches, not within one. Needs a store (``"rocksdb"`` or ``"auto"``), and has no
+            effect on state that is inline. It may change from start to start. ``None``: about 8 MiB
+            for each stage and key group in a store, and no limit otherwise.
         timers: Whether processing-time triggers, and timers of the clock that a process sets, fire
             in micro-batches that run anyway (``"batches"``), or wake Spark by themselves
             (``"clock"``); such a query never ends. By default the clock wakes Spark where a trigger
@@ -113,7 +114,7 @@ class SparkOptions:
                 raise InvalidArgument(
                     "memory_limit= needs a store for the windows that leave memory",
                     where="to_spark(memory_limit=)",
-                    hint="Give a state_location= too, or leave it out",
+                    hint='Give a state_location=, or say state="auto" or "rocksdb"',
                 )
         if self.max_ahead is not None:
             positive_duration(self.max_ahead, "max_ahead")

@@ -273,6 +273,8 @@ class GroupCell:
                 where="to_spark(key_groups=)",
                 hint=f"Use key_groups={stored_groups}, or begin with a new checkpoint",
             )
+        if (stored_backend, backend) == (InlineBackend.name, GrowingBackend.name):
+            stored_backend, content = backend, _IN_CELL + bytes(content)  # it may grow from now on
         if stored_backend != backend:
             raise StateError(
                 f"the checkpoint's state is kept by {stored_backend!r}, not {backend!r}",

@@ -76,7 +76,7 @@ class PackedRows:
         heads = np.empty(len(begin), dtype=_HEAD_TYPE)
         heads["layout"], heads["count"] = self.layout, np.diff(begin, append=count)
         parts = [heads] if before is None else [before, heads]
-        head = np.hstack([part.view(np.uint8).reshape(len(begin), -1) for part in parts])
+        head = np.hstack([part.view(np.uint8).reshape(-1, part.itemsize) for part in parts])
         if self.side is None and len(begin) == count:  # a row each
             return rows_as_bytes(np.hstack([head, self.records]))
         fronts = rows_as_bytes(head)

@@ -72,6 +72,22 @@ def test_state_that_outgrows_its_cell_moves(backend: RocksBackend) -> None:
     assert {*apart} == {False, True}
 
 
+def test_what_was_inline_is_taken_over(backend: RocksBackend) -> None:
+    wanted = through(InlineBackend(), keeps=False)
+    cell = None
+    for at in range(2):
+        _, cell = step(CASE.call(InlineBackend()), cell, at)
+    assert cell is not None
+    cell = GroupCell.from_row(cell.to_row(), key_groups=1, backend="auto")
+    call = CASE.call(GrowingBackend(backend, 0))
+    rows = []
+    for at in range(2, len(BATCHES)):
+        given, cell = step(call, cell, at)
+        rows.append(shown(given))
+    assert rows == wanted[2:]
+    assert cell.content[:1] == b"\1"
+
+
 def test_a_cell_that_does_not_say_where_its_state_is_is_refused(backend: RocksBackend) -> None:
     call = CASE.call(GrowingBackend(backend))
     _, cell = step(call, None, 1)

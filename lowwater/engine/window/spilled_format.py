@@ -201,7 +201,7 @@ class PartsByTime:
     def upto(self, store: StateStore, to: int, most: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield (name, value) of the parts that end until then, in order, some at a time.
 
-        Once all have been taken, none ends before :attr:`first`.
+        Once the iterator has ended, no part that is not in memory ends before :attr:`first`.
 
         Args:
             store: The store.
@@ -247,7 +247,7 @@ class TimedParts:
     """Parts that are read in order of time, until when is known.
 
     Args:
-        found: Some parts at a time: their names and values, by their ends.
+        found: Some parts at a time: their names and values, in order of their ends.
         lateness: How long after their ends they are due, in microseconds.
     """
 

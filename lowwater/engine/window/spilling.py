@@ -55,6 +55,7 @@ AT_ONCE = 1 << 17
 """Windows due at one watermark come back in portions of about so many."""
 
 _CHUNK = 1 << 12
+_FEW = 8
 _LOADED_BYTES = 200  # of two objects and their place in a dict
 _WHAT = "a stored window"
 
@@ -335,9 +336,10 @@ class SpilledWindows:
         if self._is_queued:
             return self._load_queued(store, to, most)
         lateness = self._state.windowing.lateness_us
-        completing = TimedParts(self._open.upto(store, to, most), 0)
+        ahead = -(-most // 4)  # what is read and not taken is read again in the next portion
+        completing = TimedParts(self._open.upto(store, to, ahead), 0)
         expired = self._expired_end(to)
-        expiring = TimedParts(self._complete.upto(store, expired, most), lateness)
+        expiring = TimedParts(self._complete.upto(store, expired, ahead), lateness)
         found: list[Int64Array] = []
         until = START_OF_TIME
         while until < END_OF_TIME:
@@ -458,7 +460,7 @@ class SpilledWindows:
         self, store: StateStore, hashes: Hashes, places: Int64Array, ids: Int64Array
     ) -> Int64Array:
         """Return the ids of keys with some hashes and places; read them if they are not known."""
-        if not ids.size:
+        if not ids.size and _FEW * len(hashes) >= len(self._known):  # few are read as quickly
             ids = np.flatnonzero(self._known & (self._away > 0))
             ids = ids[among(self._keys.hashes(ids), hashes)] if ids.size else ids
         found = self._find(hashes, places, ids)
