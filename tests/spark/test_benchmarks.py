@@ -180,7 +180,7 @@ def test_each_table_is_printed(
     lines = list(cells(capsys.readouterr().out))
     kinds = Counter(line[0] for line in lines)
     assert kinds["fixed"] == 2  # cold and warm
-    assert kinds["none ends"] == 3 * 2
+    assert kinds["none ends"] == 3 * len(command._STATES)
     rows = {line[0]: line for line in lines}
     assert rows["Spark's own, HDFS-backed"][1:4] == ["1.00", "1.00", "1.00 (one round)"]
     assert rows["process per record: count"][3:7] == [

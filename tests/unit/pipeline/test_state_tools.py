@@ -16,6 +16,7 @@ from lowwater.engine.window import persistence as windows_stored
 from lowwater.errors import InvalidArgument, StateError
 from lowwater.pipeline.state_tools import export_state, reset_state, state_info, verify_state
 from lowwater.state.codec import decode, encode
+from lowwater.state.formats import FORMATS
 from lowwater.state.key_layout import END, prefix_range, split_key
 from lowwater.state.rocks import RocksStore
 from lowwater.state.store import Batch
@@ -156,7 +157,8 @@ def test_state_of_a_former_layout_is_refused(folder: Path) -> None:
 def test_state_of_a_stage_of_a_former_layout_is_refused(folder: Path) -> None:
     facts = windows_stored.FACTS
     change(folder / "state", facts, lambda value: encode({**decode(value), "layout": 2}))
-    with pytest.raises(StateError, match="layout 2 of window state; this lowwater reads layout 4"):
+    reads = f"layout 2 of window state; this lowwater reads layout {FORMATS['window state']}"
+    with pytest.raises(StateError, match=reads):
         run(pipeline(folder / "in"), folder)
 
 
