@@ -147,11 +147,11 @@ class Places:
     def put(
         self, batch: Batch, names: Sequence[bytes], hashes: Hashes, values: Sequence[bytes]
     ) -> None:
-        """Have names that have these hashes stand for values."""
+        """Write values under names that have these hashes."""
         batch.put(self.keys(names, hashes), values)
 
     def delete(self, batch: Batch, names: Sequence[bytes], hashes: Hashes) -> None:
-        """Have names that have these hashes stand for nothing."""
+        """Delete what is stored under names that have these hashes."""
         batch.delete(self.keys(names, hashes))
 
     def get(self, store: StateStore, names: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -193,10 +193,8 @@ class PartsByTime:
     def note(self, ends: Int64Array) -> None:
         """Note where parts end that leave memory."""
         if ends.size:
-            self.first, self.last = (
-                min(self.first, int(ends.min())),
-                max(self.last, int(ends.max())),
-            )
+            self.first = min(self.first, int(ends.min()))
+            self.last = max(self.last, int(ends.max()))
 
     def upto(self, store: StateStore, to: int, most: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield (name, value) of the parts that end until then, in order, some at a time.
@@ -244,7 +242,7 @@ def _merged(
 
 @final
 class TimedParts:
-    """Parts that are read in order of time, until when is known.
+    """Reads parts in the order of when they are due, and knows until when it has read all.
 
     Args:
         found: Some parts at a time: their names and values, in order of their ends.
