@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
     from lowwater.engine.graph.trace import TracedElement as TracedElement
+    from lowwater.engine.join.joining import Between as Between
+    from lowwater.engine.join.joining import between as between
     from lowwater.engine.process import Emitted as Emitted
     from lowwater.engine.process import ProcessContext as ProcessContext
     from lowwater.engine.process import ProcessOperator as ProcessOperator
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from lowwater.explain import diff as diff
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import FinalPanes as FinalPanes
+    from lowwater.pipeline import JoinedStream as JoinedStream
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
     from lowwater.pipeline import Processed as Processed
@@ -155,6 +158,7 @@ _PLACES = {
     "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock",
     "lowwater.engine.graph.metrics": "Metrics",
     "lowwater.engine.records.panes": "ErrorRecord LateRecord Pane",
+    "lowwater.engine.join.joining": "Between between",
     "lowwater.engine.process": (
         "Emitted ProcessContext ProcessOperator combining_cell list_cell map_cell ordered_cell "
         "output set_cell timer value_cell"
@@ -170,9 +174,9 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element FinalPanes KeyedStream Pipeline Processed Result Run RunHandle Stream "
-        "WindowedStream from_arrow from_frame from_iterable from_pandas from_source from_spark "
-        "read_csv read_jsonl read_log read_parquet run start to_spark"
+        "Element FinalPanes JoinedStream KeyedStream Pipeline Processed Result Run RunHandle "
+        "Stream WindowedStream from_arrow from_frame from_iterable from_pandas from_source "
+        "from_spark read_csv read_jsonl read_log read_parquet run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

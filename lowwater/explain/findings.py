@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
 from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
@@ -211,7 +211,7 @@ def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Findi
         )
     windowing = stage.windowing
     if not stage.work.emits_panes:
-        if windowing is None and endless:
+        if isinstance(stage.work, Computed) and windowing is None and endless:
             yield Finding(
                 "note",
                 "a process without windows keeps its state until it clears it",
@@ -353,7 +353,7 @@ def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Fi
             'replaces panes, or use accumulation="discarding"',
         )
     for each in graph.stages:
-        if each.signed and not each.work.emits_panes:
+        if each.signed and isinstance(each.work, Computed):
             yield Finding(
                 "note",
                 "it receives upstream retractions as records with kind 'retract'",

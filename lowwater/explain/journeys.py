@@ -218,6 +218,11 @@ def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:
     windows = ", ".join(times.window(window) for window in element.dropped)
     if element.reason == "unwindowed":
         return "dropped (unwindowed): no window contains its event time"
+    if element.reason == "refused":
+        return "dropped (refused): the process did, with ctx.late"
+    if element.reason == "too_late":
+        late_by = rounded_up(element.watermark - element.time)
+        return f"dropped (too_late): it was {late_by!r} below the watermark"
     if element.reason == "closed":
         return f"dropped from {windows} (closed): the trigger had already finished"
     lateness = 0 if stage.windowing is None else stage.windowing.lateness_us

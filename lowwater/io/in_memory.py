@@ -84,6 +84,15 @@ class IterableSource:
             return False
         return True if isinstance(self.items, (count, cycle, repeat)) else None
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the columns; ``None`` if the elements cannot be looked at twice. O(n)."""
+        if not isinstance(self.items, (list, tuple)):
+            return None
+        rows = (item if type(item) is dict else fields_of(item) for item in self.items)
+        every = dict.fromkeys(name for row in rows for name in row if is_name(name))
+        return (*every, *self.computed)
+
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         iterator = iter(self.items)
         if iterator is self.items:

@@ -1,6 +1,7 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
 from lowwater.pipeline.final import FinalPanes as FinalPanes
+from lowwater.pipeline.fluent import JoinedStream as JoinedStream
 from lowwater.pipeline.fluent import KeyedStream as KeyedStream
 from lowwater.pipeline.fluent import Pipeline as Pipeline
 from lowwater.pipeline.fluent import Processed as Processed

@@ -7,6 +7,7 @@ from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.stateless import (
     AddComputed,
@@ -45,8 +46,15 @@ def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | 
             return (*names, name)
         case WithColumns(expressions=expressions) if not expressions.unnamed:
             return tuple(dict.fromkeys((*names, *expressions.named)))
+        case Select(expressions=expressions, keep=keep) if _are_names(expressions.unnamed):
+            kept = (name for name in names if name.startswith(HIDDEN) or name in keep)
+            return tuple(dict.fromkeys((*kept, *expressions.unnamed, *expressions.named)))
         case _:
             return None
+
+
+def _are_names(expressions: tuple[Any, ...]) -> bool:
+    return all(isinstance(one, str) for one in expressions)
 
 
 def checked_aggregate(name: str, spec: object) -> AggregateSpec:

@@ -8,7 +8,7 @@ before ``run``, ``collect``, ``to_arrow`` or an output is called.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, final
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
+from lowwater.engine.join.joining import Between, How, Unmatched
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
@@ -51,6 +52,7 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
 )
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
+from lowwater.pipeline.joins import join_stage, joined_as_records
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -182,6 +184,63 @@ class RecordSteps(ABC):
                     hint="Unite streams, pipelines (their panes) and processes",
                 )
         return self.to_stream()._united(other.to_stream() for other in others)
+
+    def join(
+        self,
+        other: RecordSteps,
+        *,
+        on: str | Sequence[str] | None = None,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        within: DurationLike | Between,
+        how: How = "inner",
+        unmatched: Unmatched = "final",
+        allowed_lateness: DurationLike | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> JoinedStream:
+        """Join with another stream: records of equal keys whose event times are close (J-1 to J-6).
+
+        A pair is emitted when its second record arrives. Its event time is the later of the two. A
+        record is kept until the watermark says that no partner can come any more.
+
+        >>> import lowwater as lw
+        >>> searches = lw.from_iterable([{"at": "2000-01-01T12:00Z", "q": 1}], time="at")
+        >>> clicks = lw.from_iterable([{"at": "2000-01-01T12:03Z", "q": 1, "n": 7}], time="at")
+        >>> [one.value["n"] for one in searches.join(clicks, on="q", within="5m").run()]
+        [7]
+
+        Args:
+            other: The right side: a stream, a pipeline (for its panes) or a process.
+            on: The key columns, where both sides call them alike.
+            left_on: The key columns of the left side; the output calls them so too.
+            right_on: The key columns of the right side.
+            within: How long after the left record the right one may be; or
+                ``lw.between("-5m", "1h")`` for ``right.time - left.time``. Both ends belong to it.
+            how: ``inner``: pairs; ``left``, ``right`` and ``outer``: also the records of one side
+                or both that have no partner, with nulls; ``semi``: the left records with a partner,
+                once; ``anti``: those without one.
+            unmatched: When a record without a partner comes out: ``final``, once none can come any
+                more; ``on_time``, when the watermark passes its horizon, to be retracted if a late
+                partner comes; ``early``, at once, to be retracted when a partner comes.
+            allowed_lateness: How far below the watermark a record may be; by default that of the
+                upstream stages, or zero. Later ones go to the late output.
+            suffixes: What is appended to the name of a column that both sides have.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing.
+        """
+        if not isinstance(other, RecordSteps):
+            raise InvalidArgument(
+                f"{describe('other', other)} is not a stream of records",
+                where="join",
+                hint="Join streams, pipelines (their panes) and processes",
+            )
+        left, right = self.to_stream(), other.to_stream()
+        stage = join_stage(
+            left, right, on=on, left_on=left_on, right_on=right_on, within=within, how=how,
+            unmatched=unmatched, allowed_lateness=allowed_lateness, suffixes=suffixes,
+        )  # fmt: skip
+        return JoinedStream(stage, Stream(**joined_as_records(stage, left, right)))
 
     def __or__(self, other: RecordSteps) -> Stream:
         return self.union(other)
@@ -605,3 +664,49 @@ class Processed(StageOutput[Element, Emitted]):
                 ),
             }
             raise no_step("a process", name, hints, dir(Processed))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JoinedStream(StageOutput[Element, Emitted]):
+    """Two streams joined by time, as ``join`` returns it. Its output can be read by another stage.
+
+    Each record has the keys, the columns of the left side and those of the right side.
+    """
+
+    _stream: Stream
+
+    def __repr__(self) -> str:
+        return f"JoinedStream({stage_outline(self._stage)})"
+
+    def named(self, name: str) -> JoinedStream:
+        """Name the join, for metrics and explanations; return the same stream."""
+        stage = replace(self._stage, name=checked_name(name, "clicked"))
+        flow = replace(self._stream._flows[0], origin=stage)
+        return replace(self, _stage=stage, _stream=replace(self._stream, _flows=(flow,)))
+
+    def to_stream(self) -> Stream:
+        """Return the joined records as a stream, for the next stage.
+
+        Their event time is that of the later record of a pair.
+        """
+        return self._stream
+
+    def _to(self, *sinks: Sink) -> Writing:
+        empty = emitted_table((), self._stage.key_names)
+        return Writing(self._stage, empty, sinks)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(self._stage.key_names)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hints = {
+                **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
+                **dict.fromkeys(
+                    ("window", "process", "aggregate", "group"),
+                    'Group the joined records first: .key_by("...").window(...)',
+                ),
+            }
+            raise no_step("a join", name, hints, dir(JoinedStream))

@@ -18,7 +18,7 @@ from lowwater.engine.records.pane_table import (
     readable_table,
     to_values,
 )
-from lowwater.engine.records.panes import Pane
+from lowwater.engine.records.panes import Kind, Pane
 from lowwater.engine.records.steps import PaneBatch, key_values
 from lowwater.errors import load_extra
 from lowwater.time import Instant
@@ -42,12 +42,14 @@ class Element:
         value: The emitted value.
         timestamp: Its event time.
         output: The tag of the output it was emitted to.
+        kind: ``insert``, or ``retract`` for the retraction of an earlier one.
     """
 
     key: Any
     value: Any
     timestamp: Instant
     output: str
+    kind: Kind = "insert"
 
 
 class Form(Protocol[ItemT_co, BatchT]):
@@ -107,8 +109,11 @@ class ElementForm:
 
     def items(self, batch: Emitted) -> Iterable[Element]:
         keys = key_values(batch.keys)
-        for key, value, time in zip(keys, batch.to_list(), batch.times.tolist(), strict=True):
-            yield Element(key, value, Instant(time), self.output)
+        signs = [1] * len(batch) if batch.signs is None else batch.signs.tolist()
+        rows = zip(keys, batch.to_list(), batch.times.tolist(), signs, strict=True)
+        for key, value, time, sign in rows:
+            kind: Kind = "insert" if sign > 0 else "retract"
+            yield Element(key, value, Instant(time), self.output, kind)
 
     def to_arrow(self, batch: Emitted) -> Iterable[pa.RecordBatch]:
         return iter(emitted_table([batch], self.keys).to_batches())

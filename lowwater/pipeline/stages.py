@@ -19,7 +19,7 @@ from lowwater.engine.graph.graph import (
     admission_of,
     is_signed,
 )
-from lowwater.engine.local.process_stage import kind_taken
+from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
@@ -171,7 +171,7 @@ def pane_types(
     """
     if schema is None:
         return (), None
-    admission_of(stage.inputs[0], stage, "dead_letter").admit(no_records(schema))
+    admission_of(stage, 0, "dead_letter").admit(no_records(schema))
     types = {name: schema.field(name).type for name in schema.names}
     results = {name: result_type(spec, types) for name, spec in aggregates.items()}
     return tuple(types[key] for key in stage.keys), results

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Flow, Windowed, admission_of, is_signed
+from lowwater.engine.graph.graph import Computed, Flow, Joined, Windowed, admission_of, is_signed
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
+from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.source_watermark import SourceWatermark, followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
@@ -135,7 +135,7 @@ class DuplicatesRun:
         return elements.take(kept)
 
 
-NodeRun: TypeAlias = DuplicatesRun | WindowRun | ProcessRun
+NodeRun: TypeAlias = DuplicatesRun | WindowRun | EmittingRun
 
 
 @final
@@ -285,7 +285,11 @@ class LevelRun:
                 ]
                 run.watermark = max(run.watermark, to)
             else:
-                self._step_stage(node, run, bundles, to, output)
+                given = [
+                    _stage_bundle(node, one, nth)
+                    for ((_, nth), _), one in zip(found, bundles, strict=True)
+                ]
+                self._step_stage(node, run, given, to, output)
                 sent = list(self._handed_on(node, run, output))
                 counts.hold = run.operator.hold()
             self._send(node, run, sent, output)
@@ -355,8 +359,8 @@ class LevelRun:
     def _step_stage(
         self,
         node: LevelNode,
-        run: WindowRun | ProcessRun,
-        bundles: Sequence[Elements],
+        run: WindowRun | EmittingRun,
+        bundles: Sequence[StageBundle],
         to: int,
         output: LevelOutput,
     ) -> None:
@@ -364,7 +368,7 @@ class LevelRun:
         if self.clock > START_OF_TIME:
             self._collect(node, run.tick(self.clock), output)
         if bundles:
-            self._collect(node, run.take([_stage_bundle(node, one) for one in bundles]), output)
+            self._collect(node, run.take(bundles), output)
         if to > START_OF_TIME:
             self._collect(node, run.advance(to), output)
             while run.operator.is_advancing:
@@ -377,7 +381,7 @@ class LevelRun:
                 output.outcomes.append((node, outcome))
 
     def _handed_on(
-        self, node: LevelNode, run: WindowRun | ProcessRun, output: LevelOutput
+        self, node: LevelNode, run: WindowRun | EmittingRun, output: LevelOutput
     ) -> Iterator[tuple[Edge, Elements]]:
         """Yield what the nodes downstream get of a stage's output."""
         edges, entries = self._edges[node.number], self._entries[node.number]
@@ -451,8 +455,8 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     match work:
         case Windowed():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case Computed():
-            return ProcessRun(stage, work, node.number, is_end=is_end, is_read=is_read)
+        case Computed() | Joined():
+            return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)
 
@@ -461,14 +465,14 @@ def entry_of(
     at: int, edge: Edge, flow: Flow, on_error: OnError, max_ahead_us: int | None = None
 ) -> StageAdmission:
     """Return what admits records to a node; its bundles have the number of the edge."""
-    admission = admission_of(flow, edge.to.stage, on_error, max_ahead_us)
+    admission = admission_of(edge.to.stage, edge.nth, on_error, max_ahead_us)
     minds = minds_order(flow, edge.to.stage)
-    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow), minds)
+    return StageAdmission(at, flow.steps, admission, flow.output, is_signed(flow), minds, edge.nth)
 
 
 def needs_records(node: LevelNode, keeps_late: bool) -> bool:
-    """Whether a node needs whole records: processes do, and what keeps late ones."""
-    return keeps_late or isinstance(node.stage.work, Computed)
+    """Whether a node needs whole records: processes and joins do, and what keeps late ones."""
+    return keeps_late or not node.stage.work.emits_panes
 
 
 def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int], list[Any]]]:
@@ -481,6 +485,6 @@ def _by_port(messages: Sequence[Message]) -> Mapping[int, Mapping[tuple[int, int
     return found
 
 
-def _stage_bundle(node: LevelNode, elements: Elements) -> StageBundle:
+def _stage_bundle(node: LevelNode, elements: Elements, nth: int) -> StageBundle:
     admitted = Admitted(elements.bundle, None, [], elements.ids)
-    return StageBundle(node.number, elements.bundle, 0, elements.records, admitted)
+    return StageBundle(node.number, elements.bundle, 0, elements.records, admitted, nth)

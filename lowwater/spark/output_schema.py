@@ -346,7 +346,7 @@ class OutputRows:
             for key, column in zip(stage.key_names, late.keys, strict=True)
             if key in self._schema.schema.names
         }
-        windowed = batch.reason != UNWINDOWED
+        windowed = batch.reason < UNWINDOWED
         for bound, instants in (("window_start", batch.start), ("window_end", batch.end)):
             made = instants_to_arrow(instants)
             columns[bound] = pc.if_else(pa.array(windowed), made, None)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
@@ -212,7 +212,7 @@ def _read(read: Read, stages: Sequence[Stage], signals: Signals) -> set[str] | N
         needed |= set(named)
     for stage in stages:
         work = stage.work
-        if isinstance(work, Computed):
+        if not isinstance(work, Windowed):
             return None
         needed |= {*stage.keys, *work.windowing.windows.columns}
         needed |= strictest_needs(work.aggregates).keys()
@@ -223,14 +223,15 @@ def _read(read: Read, stages: Sequence[Stage], signals: Signals) -> set[str] | N
 
 def _require_columns(stage: Stage, types: ColumnTypes) -> None:
     """Raise if a stage reads a column of which it is known that it is not there."""
-    needed = set(stage.keys)
+    needed: set[str] = set()
     if isinstance(stage.work, Windowed):
         needed |= {*stage.work.windowing.windows.columns}
         needed |= strictest_needs(stage.work.aggregates).keys()
-    for flow in stage.inputs:
+    for nth, flow in enumerate(stage.inputs):
         schema = types.of_flow(flow)
         if schema is not None:
-            require_names(sorted({*needed, flow.time}), schema.names, "to_spark")
+            names = {*needed, *stage.keys_of(nth), flow.time}
+            require_names(sorted(names), schema.names, "to_spark")
 
 
 def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int | None:
@@ -403,7 +404,7 @@ def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Time
 
 
 def _has_deadlines(stage: Stage) -> bool:
-    if isinstance(stage.work, Computed):
+    if not isinstance(stage.work, Windowed):
         return False  # what timers of the clock a process sets is not known before it runs
     windowing = stage.work.windowing
     return Machine(windowing.trigger, merging=windowing.merging is not None).has_deadlines

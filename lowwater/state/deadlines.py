@@ -94,6 +94,27 @@ class Deadlines:
             if kept.any():
                 self._add_run(times[kept], rows[kept])
 
+    def first_that(
+        self, holds: Callable[[Int64Array, Int64Array], NDArray[np.bool_]], below: int
+    ) -> int:
+        """Return the earliest instant of an entry that still holds, or ``below``.
+
+        Entries before it that no longer hold are taken out: amortised O(entries pushed).
+
+        Args:
+            holds: Returns which entries still hold, given (times, rows).
+            below: Later entries do not matter.
+        """
+        stride = 0
+        while (first := self.first) < below:
+            times, rows = self.pop(min(first + stride, below - 1))
+            kept = holds(times, rows)
+            if kept.any():
+                self.push(times[kept], rows[kept])
+                below = int(times[kept].min())
+            stride = 2 * stride + 1
+        return below
+
     def entries(self) -> tuple[Int64Array, Int64Array]:
         """Return all entries, those that no longer hold included: (times, rows). O(entries)."""
         few = np.array(self._heap, dtype=np.int64).reshape(-1, 2)

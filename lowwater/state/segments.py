@@ -27,10 +27,13 @@ class Segments:
         table: Where the windows are.
         disjoint: Whether the windows of a key never overlap. If they may, only :meth:`of_keys`
             can look them up, and an edit costs all windows of the key.
+        end: The column of their ends. Instants are windows that end where they start, so that for
+            them it is ``start``; several may be equal.
     """
 
-    def __init__(self, table: Table, *, disjoint: bool) -> None:
+    def __init__(self, table: Table, *, disjoint: bool, end: str = "end") -> None:
         self._table = table
+        self._end = end
         self._disjoint = disjoint
         self._pool: Int64Array = np.empty(_MIN_POOL, dtype=np.int64)
         self._used = 0
@@ -49,7 +52,7 @@ class Segments:
         """Return the windows that overlap each interval: (rows, index of the interval)."""
         self._cover(keys)
         at, count = self._at[keys], self._count[keys]
-        ends, starts = self._table["end"], self._table["start"]
+        ends, starts = self._table[self._end], self._table["start"]
         low = self._search(at, count, ends, start, below_or_equal=not touching)
         high = self._search(at, count, starts, end, below_or_equal=touching)
         places, which = expand_ranges(at + low, np.maximum(high - low, 0))
@@ -117,14 +120,14 @@ class Segments:
             assert stops.max(initial=0) <= self._used <= len(self._pool)
             assert table.alive(rows).all()
             assert (table["key"][rows] == owner).all()
-            starts, ends = table["start"][rows], table["end"][rows]
+            starts, ends = table["start"][rows], table[self._end][rows]
             same_key = owner[1:] == owner[:-1]
             assert (starts[1:] >= starts[:-1])[same_key].all(), "windows are not sorted by start"
             if self._disjoint:
                 assert (ends[:-1] <= starts[1:])[same_key].all(), "windows of a key overlap"
         except AssertionError:
             print(f"Segments: used={self._used} held={self._held} disjoint={self._disjoint}")
-            print(list(zip(owner, rows, table["start"][rows], table["end"][rows], strict=True)))
+            print(list(zip(owner, rows, table["start"][rows], table[self._end][rows], strict=True)))
             raise
 
     def _remove_inside(self, touched: Int64Array, rows: Int64Array) -> None:

@@ -310,7 +310,7 @@ def _late_records(late: LateBatch, elements: Sequence[ScenarioElement]) -> Itera
             value=element.record,
             time=element.time,
             key=element.key,
-            window=None if reason == UNWINDOWED else Window(Instant(start), Instant(end)),
+            window=None if reason >= UNWINDOWED else Window(Instant(start), Instant(end)),
             watermark=Instant(late.watermark),
             reason=REASONS[reason],
         )

@@ -195,7 +195,7 @@ class _Numbering:
 
 
 def _taken(stage: Stage, tap: _Tap, windowing: Windowing) -> Iterator[ProbedElement]:
-    admissions = [admission_of(flow, stage, "dead_letter") for flow in stage.inputs]
+    admissions = [admission_of(stage, nth, "dead_letter") for nth in range(len(stage.inputs))]
     for flow, records, watermark in tap.batches:
         admitted = admissions[flow].admit(records)
         bundle = admitted.bundle

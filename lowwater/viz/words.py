@@ -19,6 +19,8 @@ _REASONS = {
     "expired": "its window had expired",
     "closed": "its window's trigger had finished",
     "unwindowed": "no window contains its event time",
+    "too_late": "it was later than the stage allows",
+    "refused": "the process refused it",
 }
 
 

@@ -23,6 +23,7 @@ ROOMS = [
     "engine.aggregates",
     "engine.window",
     "engine.process",
+    "engine.join",
     "engine.graph",
     "engine.local",
     "io",

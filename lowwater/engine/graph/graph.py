@@ -15,6 +15,8 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
+from lowwater.engine.join.operator import JoinedColumns
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
@@ -61,6 +63,7 @@ class Windowed:
     aggregates: Mapping[str, AggregateSpec]
 
     emits_panes: ClassVar[bool] = True
+    passes_signs: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
     @property
@@ -85,8 +88,45 @@ class Computed:
     outputs: tuple[str, ...]
 
     emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
     retracts: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The work of a join of two streams by time (J-1 to J-6).
+
+    Args:
+        joining: The rules.
+        left: How many of the stage's inputs are the left side; the others are the right.
+        right_keys: The key columns of the right side; the stage's own are those of the left.
+        columns: The columns of both sides, and their names in the output.
+    """
+
+    joining: Joining
+    left: int
+    right_keys: tuple[str, ...]
+    columns: JoinedColumns
+
+    windowing: ClassVar[None] = None
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it retracts even if its inputs never do (J-5)."""
+        return self.joining.retracts
+
+    def side_of(self, nth: int) -> Side:
+        """Return the side that an input of the stage belongs to."""
+        return LEFT if nth < self.left else RIGHT
+
+
+Work: TypeAlias = Windowed | Computed | Joined
 
 
 @final
@@ -118,7 +158,7 @@ class Stage:
         inputs: The flows that it reads; several form a union.
         keys: The key columns.
         key_names: The names of the key columns in its output.
-        work: The windowing and aggregates, or the process.
+        work: The windowing and aggregates, the process, or the join.
         deduplication: How duplicates are dropped before grouping; ``None``: they are kept.
         name: The name that the user gave it, if any.
     """
@@ -126,7 +166,7 @@ class Stage:
     inputs: tuple[Flow, ...]
     keys: tuple[str, ...]
     key_names: tuple[str, ...]
-    work: Windowed | Computed
+    work: Work
     deduplication: Deduplication | None = None
     name: str | None = None
 
@@ -140,6 +180,8 @@ class Stage:
         """How far below its output watermark it may still emit, in microseconds."""
         if self.windowing is not None:
             return self.windowing.lateness_us
+        if isinstance(self.work, Joined):
+            return self.work.joining.lateness_us
         # A process without windows accepts late records, and may emit records equally late.
         before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
         return max((stage.lateness_us for stage in before), default=0)
@@ -147,12 +189,19 @@ class Stage:
     @property
     def retracts(self) -> bool:
         """Whether its output contains retractions."""
-        return self.work.retracts
+        return self.work.retracts or (self.work.passes_signs and self.signed)
 
     @property
     def signed(self) -> bool:
         """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
+
+    def keys_of(self, nth: int) -> tuple[str, ...]:
+        """Return the key columns of one of its inputs."""
+        work = self.work
+        if isinstance(work, Joined) and work.side_of(nth) == RIGHT:
+            return work.right_keys
+        return self.keys
 
 
 Origin: TypeAlias = Read | Stage
@@ -214,22 +263,22 @@ class Graph:
 
 
 def admission_of(
-    flow: Flow, stage: Stage, on_error: OnError, max_ahead_us: int | None = None
+    stage: Stage, nth: int, on_error: OnError, max_ahead_us: int | None = None
 ) -> Admission:
-    """Return what admits the records of a flow to a stage: it knows what the stage can take.
+    """Return what admits the records of an input to a stage: it knows what the stage can take.
 
     Args:
-        flow: What the stage reads.
         stage: The stage.
+        nth: Which of its inputs.
         on_error: How invalid records are handled.
         max_ahead_us: How far beyond the clock an event time may be, in microseconds.
     """
-    work = stage.work
+    work, flow = stage.work, stage.inputs[nth]
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates)
     return Admission(
         time=flow.time,
-        keys=stage.keys,
+        keys=stage.keys_of(nth),
         needs={name: need for name, need in needs.items() if name not in durations},
         durations=durations,
         on_error=on_error,

@@ -8,7 +8,8 @@ from typing import Any, assert_never
 
 from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Computed, Flow, Joined, Read, Stage, Windowed
+from lowwater.engine.join.joining import LEFT, RIGHT
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -67,6 +68,9 @@ def stage_outline(stage: Stage) -> str:
             return _before(stage, work.aggregates)
         case Computed():
             return f"{_before(stage, None)}{_ARROW}process({_process(work)})"
+        case Joined():
+            left, right = stage.inputs[: work.left], stage.inputs[work.left :]
+            return f"{outline(left)}{_ARROW}join({outline(right)}, {_join_options(stage, work)})"
         case _:
             assert_never(work)
 
@@ -89,6 +93,10 @@ def work_texts(stage: Stage) -> Iterator[str]:
             yield f"process {_process(work)}"
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
+        case Joined():
+            yield f"{work.joining.how} join within {work.joining.within!r}"
+            if work.joining.is_alone(LEFT) or work.joining.is_alone(RIGHT):
+                yield f"unmatched {work.joining.unmatched}"
         case _:
             assert_never(work)
 
@@ -98,6 +106,23 @@ def spec_text(spec: AggregateSpec) -> str:
     column = getattr(spec, "column", None)
     hidden = isinstance(column, str) and column.startswith(HIDDEN)
     return "group()" if hidden else shown(spec)
+
+
+def _join_options(stage: Stage, work: Joined) -> str:
+    joining, right = work.joining, work.right_keys
+    on = [f"on={_names(stage.keys)}"]
+    if stage.keys != right:
+        on = [f"left_on={_names(stage.keys)}", f"right_on={_names(right)}"]
+    options = [*on, f"within={joining.within!r}", f"how={joining.how!r}"]
+    if joining.unmatched != "final":
+        options.append(f"unmatched={joining.unmatched!r}")
+    if joining.lateness_us:
+        options.append(f"allowed_lateness={format_duration(joining.lateness_us)!r}")
+    return ", ".join(options)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return repr(names[0]) if len(names) == 1 else repr(names)
 
 
 def _process(work: Computed) -> str:

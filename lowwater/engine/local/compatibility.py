@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike
-from lowwater.engine.graph.graph import MAIN, Flow, Graph, Origin, Read, Stage, Windowed
+from lowwater.engine.graph.graph import (
+    MAIN,
+    Computed,
+    Flow,
+    Graph,
+    Joined,
+    Origin,
+    Read,
+    Stage,
+    Windowed,
+    Work,
+)
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.process.definition import Definition
@@ -74,11 +85,23 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
                 hint="Call one of them otherwise: .named(...)",
             )
         found[name] = {
-            "kind": "windows" if stage.work.emits_panes else "process",
+            "kind": _kind(stage.work),
             "keys": list(stage.key_names),
             "deduplicated": stage.deduplication is not None,
         }
     return found
+
+
+def _kind(work: Work) -> str:
+    match work:
+        case Windowed():
+            return "windows"
+        case Computed():
+            return "process"
+        case Joined():
+            return "join"
+        case _:
+            assert_never(work)
 
 
 def _describe_read(read: Read) -> dict[str, Any]:
@@ -113,6 +136,17 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "timestamps": work.windowing.timestamps,
             "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
             "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
+        }
+    elif isinstance(work, Joined):
+        joining = work.joining
+        parts |= {
+            "right keys": list(work.right_keys),
+            "left inputs": work.left,
+            "within": repr(joining.within),
+            "how": joining.how,
+            "unmatched": joining.unmatched,
+            "allowed_lateness": joining.lateness_us,
+            "suffixes": list(work.columns.suffixes),
         }
     else:
         definition = Definition.of(work.process, work.windowing)

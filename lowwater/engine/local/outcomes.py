@@ -60,7 +60,7 @@ class LateElements:
                 value=value,
                 time=Instant(time),
                 key=key,
-                window=None if reason == UNWINDOWED else Window(Instant(start), Instant(end)),
+                window=None if reason >= UNWINDOWED else Window(Instant(start), Instant(end)),
                 watermark=watermark,
                 reason=REASONS[reason],
             )

@@ -313,7 +313,7 @@ def _dropped(
         places[late.element].tolist(), late.start.tolist(), late.end.tolist(),
         late.reason.tolist(), strict=True,
     ):  # fmt: skip
-        if reason != UNWINDOWED:
+        if reason < UNWINDOWED:
             windows[element] = (*windows[element], Window(Instant(start), Instant(end)))
         reasons[element] = reasons[element] or REASONS[reason]
     return windows, reasons

@@ -14,6 +14,7 @@ from lowwater.engine.graph.graph import (
     Computed,
     Flow,
     Graph,
+    Joined,
     Read,
     Stage,
     Windowed,
@@ -21,9 +22,9 @@ from lowwater.engine.graph.graph import (
     is_signed,
 )
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.outcomes import Outcome
-from lowwater.engine.local.process_stage import ProcessRun
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
 from lowwater.engine.local.source_reader import SourceCut, SourceReader
@@ -42,7 +43,7 @@ from lowwater.watermark import Hold, LowWatermarks, StageWatermark, which_may_re
 
 _LOG = logging.getLogger("lowwater.engine")
 
-StageRun: TypeAlias = WindowRun | ProcessRun
+StageRun: TypeAlias = WindowRun | EmittingRun
 Observer: TypeAlias = Callable[[Metrics], None]
 
 
@@ -310,9 +311,9 @@ class LocalRun:
     def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]
         flow = at.inputs[nth]
-        admission = admission_of(flow, at, on_error, self._max_ahead_of(flow))
+        admission = admission_of(at, nth, on_error, self._max_ahead_of(flow))
         return StageAdmission(
-            stage, flow.steps, admission, flow.output, is_signed(flow), minds_order(flow, at)
+            stage, flow.steps, admission, flow.output, is_signed(flow), minds_order(flow, at), nth
         )
 
     def _max_ahead_of(self, flow: Flow) -> int | None:
@@ -531,8 +532,8 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
     match work:
         case Windowed():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-        case Computed():
-            return ProcessRun(stage, work, number, is_end=is_end, is_read=is_read)
+        case Computed() | Joined():
+            return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)
 
@@ -555,7 +556,7 @@ def _next_power(count: int) -> int:
 
 def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
     """Return the key columns of the stages that read a source."""
-    keys = [key for at, _ in graph.into(read) for key in graph.stages[at].keys]
+    keys = [key for at, nth in graph.into(read) for key in graph.stages[at].keys_of(nth)]
     return tuple(dict.fromkeys(keys))
 
 

@@ -33,6 +33,7 @@ class StageAdmission:
         output: Which output of the origin the stage reads.
         signed: Whether the input may contain retractions.
         minds_order: Whether records are sorted before: see :mod:`lowwater.engine.local.key_order`.
+        nth: Which input of the stage it is.
     """
 
     stage: int
@@ -41,6 +42,7 @@ class StageAdmission:
     output: str = MAIN
     signed: bool = False
     minds_order: bool = False
+    nth: int = 0
 
     def take(self, records: Records, clock: int | Int64Array | None = None) -> AdmittedBatch | None:
         """Apply the steps to a batch and validate what is left; ``None`` if nothing is left.
@@ -86,7 +88,8 @@ class AdmittedBatch:
 
     def stage_bundle(self, bundle: Bundle, start: int) -> StageBundle:
         """Wrap consecutive elements of this batch, from ``start`` on, for the stage."""
-        return StageBundle(self.entry.stage, bundle, start, self.records, self.admitted)
+        entry = self.entry
+        return StageBundle(entry.stage, bundle, start, self.records, self.admitted, entry.nth)
 
 
 @final
@@ -100,6 +103,7 @@ class StageBundle:
         start: Index of the bundle's first element among the batch's admitted elements.
         records: The batch.
         admitted: The result of validating the batch.
+        nth: Which input of the stage they came by.
     """
 
     stage: int
@@ -107,6 +111,7 @@ class StageBundle:
     start: int
     records: Records
     admitted: Admitted
+    nth: int = 0
 
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:

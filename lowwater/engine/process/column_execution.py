@@ -286,15 +286,7 @@ class ColumnProcess:
 
     def _hold(self) -> int:
         """Return the earliest output time that is held. Amortised over the entries pushed."""
-        low, stride = self.watermark, 0
-        while (first := self._holds.first) < low:
-            times, rows = self._holds.pop(min(first + stride, low - 1))
-            kept = self._is_held(times, rows)
-            if kept.any():
-                self._holds.push(times[kept], rows[kept])
-                low = int(times[kept].min())
-            stride = 2 * stride + 1
-        return low
+        return self._holds.first_that(self._is_held, self.watermark)
 
     def _is_held(self, times: Int64Array, rows: Int64Array) -> np.ndarray[Any, Any]:
         held = np.zeros(len(rows), dtype=np.bool_)

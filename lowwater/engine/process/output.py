@@ -8,10 +8,17 @@ from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.records.batch import HIDDEN, Records, columns_of
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_table import MICROS_UTC, columns_to_table, instants_to_arrow
+from lowwater.engine.records.pane_table import (
+    MICROS_UTC,
+    SIGN,
+    columns_to_table,
+    instants_to_arrow,
+    kinds_to_arrow,
+)
 from lowwater.engine.records.steps import LateBatch
 from lowwater.time import Int64Array
 
@@ -29,6 +36,8 @@ class Emitted:
         keys: The key columns.
         values: The records as Python values, or the columns that a vectorised process emitted.
         start, end: The windows, int64; ``None`` for a process without windows.
+        signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` where the
+            stage retracts nothing.
     """
 
     times: Int64Array
@@ -36,6 +45,7 @@ class Emitted:
     values: Sequence[Any] | Mapping[str, Column]
     start: Int64Array | None = None
     end: Int64Array | None = None
+    signs: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -110,7 +120,7 @@ RECORDS = {b"lowwater.records": b"1"}
 
 
 def emitted_records(parts: Sequence[Emitted], keys: Sequence[str]) -> Records:
-    """Return emitted records for the next stage: the keys, and the fields emitted.
+    """Return emitted records for the next stage: the keys, the fields emitted, and the signs.
 
     A field that is called as a key is takes its place.
 
@@ -131,13 +141,17 @@ def emitted_records(parts: Sequence[Emitted], keys: Sequence[str]) -> Records:
     }
     times = np.concatenate([part.times for part in parts])
     columns[TIME] = Column(times, None, MICROS_UTC)
+    signs = [part.signs for part in parts if part.signs is not None]
+    if signs:
+        columns[SIGN] = Column(np.concatenate(signs).astype(np.int64))
     return Records(columns, len(times))
 
 
 def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
-    """Return emitted records as a table: the keys, the fields, and ``timestamp``.
+    """Return emitted records as a table: the keys, the fields, ``kind`` and ``timestamp``.
 
-    A field that is called so takes the place of the event time.
+    A field that is called ``timestamp`` takes the place of the event time. There is a ``kind``,
+    ``insert`` or ``retract``, where the stage retracts.
 
     Args:
         parts: What was emitted; without any, the table has no fields.
@@ -147,7 +161,9 @@ def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
         fields = [*(pa.field(key, pa.null()) for key in keys), pa.field("timestamp", MICROS_UTC)]
         return pa.schema(fields, RECORDS).empty_table()
     records = emitted_records(parts, keys)
-    columns = {n: c for n, c in records.columns.items() if n != TIME}
+    columns = {n: c for n, c in records.columns.items() if n not in (TIME, SIGN)}
+    if SIGN in records.columns:
+        columns["kind"] = Column.from_arrow(kinds_to_arrow(records.columns[SIGN].data))
     if "timestamp" not in columns:
         times = instants_to_arrow(records.columns[TIME].data)
         columns["timestamp"] = Column.from_arrow(times)

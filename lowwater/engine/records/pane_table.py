@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.python_values import FIRST_DATETIME, LAST_DATETIME, python_values
-from lowwater.engine.records.steps import INSERT, KINDS, TIMINGS, PaneBatch
+from lowwater.engine.records.steps import INSERT, KINDS, RETRACT, TIMINGS, PaneBatch
 from lowwater.errors import DataError
 from lowwater.time import Instant, Int64Array
 
@@ -131,6 +131,11 @@ def instants_to_arrow(instants: Int64Array) -> pa.Array:
     ):
         instants = np.clip(instants, FIRST_DATETIME, LAST_DATETIME)
     return pa.array(instants).view(MICROS_UTC)
+
+
+def kinds_to_arrow(signs: NDArray[np.integer[Any]]) -> pa.Array:
+    """Return ``insert`` for each +1 and ``retract`` for each -1, as panes have them."""
+    return _coded(np.where(signs > 0, INSERT, RETRACT).astype(np.uint8), KINDS)
 
 
 def _coded(codes: NDArray[np.uint8], names: Sequence[str]) -> pa.Array:

@@ -12,7 +12,7 @@ from lowwater.windows import Window
 
 Timing: TypeAlias = Literal["EARLY", "ON_TIME", "LATE"]
 Kind: TypeAlias = Literal["insert", "retract"]
-LateReason: TypeAlias = Literal["expired", "closed", "unwindowed"]
+LateReason: TypeAlias = Literal["expired", "closed", "unwindowed", "too_late", "refused"]
 
 
 @final
@@ -70,16 +70,17 @@ class Pane:
 @final
 @dataclass(frozen=True, slots=True)
 class LateRecord:
-    """An element dropped from one of its windows (S-O3, S-O4, S-W2).
+    """An element dropped from one of its windows (S-O3, S-O4, S-W2), or by a stage without any.
 
     Args:
         value: The element: a plain value, or a mapping of its columns.
         time: Its event time.
         key: Its key.
         window: The window it was dropped from (its proto-window where windows merge); ``None``
-            with reason ``unwindowed``.
+            with the reasons from ``unwindowed`` on.
         watermark: The input watermark when it was dropped.
-        reason: ``expired``, ``closed`` or ``unwindowed``.
+        reason: ``expired``, ``closed``, ``unwindowed``, ``too_late`` (further below the watermark
+            than a stage without windows allows) or ``refused`` (by a process: ``ctx.late``).
     """
 
     value: Any

@@ -16,14 +16,14 @@ from lowwater.windows import Window
 
 TIMINGS: tuple[Timing, ...] = ("EARLY", "ON_TIME", "LATE")
 KINDS: tuple[Kind, ...] = ("insert", "retract")
-REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed")
+REASONS: tuple[LateReason, ...] = ("expired", "closed", "unwindowed", "too_late", "refused")
 
 PANES_AT_ONCE = 4096
 """Panes converted to Python values at a time, because they take far more memory than columns."""
 
 EARLY, ON_TIME, LATE = range(3)
 INSERT, RETRACT = range(2)
-EXPIRED, CLOSED, UNWINDOWED = range(3)
+EXPIRED, CLOSED, UNWINDOWED, TOO_LATE, REFUSED = range(5)
 
 
 @final
@@ -217,7 +217,7 @@ class LateBatch:
 
     Args:
         element: Index into the bundle, int64, shape (n,).
-        start, end: The (proto-)window, int64; both 0 with reason ``unwindowed``.
+        start, end: The (proto-)window, int64; both 0 with the reasons from ``unwindowed`` on.
         reason: uint8 index into ``REASONS``.
         watermark: The input watermark at the time.
     """

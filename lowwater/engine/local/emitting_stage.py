@@ -1,13 +1,16 @@
-"""Runs a process stage: a keyed computation written by the user."""
+"""Runs a stage that emits records: a keyed computation written by the user, or a join."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import assert_never, final
 
-from lowwater.engine.graph.graph import Computed, Stage
+import numpy as np
+
+from lowwater.engine.graph.graph import Computed, Joined, Stage
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.join.operator import JoinOperator, SideBundle
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
@@ -16,8 +19,7 @@ from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.pane_table import SIGN
-from lowwater.engine.records.steps import ClockAdvance, EndOfInput, StepInput, WatermarkAdvance
+from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
@@ -25,24 +27,24 @@ from lowwater.time import END_OF_TIME
 
 
 @final
-class ProcessRun:
-    """One process stage of a run; see :class:`lowwater.engine.local.window_stage.WindowRun`.
+class EmittingRun:
+    """One such stage of a run; see :class:`lowwater.engine.local.window_stage.WindowRun`.
 
     Args:
         stage: The stage.
-        work: Its process and windowing.
+        work: What it does.
         number: Its number in the graph.
         is_end: Whether the records it emits leave the pipeline.
         is_read: Whether downstream stages read them.
     """
 
     def __init__(
-        self, stage: Stage, work: Computed, number: int, *, is_end: bool, is_read: bool
+        self, stage: Stage, work: Computed | Joined, number: int, *, is_end: bool, is_read: bool
     ) -> None:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
-        self.operator = ProcessOperator(work.process, windowing=work.windowing)
+        self.operator = _operator_of(stage, work)
         self._is_end = is_end
         self._is_read = is_read
         self._unread: dict[str, list[Emitted]] = {}
@@ -53,7 +55,7 @@ class ProcessRun:
         self.operator.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
-        """Record the stage's input in a trace; the outputs of a process are not traced."""
+        """Record the stage's input in a trace; what it emits is not traced."""
         self._recorder = recorder
 
     def save(self, batch: Batch) -> None:
@@ -78,11 +80,7 @@ class ProcessRun:
     def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
         """Process bundles."""
         for incoming in waiting:
-            bundle = replace(
-                incoming.bundle,
-                values={**_columns(incoming, signed=self.stage.signed), **incoming.bundle.values},
-            )
-            output = self.operator.step(bundle)
+            bundle, output = self._stepped(incoming)
             if self._recorder is not None:
                 operator = self.operator
                 self._recorder.took(
@@ -103,9 +101,22 @@ class ProcessRun:
             yield from self._step(step)
 
     def forget(self, watermark: int) -> None:
-        """Do nothing: a process clears its own state."""
+        """Do nothing: the operator clears its own state."""
 
-    def _step(self, step: StepInput) -> Iterator[Outcome]:
+    def _stepped(self, incoming: StageBundle) -> tuple[Bundle, ProcessOutput]:
+        """Have the operator process a bundle; return it, with the columns the operator read."""
+        given, operator, work = incoming.bundle, self.operator, self.stage.work
+        if isinstance(operator, ProcessOperator):
+            kinds = _kinds(incoming) if self.stage.signed else {}
+            bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
+            return bundle, operator.step(bundle)
+        assert isinstance(work, Joined)
+        keys = self.stage.keys_of(incoming.nth)
+        values = {n: column for n, column in _columns(incoming).items() if n not in keys}
+        bundle = replace(given, values=values)
+        return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
+
+    def _step(self, step: WatermarkAdvance | ClockAdvance | EndOfInput) -> Iterator[Outcome]:
         yield from self._emitted(self.operator.step(step))
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
@@ -117,27 +128,40 @@ class ProcessRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _columns(incoming: StageBundle, *, signed: bool) -> dict[str, Column]:
-    """Return the columns of a bundle's records, plus ``kind`` if the stage reads retractions.
+def _operator_of(stage: Stage, work: Computed | Joined) -> ProcessOperator | JoinOperator:
+    match work:
+        case Computed():
+            return ProcessOperator(work.process, windowing=work.windowing)
+        case Joined():
+            return JoinOperator(work.joining, work.columns, signed=stage.signed)
+        case _:
+            assert_never(work)
 
-    Raises:
-        InvalidArgument: The records already have a column named ``kind``.
-    """
-    if signed and "kind" in incoming.records.columns:
-        raise kind_taken()
+
+def _columns(incoming: StageBundle) -> dict[str, Column]:
+    """Return the columns of a bundle's records."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
-    found: dict[str, Column] = {}
-    for name, column in incoming.records.columns.items():
-        if name == SIGN:
-            signs = column if kept is None else column.take(kept)
-            kinds = ["insert" if sign > 0 else "retract" for sign in signs.data[start:stop]]
-            found["kind"] = Column.of_objects(kinds)
-        elif not name.startswith(HIDDEN):
-            found[name] = (column if kept is None else column.take(kept)).slice(start, stop)
-    if signed and "kind" not in found:  # this input has no retractions, another input has
-        found["kind"] = Column.of_objects(["insert"] * len(incoming.bundle))
-    return found
+    return {
+        name: (column if kept is None else column.take(kept)).slice(start, stop)
+        for name, column in incoming.records.columns.items()
+        if not name.startswith(HIDDEN)
+    }
+
+
+def _kinds(incoming: StageBundle) -> dict[str, Column]:
+    """Return a column ``kind``, for a process that reads retractions.
+
+    Raises:
+        InvalidArgument: The records already have a column of that name.
+    """
+    if "kind" in incoming.records.columns:
+        raise kind_taken()
+    signs = incoming.bundle.signs
+    if signs is None:  # this input has no retractions, another input has
+        return {"kind": Column.of_objects(["insert"] * len(incoming.bundle))}
+    kinds = np.where(signs > 0, "insert", "retract").astype(object)
+    return {"kind": Column(kinds)}
 
 
 def kind_taken() -> InvalidArgument:

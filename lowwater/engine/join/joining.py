@@ -1,0 +1,149 @@
+"""What a join of two streams by time is: which pairs, which rows without a partner, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+from lowwater.errors import InvalidArgument, describe
+from lowwater.time import DurationLike, duration, format_duration
+
+How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
+Unmatched: TypeAlias = Literal["final", "on_time", "early"]
+Side: TypeAlias = Literal[0, 1]
+
+HOWS: tuple[How, ...] = ("inner", "left", "right", "outer", "semi", "anti")
+UNMATCHED: tuple[Unmatched, ...] = ("final", "on_time", "early")
+LEFT: Side = 0
+RIGHT: Side = 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Between:
+    """An interval of time differences: ``low <= right.time - left.time <= high`` (J-1).
+
+    Args:
+        low, high: Durations such as ``"-5m"`` and ``"1h"``; both ends belong to the interval.
+
+    Raises:
+        InvalidArgument: One is no duration, or ``low`` is above ``high``.
+    """
+
+    low: DurationLike
+    high: DurationLike
+
+    def __post_init__(self) -> None:
+        if self.low_us > self.high_us:
+            raise InvalidArgument(
+                f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r}) is "
+                "empty: the first is above the second",
+                where="between",
+                hint="Give the lower difference, right.time - left.time, first",
+            )
+
+    @property
+    def low_us(self) -> int:
+        """The lower end in microseconds."""
+        return duration(self.low, name="low")
+
+    @property
+    def high_us(self) -> int:
+        """The upper end in microseconds."""
+        return duration(self.high, name="high")
+
+    def __repr__(self) -> str:
+        return f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r})"
+
+
+def between(low: DurationLike, high: DurationLike) -> Between:
+    """Return the interval ``low <= right.time - left.time <= high`` for ``join(within=...)``.
+
+    >>> between("-5m", "1h")
+    between('-5m', '1h')
+
+    Args:
+        low: How long after the left record the right one is at least; below zero for before it.
+        high: How long after it at most; both ends belong to the interval.
+
+    Raises:
+        InvalidArgument: One is no duration, or ``low`` is above ``high``.
+    """
+    return Between(low, high)
+
+
+def interval_of(within: object) -> Between:
+    """Return the interval that a join was given: ``"1h"`` is from 0 to an hour (J-1).
+
+    Raises:
+        InvalidArgument: It is neither a duration, not below zero, nor an interval.
+    """
+    if isinstance(within, Between):
+        return within
+    try:
+        high = duration(within, name="within")  # type: ignore[arg-type]  # checked by it
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            error.what,
+            where="join(within=)",
+            hint='Write, say, within="1h", or within=lw.between("-5m", "1h")',
+        ) from None
+    if high < 0:
+        raise InvalidArgument(
+            f"{describe('within', within)} is below zero",
+            where="join(within=)",
+            hint=f"Write within=lw.between({format_duration(high)!r}, 0)",
+        )
+    return Between(0, within)  # type: ignore[arg-type]  # it is a duration
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The rules of a join by time (J-1 to J-6).
+
+    Args:
+        within: Which differences of time make a pair.
+        how: Which rows come out.
+        unmatched: When rows without a partner come out.
+        lateness_us: How far below the watermark a record may be, in microseconds.
+    """
+
+    within: Between
+    how: How = "inner"
+    unmatched: Unmatched = "final"
+    lateness_us: int = 0
+
+    @property
+    def low_us(self) -> int:
+        """The lowest difference, right minus left."""
+        return self.within.low_us
+
+    @property
+    def high_us(self) -> int:
+        """The highest difference, right minus left."""
+        return self.within.high_us
+
+    def horizon_us(self, side: Side) -> int:
+        """How long after its time a row may still meet a timely partner, or be retracted (J-3)."""
+        return max(self.high_us, 0) if side == LEFT else max(-self.low_us, 0)
+
+    def is_alone(self, side: Side) -> bool:
+        """Whether rows of a side come out if they have no partner."""
+        if side == LEFT:
+            return self.how in ("left", "outer", "anti")
+        return self.how in ("right", "outer")
+
+    def waits(self, side: Side) -> bool:
+        """Whether rows of a side may come out later than with their first partner (J-4, J-6)."""
+        return self.is_alone(side) or (self.how == "semi" and side == LEFT)
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs come out, rather than rows of the left side."""
+        return self.how not in ("semi", "anti")
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it retracts even if its inputs never do (J-5)."""
+        return self.unmatched != "final" and (self.is_alone(LEFT) or self.is_alone(RIGHT))

@@ -1,0 +1,141 @@
+"""The durable form of a join: the rows of both sides, as columns, and their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from lowwater.engine.join.joining import LEFT, RIGHT, Joining
+from lowwater.engine.join.side import JoinSide
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.state.arrays import NONE, distinct
+from lowwater.state.codec import decode, encode
+from lowwater.state.formats import FORMATS, check_format, damaged, decoding
+from lowwater.state.journal import Journal
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.row_codec import RowCodec
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import Int64Array, saturating_add_array
+
+FORMAT = "join state"
+FACTS, KEYS, KEYS_GONE, LEFT_ROWS, LEFT_GONE, RIGHT_ROWS, RIGHT_GONE = range(7)
+"""Tags of the tables of a join."""
+_WHAT = "the stored state of a join"
+_FACTS = {"watermark", "clock", "output watermark"}
+
+
+@final
+class StoredJoin:
+    """Writes the rows that changed, and reads them all.
+
+    Args:
+        joining: The rules of the join: rows expire by them.
+        sides: The sides, with nothing in them yet.
+        place: Where they are stored.
+    """
+
+    def __init__(self, joining: Joining, sides: Sequence[JoinSide], place: StoredPlace) -> None:
+        self._joining = joining
+        self._sides = sides
+        self._place = place
+        self.keys = StoredKeys(place, KEYS)
+        self._codecs = [RowCodec(side.table) for side in sides]
+        self._journals = [
+            self._journal(number, tag) for number, tag in ((LEFT, LEFT_ROWS), (RIGHT, RIGHT_ROWS))
+        ]
+
+    def write(self, batch: Batch, keys: KeyDictionary | None, facts: dict[str, int]) -> None:
+        """Add what changed since the last time to a batch, and the facts."""
+        self.keys.use(keys)
+        sides = []
+        gone = [NONE]
+        for side, journal, codec in zip(self._sides, self._journals, self._codecs, strict=True):
+            rows = journal.write(batch, facts["watermark"])
+            gone.append(side.gone_keys())
+            self.keys.want(side.table["key"][rows])
+            sides.append(
+                {
+                    "rows": journal.limit,
+                    "live": len(side),
+                    "births": side.births,
+                    "columns": side.kept.kinds(),
+                    "layouts": codec.layouts.known,
+                }
+            )
+        left = distinct(np.concatenate(gone))
+        held = [side.has_rows(left) for side in self._sides]
+        self.keys.drop(left[~(held[LEFT] | held[RIGHT])])
+        self.keys.write(batch)
+        record = {
+            "layout": FORMATS[FORMAT],
+            "facts": facts,
+            "sides": sides,
+            "keys": self.keys.record(),
+            "groups": self._place.count,
+        }
+        batch.put([self._place.prefix(FACTS)], [encode(record)])
+
+    def load(self, store: StateStore) -> dict[str, int] | None:
+        """Fill the sides from a store, and return the facts; ``None`` if nothing is stored.
+
+        Raises:
+            StateError: What is stored is damaged.
+        """
+        (data,) = store.get([self._place.prefix(FACTS)])
+        if data is None:
+            return None
+        with decoding(_WHAT):
+            record = decode(data)
+            check_format(FORMAT, record["layout"])
+            facts: dict[str, int] = record["facts"]
+            if facts.keys() != _FACTS or len(record["sides"]) != len(self._sides):
+                raise damaged(_WHAT, "its facts are not those of a join")
+            if record["groups"] != self._place.count:
+                groups = f"{record['groups']} key groups, not {self._place.count}"
+                raise damaged(_WHAT, f"it is in {groups}")
+            ids = self.keys.load(store, record["keys"])
+            used = [
+                self._fill(store, number, stored, facts["watermark"])
+                for number, stored in enumerate(record["sides"])
+            ]
+            if not np.array_equal(distinct(np.concatenate(used)), np.sort(ids)):
+                raise damaged(_WHAT, "records and keys do not go together")
+            return facts
+
+    def _fill(
+        self, store: StateStore, number: int, stored: dict[str, Any], watermark: int
+    ) -> Int64Array:
+        """Fill one side; return the keys of its rows."""
+        side, codec, journal = self._sides[number], self._codecs[number], self._journals[number]
+        table = side.table
+        side.births = stored["births"]
+        side.kept.expect(stored["columns"])
+        codec.layouts.expect(stored["layouts"])
+        for pieces in journal.load(store, stored["rows"], watermark):
+            table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
+            taken = []
+            for piece in pieces:
+                chunk = codec.layouts.read(piece.chunk)
+                codec.fill(piece.rows, chunk, piece.at)
+                taken.append(((piece.rows, chunk.side, piece.at), len(chunk)))
+            codec.side.put([one for one, _ in taken], [count for _, count in taken])
+        rows = table.restore_prepared()
+        journal.reschedule()
+        if len(rows) != stored["live"]:
+            raise damaged(_WHAT, f"{len(rows)} of {stored['live']} records are there")
+        return table["key"][rows]
+
+    def _journal(self, number: int, tag: int) -> Journal:
+        side, joining = self._sides[number], self._joining
+        after = joining.horizon_us(LEFT if number == LEFT else RIGHT) + joining.lateness_us + 1
+        journal = side.journal = Journal(
+            self._codecs[number],
+            self._place,
+            tag,
+            groups=lambda rows: self.keys.groups(side.table["key"][rows]),
+            due=lambda rows: saturating_add_array(side.table["start"][rows], after),
+        )
+        return journal

@@ -1,0 +1,205 @@
+"""One side of a join: the records that may still meet a partner, by key and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.kept_records import KeptRecords
+from lowwater.state.arrays import NONE, Scratch, run_starts, widened
+from lowwater.state.deadlines import Deadlines
+from lowwater.state.journal import Journal
+from lowwater.state.segments import Segments
+from lowwater.state.table import Field, Table
+from lowwater.time import Int64Array
+
+
+@final
+class JoinSide:
+    """Rows in a table, found by key and time.
+
+    Columns of ``table``: ``key`` (id), ``start`` (the event time), ``born`` (rank of arrival); for
+    sides whose rows may come out by themselves ``matches`` (how many partners the row has met) and
+    ``shown`` (whether it stands in the output by itself); for inputs with retractions ``hash`` (of
+    the record).
+
+    Args:
+        types: The columns of the records, as far as they are known before any has come.
+        counted: Whether rows may come out by themselves.
+        signed: Whether records may be retracted.
+    """
+
+    def __init__(
+        self, types: Mapping[str, pa.DataType | None], *, counted: bool, signed: bool
+    ) -> None:
+        fields = [Field(name, np.int64) for name in ("key", "start", "born")]
+        if counted:
+            fields += [Field("matches", np.int64), Field("shown", np.bool_, False)]
+        if signed:
+            fields.append(Field("hash", np.int64))
+        self.table = Table(fields)
+        self.kept = KeptRecords(self.table, types)
+        self.segments = Segments(self.table, disjoint=True, end="start")
+        self.counted = counted
+        self.births = 0
+        self.releases = Deadlines()
+        self.waiting = Deadlines()
+        self.dues = Deadlines()
+        self.journal: Journal | None = None
+        self.left: list[Int64Array] = []
+        self._gone: list[Int64Array] = []
+        self._key_rows: Int64Array = np.zeros(64, dtype=np.int64)
+        self._scratch = Scratch()
+
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self.table)
+
+    def insert(
+        self,
+        keys: Int64Array,
+        times: Int64Array,
+        columns: Mapping[str, Column],
+        hashes: Int64Array | None,
+    ) -> Int64Array:
+        """Add records; return their rows. Amortised O(n log n)."""
+        rows = self.table.allocate(len(keys))
+        table = self.table
+        table["key"][rows], table["start"][rows] = keys, times
+        table["born"][rows] = self.births + np.arange(len(rows))
+        self.births += len(rows)
+        if hashes is not None:
+            table["hash"][rows] = hashes
+        self.kept.put(rows, columns)
+        self.segments.insert(rows)
+        self.releases.push(times, rows)
+        self._count_keys(keys, 1)
+        self.touch(rows)
+        return rows
+
+    def find(
+        self, keys: Int64Array, low: Int64Array, high: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the rows of each key between two instants, both included.
+
+        Returns:
+            The rows by time and arrival, and for which place of ``keys`` each is, rising.
+        """
+        return self.segments.overlapping(keys, low, high, touching=True)
+
+    def equal_rows(self, keys: Int64Array, times: Int64Array, hashes: Int64Array) -> Int64Array:
+        """Return a row for each record that equals it, -1 where there is none; each row once."""
+        rows, which = self.find(keys, times, times)
+        same = self.table["hash"][rows] == hashes[which]
+        rows, which = rows[same], which[same]
+        found = np.full(len(keys), -1, dtype=np.int64)
+        if not rows.size:
+            return found
+        order = np.lexsort((hashes, times, keys))
+        rank = np.empty(len(keys), dtype=np.int64)
+        rank[order] = _places(run_starts(keys[order], times[order], hashes[order]))
+        chosen = _places(run_starts(which)) == rank[which]
+        found[which[chosen]] = rows[chosen]
+        return found
+
+    def count(self, rows: Int64Array, by: int) -> Int64Array:
+        """Add to the partners of rows, once for each time a row is given; return distinct rows."""
+        own, place = self._scratch.unique(rows, self.table.capacity)
+        self.table["matches"][own] += by * np.bincount(place, minlength=len(own))
+        self.touch(own)
+        return own
+
+    def is_row(self, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
+        """Return which entries of a queue still stand for a row."""
+        found: NDArray[np.bool_] = self.table.alive(rows) & (self.table["start"][rows] == times)
+        return found
+
+    def take_due(self, queue: Deadlines, upto: int) -> Int64Array:
+        """Take the rows out of a queue whose time is not after an instant, by time and arrival."""
+        if queue.first > upto:
+            return NONE
+        times, rows = queue.pop(upto)
+        rows = self._scratch.unique(rows[self.is_row(times, rows)], self.table.capacity)[0]
+        return rows[np.lexsort((self.table["born"][rows], self.table["start"][rows]))]
+
+    def remove(self, rows: Int64Array) -> None:
+        """Have records, distinct ones, met by no one; :meth:`release_removed` frees their rows."""
+        if rows.size:
+            self.segments.remove(rows)
+            self._gone.append(rows)
+
+    def release_removed(self) -> None:
+        """Free the rows of removed records, of which nothing is to be read any more."""
+        for rows in self._gone:
+            keys = self.table["key"][rows]
+            self.touch(rows)
+            self.table.release(rows)
+            self._count_keys(keys, -1)
+            if self.journal is not None:
+                self.left.append(keys)
+        self._gone = []
+
+    def gone_keys(self) -> Int64Array:
+        """Return keys that have lost rows since the last call."""
+        left = np.concatenate(self.left) if self.left else NONE
+        self.left = []
+        return left
+
+    def has_rows(self, keys: Int64Array) -> NDArray[np.bool_]:
+        """Return which keys have rows here."""
+        held = np.zeros(len(keys), dtype=np.bool_)
+        known = keys < len(self._key_rows)
+        held[known] = self._key_rows[keys[known]] > 0
+        return held
+
+    def touch(self, rows: Int64Array) -> None:
+        """Note that rows, distinct ones, changed."""
+        if self.journal is not None:
+            self.journal.touch(rows)
+
+    def tidy(self) -> None:
+        """Drop stale entries of the queues, once most are stale."""
+        for queue in (self.releases, self.waiting, self.dues):
+            if len(queue) > 2 * len(self.table) + (1 << 16):
+                queue.retain(self.is_row)
+
+    def rebuild(self) -> None:
+        """Rebuild what is not stored: how rows are found, and the queues."""
+        rows = self.table.live()
+        rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
+        times = self.table["start"][rows]
+        self.segments.insert(rows)
+        self.releases.push(times, rows)
+        self.waiting.push(times, rows)
+        self.dues.push(times, rows)
+        self._count_keys(self.table["key"][rows], 1)
+
+    def _count_keys(self, keys: Int64Array, by: int) -> None:
+        need = int(keys.max(initial=-1)) + 1
+        if need > len(self._key_rows):
+            self._key_rows = widened(self._key_rows, 2 * need)
+        if by > 0:
+            np.add.at(self._key_rows, keys, 1)
+        else:
+            np.subtract.at(self._key_rows, keys, 1)
+
+    def _check(self) -> None:
+        """Assert what must hold between rows, keys and how they are found. O(rows)."""
+        self.table._check()
+        self.segments._check()
+        rows = self.table.live()
+        assert len(self.segments) == len(rows)
+        counts = np.bincount(self.table["key"][rows], minlength=len(self._key_rows))
+        assert np.array_equal(counts, self._key_rows)
+        assert not self._gone
+
+
+def _places(begins: NDArray[Any]) -> Int64Array:
+    """Return the place of each element in its run, from 0."""
+    at = np.arange(len(begins), dtype=np.int64)
+    return at - np.maximum.accumulate(np.where(begins, at, 0))
