@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Joined, Read, Stage, Windowed
 from lowwater.engine.local.outcomes import LateElements
+from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.process.output import Emitted, emitted_table
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import (
     EMISSION,
     MICROS_UTC,
     PANE_FIELDS,
+    SIGN,
     instants_to_arrow,
     known_instants,
     panes_to_arrow,
@@ -140,6 +143,11 @@ class ColumnTypes:
             pa.field(name, self._type(name, columns.get(key)))
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
+        if isinstance(stage.work, Joined):
+            found = self._joined(stage, stage.work)
+            fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
+            kinds = [pa.field("kind", pa.string())] if stage.retracts else []
+            return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
         if isinstance(stage.work, Computed):
             taken = {"timestamp", *stage.key_names}
             given = {name: kind for name, kind in self.given.items() if name not in taken}
@@ -154,7 +162,7 @@ class ColumnTypes:
 
     def check_given(self, outputs: Sequence[QueryOutput]) -> None:
         """Raise if a type is given for a column that no output has."""
-        if any(isinstance(output.stage.work, Computed) for output in outputs):
+        if not all(isinstance(output.stage.work, Windowed) for output in outputs):
             return  # the fields that it emits are not known
         stages = [output.stage for output in outputs]
         known = [name for one in stages for name in (*one.key_names, *one.work.aggregates)]
@@ -178,13 +186,46 @@ class ColumnTypes:
         return kind
 
     def _into(self, stage: Stage) -> dict[str, pa.DataType]:
-        """Return the types of what a stage reads; none if those of an input are not known."""
-        schemas = [self.of_flow(flow) for flow in stage.inputs]
+        """Return the types of what a stage reads, a join on its left; none if some are unknown."""
+        work = stage.work
+        flows = stage.inputs[: work.left] if isinstance(work, Joined) else stage.inputs
+        return self._of_flows(flows)
+
+    def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
+        schemas = [self.of_flow(flow) for flow in flows]
         known = [schema for schema in schemas if schema is not None]
         if len(known) < len(schemas):
             return {}
         whole = pa.unify_schemas(known, promote_options="permissive")
         return {one.name: one.type for one in whole}
+
+    def _joined(self, stage: Stage, work: Joined) -> dict[str, pa.DataType | None]:
+        """Return the types of what a join emits besides the keys; ``None`` for those not known."""
+        left, right = (
+            {
+                name: self.given.get(name) or kind
+                for name, kind in self._of_flows(flows).items()
+                if not name.startswith(HIDDEN) and name not in keys
+            }
+            for flows, keys in (
+                (stage.inputs[: work.left], stage.keys),
+                (stage.inputs[work.left :], work.right_keys),
+            )
+        )
+        if not work.joining.emits_pairs:
+            return dict(left)
+        of_left, of_right = work.columns.names(tuple(left), tuple(right))
+        return {of_left[name]: kind for name, kind in left.items()} | {
+            of_right[name]: kind for name, kind in right.items()
+        }
+
+    def _records_of_join(self, stage: Stage, work: Joined) -> pa.Schema | None:
+        keys = {name: self._into(stage).get(name) for name in stage.key_names}
+        found = keys | self._joined(stage, work)
+        if any(kind is None for kind in found.values()):
+            return None
+        signs = {SIGN: pa.int64()} if stage.retracts else {}
+        return pa.schema(list({**found, EMITTED_TIME: MICROS_UTC, **signs}.items()))
 
     def _of_stage(self, stage: Stage) -> pa.Schema | None:
         if stage not in self._known:
@@ -192,6 +233,8 @@ class ColumnTypes:
         return self._known[stage]
 
     def _found(self, stage: Stage) -> pa.Schema | None:
+        if isinstance(stage.work, Joined):
+            return self._records_of_join(stage, stage.work)
         if not isinstance(stage.work, Windowed):
             return None
         columns = self._into(stage)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
+from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.persistence import StoredJoin
-from lowwater.engine.join.side import JoinSide
 from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
@@ -27,8 +27,10 @@ from lowwater.engine.records.steps import (
     WatermarkAdvance,
 )
 from lowwater.errors import DataError, InternalError
+from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
+from lowwater.state.table import Field
 from lowwater.time import (
     END_OF_TIME,
     START_OF_TIME,
@@ -124,10 +126,15 @@ class JoinOperator:
         self._signed = signed
         self.retracts = signed or joining.retracts
         self.keys: KeyDictionary | None = None
+        counts = (Field("matches", np.int64), Field("shown", np.bool_, False))
+        self._counted = (joining.waits(LEFT), joining.waits(RIGHT))
         self.sides = (
-            JoinSide(columns.left, counted=joining.waits(LEFT), signed=signed),
-            JoinSide(columns.right, counted=joining.waits(RIGHT), signed=signed),
+            KeyedRecords(columns.left, counts if self._counted[LEFT] else (), signed=signed),
+            KeyedRecords(columns.right, counts if self._counted[RIGHT] else (), signed=signed),
         )
+        # Of each side the rows that may hold the watermark, and those with a horizon before them.
+        self._waiting = (Deadlines(), Deadlines())
+        self._dues = (Deadlines(), Deadlines())
         self._pairs: list[tuple[Int64Array, Int64Array, int]] = []
         self._stored: StoredJoin | None = None
 
@@ -143,16 +150,19 @@ class JoinOperator:
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
-        at, owner = self._held()
-        if owner is None:
+        at, side = self._held()
+        if side is None or self.keys is None:
             return None
-        rows = owner.table.live()
-        rows = rows[self._is_waiting(owner, owner.table["start"][rows], rows)]
-        row = rows[[int(owner.table["start"][rows].argmin())]]
-        key = tuple(column.to_list(exact=True)[0] for column in self._keys_of(row, owner))
+        table = self.sides[side].table
+        rows = table.live()
+        rows = rows[self._is_waiting(side, table["start"][rows], rows)]
+        row = rows[[int(table["start"][rows].argmin())]]
+        parts = self.keys.decode(table["key"][row])
+        key = tuple(column.to_list(exact=True)[0] for column in parts)
         shown = key[0] if len(key) == 1 else key
-        side = "left" if owner is self.sides[LEFT] else "right"
-        return Hold(at, f"key {shown!r}, a {side} record of {format_instant(at)} without a partner")
+        which = "left" if side == LEFT else "right"
+        what = f"a {which} record of {format_instant(at)} without a partner"
+        return Hold(at, f"key {shown!r}, {what}")
 
     def step(self, step: JoinInput) -> ProcessOutput:
         """Process one input and return its output (S-O1).
@@ -177,7 +187,10 @@ class JoinOperator:
 
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
-        self._stored = StoredJoin(self.joining, self.sides, place)
+        dues = [
+            self.joining.horizon_us(side) + self.joining.lateness_us + 1 for side in (LEFT, RIGHT)
+        ]
+        self._stored = StoredJoin(self.sides, dues, place)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed)."""
@@ -204,8 +217,10 @@ class JoinOperator:
         self.keys = self._stored.keys.keys
         self.watermark, self.clock = facts["watermark"], facts["clock"]
         self.output_watermark = facts["output watermark"]
-        for side in self.sides:
-            side.rebuild()
+        for side, waiting, dues in zip(self.sides, self._waiting, self._dues, strict=True):
+            rows = side.rebuild()
+            waiting.push(side.table["start"][rows], rows)
+            dues.push(side.table["start"][rows], rows)
         return True
 
     def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
@@ -258,12 +273,12 @@ class JoinOperator:
         own = self.sides[side]
         rows = own.insert(keys, bundle.times, bundle.values, hashes)
         self._pair(side, rows, keys, bundle.times, 1)
-        if own.counted:
+        if self._counted[side]:
             if self.joining.unmatched != "final" or self.joining.how == "semi":
-                own.dues.push(bundle.times, rows)
+                self._dues[side].push(bundle.times, rows)
                 self._settle(side, rows)
             waits = rows if self.retracts else rows[own.table["matches"][rows] == 0]
-            own.waiting.push(own.table["start"][waits], waits)
+            self._waiting[side].push(own.table["start"][waits], waits)
 
     def _retract(
         self,
@@ -279,7 +294,7 @@ class JoinOperator:
         rows = found[found >= 0]
         if rows.size:
             here = chosen[found >= 0]
-            if own.counted:
+            if self._counted[side]:
                 self._emit_alone(side, rows[own.table["shown"][rows]], -1)
                 own.table["shown"][rows] = False
             self._pair(side, rows, keys[here], bundle.times[here], -1)
@@ -303,10 +318,11 @@ class JoinOperator:
         mine = rows[which]
         if joining.emits_pairs:
             self._emit(side, mine, found, sign)
-        if own.counted:
-            own.count(mine, sign)
-        if other.counted:
-            self._settle(RIGHT if side == LEFT else LEFT, other.count(found, sign))
+        if self._counted[side]:
+            own.count(mine, "matches", sign)
+        opposite = RIGHT if side == LEFT else LEFT
+        if self._counted[opposite]:
+            self._settle(opposite, other.count(found, "matches", sign))
 
     def _settle(self, side: Side, rows: Int64Array) -> None:
         """Have rows stand in the output by themselves, or no longer, as their partners demand."""
@@ -340,9 +356,9 @@ class JoinOperator:
             own = self.sides[side]
             horizon = joining.horizon_us(side)
             if joining.is_alone(side) and joining.unmatched == "on_time":
-                due = own.take_due(own.dues, _before(to, horizon))
+                due = own.take_due(self._dues[side], before(to, horizon))
                 self._settle(side, due)
-            rows = own.take_due(own.releases, _before(to, joining.lateness_us + horizon))
+            rows = own.take_due(own.by_time, before(to, joining.lateness_us + horizon))
             if joining.is_alone(side) and joining.unmatched == "final":
                 self._emit_alone(side, rows[own.table["matches"][rows] == 0], 1)
             released.append(rows)
@@ -363,9 +379,9 @@ class JoinOperator:
         outputs: dict[str, Emitted] = {}
         if self._pairs:
             outputs[MAIN] = self._emitted()
-        for side in self.sides:
+        for side, waiting, dues in zip(self.sides, self._waiting, self._dues, strict=True):
             side.release_removed()
-            side.tidy()
+            side.tidy(waiting, dues)
         self.output_watermark = max(self.output_watermark, self._held()[0])
         self._forget_keys()
         return ProcessOutput(outputs, late) if outputs or late is not None else NOTHING
@@ -401,27 +417,24 @@ class JoinOperator:
         values |= {of_right[name]: column for name, column in by_right.take(right).items()}
         return values
 
-    def _held(self) -> tuple[int, JoinSide | None]:
+    def _held(self) -> tuple[int, Side | None]:
         """Return the lowest time that is held, and the side that holds it, if one does."""
-        low, owner = self.watermark, None
-        for side in self.sides:
-            if side.counted:
-                at = side.waiting.first_that(partial(self._is_waiting, side), low)
+        low = self.watermark
+        owner: Side | None = None
+        for side in (LEFT, RIGHT):
+            if self._counted[side]:
+                at = self._waiting[side].first_that(partial(self._is_waiting, side), low)
                 if at < low:
                     low, owner = at, side
         return low, owner
 
-    def _is_waiting(self, side: JoinSide, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
+    def _is_waiting(self, side: Side, times: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
         """Return which rows may still come out by themselves (J-4)."""
-        waiting = side.is_row(times, rows)
+        own = self.sides[side]
+        waiting = own.is_row(times, rows)
         if not self.retracts:
-            waiting &= side.table["matches"][rows] == 0
+            waiting &= own.table["matches"][rows] == 0
         return waiting
-
-    def _keys_of(self, rows: Int64Array, side: JoinSide) -> tuple[Column, ...]:
-        if self.keys is None:
-            raise InternalError("a key was asked for before any was seen")
-        return self.keys.decode(side.table["key"][rows])
 
     def _forget_keys(self) -> None:
         """Recycle the ids of keys without records, once most have none. Amortised."""
@@ -450,7 +463,7 @@ class JoinOperator:
             side._check()
 
 
-def _before(watermark: int, horizon: int) -> int:
+def before(watermark: int, horizon: int) -> int:
     """Return the last time whose horizon a watermark has passed."""
     if watermark == END_OF_TIME:
         return END_OF_TIME

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from lowwater.engine.join.joining import LEFT, RIGHT, Joining
-from lowwater.engine.join.side import JoinSide
+from lowwater.engine.join.joining import LEFT, RIGHT
+from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.state.arrays import NONE, distinct
@@ -32,19 +32,22 @@ class StoredJoin:
     """Writes the rows that changed, and reads them all.
 
     Args:
-        joining: The rules of the join: rows expire by them.
         sides: The sides, with nothing in them yet.
+        dues: How long after their time the rows of each are gone, in microseconds of the watermark;
+            ``None``: not by time.
         place: Where they are stored.
     """
 
-    def __init__(self, joining: Joining, sides: Sequence[JoinSide], place: StoredPlace) -> None:
-        self._joining = joining
+    def __init__(
+        self, sides: Sequence[KeyedRecords], dues: Sequence[int | None], place: StoredPlace
+    ) -> None:
         self._sides = sides
         self._place = place
         self.keys = StoredKeys(place, KEYS)
         self._codecs = [RowCodec(side.table) for side in sides]
         self._journals = [
-            self._journal(number, tag) for number, tag in ((LEFT, LEFT_ROWS), (RIGHT, RIGHT_ROWS))
+            self._journal(LEFT, LEFT_ROWS, dues[LEFT]),
+            self._journal(RIGHT, RIGHT_ROWS, dues[RIGHT]),
         ]
 
     def write(self, batch: Batch, keys: KeyDictionary | None, facts: dict[str, int]) -> None:
@@ -128,14 +131,17 @@ class StoredJoin:
             raise damaged(_WHAT, f"{len(rows)} of {stored['live']} records are there")
         return table["key"][rows]
 
-    def _journal(self, number: int, tag: int) -> Journal:
-        side, joining = self._sides[number], self._joining
-        after = joining.horizon_us(LEFT if number == LEFT else RIGHT) + joining.lateness_us + 1
+    def _journal(self, number: int, tag: int, after: int | None) -> Journal:
+        side = self._sides[number]
+
+        def due(rows: Int64Array) -> Int64Array:
+            return saturating_add_array(side.table["start"][rows], after or 0)
+
         journal = side.journal = Journal(
             self._codecs[number],
             self._place,
             tag,
             groups=lambda rows: self.keys.groups(side.table["key"][rows]),
-            due=lambda rows: saturating_add_array(side.table["start"][rows], after),
+            due=None if after is None else due,
         )
         return journal

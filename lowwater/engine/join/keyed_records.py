@@ -1,8 +1,8 @@
-"""One side of a join: the records that may still meet a partner, by key and time."""
+"""Records that an operator keeps, found by key and time: a side of a join."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -18,38 +18,38 @@ from lowwater.state.segments import Segments
 from lowwater.state.table import Field, Table
 from lowwater.time import Int64Array
 
+_STALE = 1 << 16
+
 
 @final
-class JoinSide:
+class KeyedRecords:
     """Rows in a table, found by key and time.
 
     Columns of ``table``: ``key`` (id), ``start`` (the event time), ``born`` (rank of arrival); for
-    sides whose rows may come out by themselves ``matches`` (how many partners the row has met) and
-    ``shown`` (whether it stands in the output by itself); for inputs with retractions ``hash`` (of
-    the record).
+    an input with retractions ``hash`` (of the record); and those that its user adds. ``by_time``
+    has an entry for each row.
 
     Args:
         types: The columns of the records, as far as they are known before any has come.
-        counted: Whether rows may come out by themselves.
+        fields: Further columns of the table.
         signed: Whether records may be retracted.
     """
 
     def __init__(
-        self, types: Mapping[str, pa.DataType | None], *, counted: bool, signed: bool
+        self,
+        types: Mapping[str, pa.DataType | None],
+        fields: Sequence[Field] = (),
+        *,
+        signed: bool = False,
     ) -> None:
-        fields = [Field(name, np.int64) for name in ("key", "start", "born")]
-        if counted:
-            fields += [Field("matches", np.int64), Field("shown", np.bool_, False)]
+        own = [Field(name, np.int64) for name in ("key", "start", "born")]
         if signed:
-            fields.append(Field("hash", np.int64))
-        self.table = Table(fields)
+            own.append(Field("hash", np.int64))
+        self.table = Table([*own, *fields])
         self.kept = KeptRecords(self.table, types)
         self.segments = Segments(self.table, disjoint=True, end="start")
-        self.counted = counted
         self.births = 0
-        self.releases = Deadlines()
-        self.waiting = Deadlines()
-        self.dues = Deadlines()
+        self.by_time = Deadlines()
         self.journal: Journal | None = None
         self.left: list[Int64Array] = []
         self._gone: list[Int64Array] = []
@@ -77,7 +77,7 @@ class JoinSide:
             table["hash"][rows] = hashes
         self.kept.put(rows, columns)
         self.segments.insert(rows)
-        self.releases.push(times, rows)
+        self.by_time.push(times, rows)
         self._count_keys(keys, 1)
         self.touch(rows)
         return rows
@@ -107,10 +107,10 @@ class JoinSide:
         found[which[chosen]] = rows[chosen]
         return found
 
-    def count(self, rows: Int64Array, by: int) -> Int64Array:
-        """Add to the partners of rows, once for each time a row is given; return distinct rows."""
+    def count(self, rows: Int64Array, column: str, by: int) -> Int64Array:
+        """Add to a column, once for each time a row is given; return the distinct rows."""
         own, place = self._scratch.unique(rows, self.table.capacity)
-        self.table["matches"][own] += by * np.bincount(place, minlength=len(own))
+        self.table[column][own] += by * np.bincount(place, minlength=len(own))
         self.touch(own)
         return own
 
@@ -162,22 +162,20 @@ class JoinSide:
         if self.journal is not None:
             self.journal.touch(rows)
 
-    def tidy(self) -> None:
-        """Drop stale entries of the queues, once most are stale."""
-        for queue in (self.releases, self.waiting, self.dues):
-            if len(queue) > 2 * len(self.table) + (1 << 16):
+    def tidy(self, *queues: Deadlines) -> None:
+        """Drop stale entries of its queue and of others, of those in which most are stale."""
+        for queue in (self.by_time, *queues):
+            if len(queue) > 2 * len(self.table) + _STALE:
                 queue.retain(self.is_row)
 
-    def rebuild(self) -> None:
-        """Rebuild what is not stored: how rows are found, and the queues."""
+    def rebuild(self) -> Int64Array:
+        """Rebuild what is not stored: how rows are found; return the rows, by arrival."""
         rows = self.table.live()
         rows = rows[np.argsort(self.table["born"][rows], kind="stable")]
-        times = self.table["start"][rows]
         self.segments.insert(rows)
-        self.releases.push(times, rows)
-        self.waiting.push(times, rows)
-        self.dues.push(times, rows)
+        self.by_time.push(self.table["start"][rows], rows)
         self._count_keys(self.table["key"][rows], 1)
+        return rows
 
     def _count_keys(self, keys: Int64Array, by: int) -> None:
         need = int(keys.max(initial=-1)) + 1
