@@ -37,6 +37,10 @@ STEPS: dict[type, str] = {
 
 def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return the names of the columns after a step, as far as they can be known without types."""
+    if isinstance(step, Select) and _are_names(step.expressions.unnamed):
+        kept = (name for name in names or () if name.startswith(HIDDEN))
+        chosen = step.expressions
+        return tuple(dict.fromkeys((*kept, *step.keep, *chosen.unnamed, *chosen.named)))
     if names is None:
         return None
     match step:
@@ -46,9 +50,6 @@ def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | 
             return (*names, name)
         case WithColumns(expressions=expressions) if not expressions.unnamed:
             return tuple(dict.fromkeys((*names, *expressions.named)))
-        case Select(expressions=expressions, keep=keep) if _are_names(expressions.unnamed):
-            kept = (name for name in names if name.startswith(HIDDEN) or name in keep)
-            return tuple(dict.fromkeys((*kept, *expressions.unnamed, *expressions.named)))
         case _:
             return None
 

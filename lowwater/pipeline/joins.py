@@ -76,6 +76,9 @@ def join_stage(
             hint="Leave it out to use that of the upstream stage",
         )
     joining = Joining(interval_of(within), how, unmatched, lateness)  # type: ignore[arg-type]  # checked above
+    if joining.emits_pairs:
+        _require_known(left, "left")
+        _require_known(right, "right")
     columns = JoinedColumns(
         _types(left, keys), _types(right, right_keys), keys, _checked_suffixes(suffixes)
     )
@@ -200,6 +203,16 @@ def _known_names(side: StreamParts) -> tuple[str, ...] | None:
             return None
         found.update(dict.fromkeys(names))
     return tuple(found)
+
+
+def _require_known(side: StreamParts, which: str) -> None:
+    """Raise if the columns of a side are not known: the names in the output depend on them."""
+    if _known_names(side) is None:
+        raise InvalidArgument(
+            f"the columns of the {which} side are not known before the pipeline runs",
+            where="join",
+            hint='Name those that are needed in front of the join: .select("user", "amount")',
+        )
 
 
 def _check_names(columns: JoinedColumns, joining: Joining) -> None:

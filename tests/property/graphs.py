@@ -17,13 +17,14 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, is_signed
+from lowwater.engine.graph.graph import Graph, Read, is_signed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.sources import Position
+from lowwater.engine.join.joining import HOWS, UNMATCHED
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.checks import inherited_lateness
-from lowwater.pipeline.fluent import Processed
+from lowwater.pipeline.fluent import JoinedStream, Processed
 from lowwater.watermark import WatermarkEstimator
 
 SECOND = 1_000_000
@@ -34,7 +35,7 @@ SCHEMA = pa.schema(
     [(name, pa.string() if name == "part" else pa.int64()) for name in NAMES],
 )
 Row: TypeAlias = tuple[int, int, int, int, str, int]
-Node: TypeAlias = Stream | Pipeline | Processed
+Node: TypeAlias = Stream | Pipeline | Processed | JoinedStream
 
 
 @final
@@ -111,7 +112,7 @@ def timers_of(v: int, time: int) -> list[tuple[str, int | None, int | None, int 
 class Drawn:
     """A pipeline with several ends, and how to run it."""
 
-    ends: tuple[Pipeline | Processed, ...]
+    ends: tuple[Pipeline | Processed | JoinedStream, ...]
     clock: ClockLike
     options: dict[str, Any]
 
@@ -197,14 +198,21 @@ def drawn(
         source = draw(batches(heartbeats=heartbeats))
         watermark = draw(estimators(parts, idle=idle))
         nodes.append(lw.from_source(source, time="at", watermark=watermark, idle_after=silent))
-    stages: list[Pipeline | Processed] = []
+    stages: list[Pipeline | Processed | JoinedStream] = []
     for _ in range(draw(st.integers(1, 4))):
         stream = _input(draw, nodes)
-        made = _process(draw, stream) if draw(st.integers(0, 3)) == 3 else _windowed(draw, stream)
+        made: Pipeline | Processed | JoinedStream
+        match draw(st.integers(0, 5)):
+            case 3:
+                made = _process(draw, stream)
+            case 4:
+                made = _joined(draw, stream, _input(draw, nodes))
+            case _:
+                made = _windowed(draw, stream)
         stages.append(made)
         if isinstance(made, Processed):
             nodes.append(made.output("rang"))
-        if isinstance(made, Processed) or _can_be_read(made):
+        if not isinstance(made, Pipeline) or _can_be_read(made):
             nodes.append(made)
     read = {flow.origin for stage in stages for flow in stage._stage.inputs}
     ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
@@ -261,6 +269,8 @@ def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _stream_of(node: Node) -> Stream:
+    if isinstance(node, JoinedStream):  # a record without a partner has nulls
+        return node.with_columns(v=lw.col("v").fill_null(3), n=lw.col("n").fill_null(1))
     return node if isinstance(node, Stream) else node.to_stream()
 
 
@@ -306,6 +316,29 @@ def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
     made: Processed = _keyed(draw, stream).process(Alarms())
     return made
+
+
+def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
+    how: Any = draw(st.sampled_from(HOWS))
+    low, length = draw(st.integers(-6, 6)), draw(st.integers(0, 6))
+    unmatched: Any = "final"
+    if how not in ("inner", "semi"):
+        unmatched = draw(st.sampled_from(UNMATCHED))
+    least = inherited_lateness((*left._flows, *right._flows))
+    return _chosen(left).join(
+        _chosen(right),
+        on="key",
+        within=lw.between(f"{low}s", f"{low + length}s"),
+        how=how,
+        unmatched=unmatched,
+        allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+    )
+
+
+def _chosen(stream: Stream) -> Stream:
+    """Return a stream whose columns are known before it runs."""
+    reads = any(isinstance(flow.origin, Read) for flow in stream._flows)
+    return stream.select("key", "v", "n", *(("arrived",) if reads else ()))
 
 
 @cache

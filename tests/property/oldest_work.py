@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph.graph import Stage, Windowed
+from lowwater.engine.graph.graph import Joined, Stage, Windowed
+from lowwater.engine.join.joining import LEFT, Joining, Side
+from lowwater.engine.join.operator import SideBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_windows import windows_of
@@ -29,9 +31,13 @@ class Beside(Protocol):
 
 def beside(stage: Stage) -> Beside:
     """Return what is to be kept beside a stage."""
-    if isinstance(stage.work, Windowed):
-        return Unshown(stage.work.windowing)
-    return Rings()
+    match stage.work:
+        case Windowed():
+            return Unshown(stage.work.windowing)
+        case Joined():
+            return Unpaired(stage.work.joining, signed=stage.retracts)
+        case _:
+            return Rings()
 
 
 @final
@@ -137,6 +143,55 @@ class Unshown:
             ]
             self._shows_timely.append(bool(shown))
             self._unshown.difference_update(shown)
+
+
+@final
+class Unpaired:
+    """The timely records of a join that may still come out by themselves (J-4).
+
+    Args:
+        joining: The rules of the join.
+        signed: Whether it retracts: then a record with a partner may still lose it.
+    """
+
+    def __init__(self, joining: Joining, *, signed: bool) -> None:
+        self._joining = joining
+        self._signed = signed
+        self._rows: tuple[list[tuple[Any, int]], list[tuple[Any, int]]] = ([], [])
+        self._waiting: list[tuple[Side, Any, int]] = []
+
+    def note(self, step: Any, output: Any, watermark: int, promised: int) -> None:
+        if isinstance(step, SideBundle):
+            dropped = set() if output.late is None else set(output.late.element.tolist())
+            keys = step.bundle.keys[0].to_list()
+            for at, (key, time) in enumerate(zip(keys, step.bundle.times.tolist(), strict=True)):
+                sign = 1 if step.bundle.signs is None else int(step.bundle.signs[at])
+                if at not in dropped and sign > 0:
+                    self._rows[step.side].append((key, time))
+                    if time >= watermark and self._joining.waits(step.side):
+                        self._waiting.append((step.side, key, time))
+                elif sign < 0 and (step.side, key, time) in self._waiting:
+                    self._waiting.remove((step.side, key, time))
+        if isinstance(step, (WatermarkAdvance, EndOfInput)):
+            to = END_OF_TIME if isinstance(step, EndOfInput) else step.to
+            self._waiting = [one for one in self._waiting if not self._is_over(one, to)]
+        if not self._signed:
+            self._waiting = [one for one in self._waiting if not self._has_partner(*one)]
+
+    def oldest(self) -> int:
+        return min((time for *_, time in self._waiting), default=END_OF_TIME)
+
+    def _is_over(self, one: tuple[Side, Any, int], to: int) -> bool:
+        side, _, time = one
+        lasts = self._joining.horizon_us(side) + self._joining.lateness_us
+        return to == END_OF_TIME or to > time + lasts
+
+    def _has_partner(self, side: Side, key: Any, time: int) -> bool:
+        between = range(self._joining.low_us, self._joining.high_us + 1)
+        return any(
+            key == other and (at - time if side == LEFT else time - at) in between
+            for other, at in self._rows[1 - side]
+        )
 
 
 @final

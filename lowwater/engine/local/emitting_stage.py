@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never, final
+from typing import Any, assert_never, final
 
 import numpy as np
 
@@ -105,16 +105,16 @@ class EmittingRun:
 
     def _stepped(self, incoming: StageBundle) -> tuple[Bundle, ProcessOutput]:
         """Have the operator process a bundle; return it, with the columns the operator read."""
-        given, operator, work = incoming.bundle, self.operator, self.stage.work
-        if isinstance(operator, ProcessOperator):
-            kinds = _kinds(incoming) if self.stage.signed else {}
-            bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
-            return bundle, operator.step(bundle)
-        assert isinstance(work, Joined)
-        keys = self.stage.keys_of(incoming.nth)
-        values = {n: column for n, column in _columns(incoming).items() if n not in keys}
-        bundle = replace(given, values=values)
-        return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
+        given, work = incoming.bundle, self.stage.work
+        operator: Any = self.operator
+        if isinstance(work, Joined):
+            keys = self.stage.keys_of(incoming.nth)
+            values = {n: column for n, column in _columns(incoming).items() if n not in keys}
+            bundle = replace(given, values=values)
+            return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
+        kinds = _kinds(incoming) if self.stage.signed else {}
+        bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
+        return bundle, operator.step(bundle)
 
     def _step(self, step: WatermarkAdvance | ClockAdvance | EndOfInput) -> Iterator[Outcome]:
         yield from self._emitted(self.operator.step(step))
