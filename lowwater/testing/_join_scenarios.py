@@ -2,11 +2,11 @@
 
 A schedule is a list of steps: a bundle of one side, ``("left", elements)``, or an advance of the
 watermark, ``("watermark", to)``. Times are a few microseconds around zero, so that they collide.
-Each input has a watermark of its own, behind which its elements rarely come; one input may be
-silent, empty or far behind.
+Each input advances by itself, and the watermark is that of the slower one. An input may be silent,
+empty or far behind. Elements are late relative to the common watermark.
 
-In signed schedules a retraction comes after its insertion, possibly in the same bundle. What it
-retracts was not dropped as late, nor is the retraction itself.
+In signed schedules a retraction comes after its insertion, possibly in the same bundle. Neither is
+so late that it is dropped.
 
 Needs the ``testing`` extra.
 """
@@ -182,7 +182,7 @@ def _steps(draw: st.DrawFn, lateness: int, signed: bool, ordered: bool) -> Sched
     """Draw bundles of both sides and ``("watermark", of both, of the right)``."""
     start = draw(st.sampled_from([0, -20]))
     sides = draw(st.sampled_from([("left", "right")] * 14 + [("left", "left"), ("right", "right")]))
-    # Mostly both inputs come on; in some schedules one of them stays behind for good.
+    # Mostly both inputs advance; in some schedules one of them never does.
     moving = draw(
         st.sampled_from([("both", "left", "right", "both")] * 8 + [("left",), ("right",)])
     )

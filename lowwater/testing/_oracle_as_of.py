@@ -2,17 +2,18 @@
 
 A fact at time ``t`` waits until the *versions'* watermark passes ``t``. Then it meets the version
 with the greatest (event time, order, arrival) at or before ``t``. ``W`` is the lower of both
-inputs' watermarks, and plays the part that it has everywhere else.
+inputs' watermarks: it decides what is late and what is still remembered.
 
 Where the contract leaves room, these decisions hold here:
 
 - What is late: a fact or a version below ``W - keep``, and a retraction likewise. It is dropped,
   even a version newer than all that are remembered, or one that a waiting fact would meet. So
   ``keep`` is the allowed lateness of both inputs, and with ``"correct"`` the net output is the
-  batch join of all that was not dropped.
+  batch join of all elements that were not dropped.
 - What waits: only facts that are not late. One that is late (below ``W``) is below the versions'
   watermark too, and so is joined with the bundle that brought it. A waiting fact holds the output
-  watermark, which never shows: ``W`` is at most the versions' watermark, which has not passed it.
+  watermark, but that has no effect: ``W`` is at most the versions' watermark, which has not passed
+  the fact.
 - What is remembered of versions, per key: all at or above ``W - keep``, and the newest *below*
   that. The contract says "at or before"; but a retraction of a version exactly at ``W - keep`` is
   not late, and brings back the version before it. That one is kept until the input ends, whatever
@@ -22,8 +23,8 @@ Where the contract leaves room, these decisions hold here:
   was emitted, even where the history has changed since.
 - A version's retraction removes it from the history. With ``"ignore"`` this changes facts that
   come after it and no other, as a late version does.
-- ``tolerance`` counts from the fact: a version at ``t - tolerance`` is met. It does not make an
-  older version come into question.
+- ``tolerance`` counts from the fact: a version at ``t - tolerance`` is within it. Only the newest
+  version at or before ``t`` is considered.
 - With ``"correct"``, changes of the history are judged at the end of each bundle, and a fact whose
   row stays equal is neither retracted nor emitted again.
 """
@@ -142,13 +143,13 @@ class AsOfOracle:
     # -- facts meet versions ----------------------------------------------------------------
 
     def _settle(self) -> list[JoinOutput]:
-        """Join the facts that wait no longer, correct others, and forget what is too old."""
+        """Join the facts that are due, correct others, and release what is too old."""
         outputs: list[JoinOutput] = []
         for fact in self._facts:
             waits = self.versions_watermark <= fact.element.time
             if not waits and (not fact.is_joined or self.late_versions == "correct"):
                 outputs += self._meet(fact)
-        self._forget()  # only now: what an advance made due may be too old after it
+        self._release()  # only now: a fact that is due may need a version that is too old
         waiting = [fact.element.time for fact in self._facts if not fact.is_joined]
         self.output_watermark = max(self.output_watermark, min([self.watermark, *waiting]))
         return outputs
@@ -175,7 +176,7 @@ class AsOfOracle:
 
     # -- what remains (J-9) -----------------------------------------------------------------
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         remembers = self.signed or self.late_versions == "correct"
         self._facts = [
             fact
@@ -242,15 +243,15 @@ def batch_join_as_of(
     answer: Answer = Counter()
     for fact in remaining(facts):
         history = [
-            _Version(version, arrival)
+            (version.time, arrival if version.order is None else version.order, arrival, version)
             for arrival, version in enumerate(remaining(versions))
             if version.key == fact.key
             and version.time <= fact.time
             and (tolerance is None or fact.time - version.time <= tolerance)
         ]
         if history:
-            newest = max(history, key=lambda version: version.rank)
-            answer[fact.key, fact.time, fact.value, newest.element.value] += 1
+            *_, newest = max(history, key=lambda entry: entry[:3])
+            answer[fact.key, fact.time, fact.value, newest.value] += 1
         elif how == "left":
             answer[fact.key, fact.time, fact.value, None] += 1
     return answer

@@ -112,7 +112,7 @@ def test_output_is_late_by_at_most_keep(case: AsOfCase) -> None:
         if now.watermark > watermark:
             assert all(one.time >= now.output_watermark for one in now.outputs)
         watermark = now.watermark
-        assert oracle.output_watermark == watermark  # the holds never show
+        assert oracle.output_watermark == watermark  # J-8: no fact holds it longer
 
 
 @given(as_of_cases())
