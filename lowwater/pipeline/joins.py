@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.graph import Flow, Joined, Read, Stage
 from lowwater.engine.join.joining import HOWS, UNMATCHED, Joining, interval_of
-from lowwater.engine.join.operator import JoinedColumns, Types
+from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.process.output import TIME
 from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
 from lowwater.errors import InvalidArgument, describe, nearest

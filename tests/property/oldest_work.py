@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 from lowwater.engine.graph.graph import Joined, Stage, Windowed
 from lowwater.engine.join.joining import LEFT, Joining, Side
-from lowwater.engine.join.operator import SideBundle
+from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_windows import windows_of

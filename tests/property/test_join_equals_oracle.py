@@ -12,7 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 
 from lowwater.engine.join.joining import LEFT, RIGHT, Between, Joining
-from lowwater.engine.join.operator import JoinedColumns, JoinOperator, SideBundle
+from lowwater.engine.join.operator import JoinOperator
+from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, EndOfInput, WatermarkAdvance, key_values

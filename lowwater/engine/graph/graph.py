@@ -16,7 +16,7 @@ from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
-from lowwater.engine.join.operator import JoinedColumns
+from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat

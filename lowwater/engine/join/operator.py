@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, assert_never, final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.persistence import StoredJoin
-from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
-from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import hash_keys
-from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.join.pairs import JoinedColumns, Pairs
+from lowwater.engine.join.two_sided import SideBundle, TwoSided, before
+from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.steps import (
-    TOO_LATE,
     Bundle,
     ClockAdvance,
     EndOfInput,
     LateBatch,
     WatermarkAdvance,
 )
-from lowwater.errors import DataError, InternalError
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import Batch, StateStore
+from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import (
     END_OF_TIME,
@@ -41,62 +34,14 @@ from lowwater.time import (
 )
 from lowwater.watermark import Hold
 
-_GARBAGE = 1 << 16
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SideBundle:
-    """A bundle of one side of a join.
-
-    Args:
-        side: The side.
-        bundle: Its elements; ``values`` are their columns, without the key's.
-    """
-
-    side: Side
-    bundle: Bundle
-
-
 JoinInput: TypeAlias = SideBundle | WatermarkAdvance | ClockAdvance | EndOfInput
-Types: TypeAlias = Mapping[str, pa.DataType | None]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class JoinedColumns:
-    """The columns of both sides, and what they are called in the output.
-
-    Args:
-        left, right: The columns of each side without the keys, as far as they are known before any
-            record has come, with their types if these are.
-        keys: The names of the keys in the output.
-        suffixes: What is appended to a name that both sides have, on the left and on the right.
-    """
-
-    left: Types
-    right: Types
-    keys: tuple[str, ...]
-    suffixes: tuple[str, str] = ("", "_right")
-
-    def names(
-        self, left: Sequence[str], right: Sequence[str]
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the name in the output of each column of the left and of the right side."""
-        both = {*left} & {*right}
-        before, behind = self.suffixes
-        of_left = {name: name + before if name in both else name for name in left}
-        clash = both | {*self.keys}
-        of_right = {name: name + behind if name in clash else name for name in right}
-        return of_left, of_right
-
-
-@final
-class JoinOperator:
+class JoinOperator(TwoSided):
     """Joins two streams by key and by their distance in event time.
 
-    A step does no I/O, reads no clock and starts no thread. All state is in memory; with
-    :meth:`keep_in_store` its changes can be saved.
+    A step does no I/O, reads no clock and starts no thread.
 
     Args:
         joining: The rules.
@@ -105,10 +50,6 @@ class JoinOperator:
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
     """
-
-    is_advancing = False
-    is_over = False
-    next_deadline = END_OF_TIME
 
     def __init__(
         self,
@@ -120,33 +61,23 @@ class JoinOperator:
         clock: int = START_OF_TIME,
     ) -> None:
         self.joining = joining
-        self.watermark = self.output_watermark = watermark
-        self.clock = clock
-        self._columns = columns
-        self._signed = signed
-        self.retracts = signed or joining.retracts
-        self.keys: KeyDictionary | None = None
         counts = (Field("matches", np.int64), Field("shown", np.bool_, False))
         self._counted = (joining.waits(LEFT), joining.waits(RIGHT))
-        self.sides = (
-            KeyedRecords(columns.left, counts if self._counted[LEFT] else (), signed=signed),
-            KeyedRecords(columns.right, counts if self._counted[RIGHT] else (), signed=signed),
+        left = KeyedRecords(columns.left, counts if self._counted[LEFT] else (), signed=signed)
+        right = KeyedRecords(columns.right, counts if self._counted[RIGHT] else (), signed=signed)
+        super().__init__(
+            left,
+            right,
+            Pairs(left, right, columns, with_right=joining.emits_pairs),
+            lateness_us=joining.lateness_us,
+            signed=signed,
+            retracts=signed or joining.retracts,
+            watermark=watermark,
+            clock=clock,
         )
         # Of each side the rows that may hold the watermark, and those with a horizon before them.
         self._waiting = (Deadlines(), Deadlines())
         self._dues = (Deadlines(), Deadlines())
-        self._pairs: list[tuple[Int64Array, Int64Array, int]] = []
-        self._stored: StoredJoin | None = None
-
-    @property
-    def open_windows(self) -> int:
-        """How many records of both sides there are."""
-        return len(self.sides[LEFT]) + len(self.sides[RIGHT])
-
-    @property
-    def state_rows(self) -> int:
-        """The same."""
-        return self.open_windows
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything."""
@@ -174,7 +105,7 @@ class JoinOperator:
         """
         match step:
             case SideBundle(side=side, bundle=bundle):
-                return self._take(side, bundle)
+                return self._done(self._take(side, bundle))
             case WatermarkAdvance(to=to):
                 return self._advance(int(to))
             case EndOfInput():
@@ -190,18 +121,7 @@ class JoinOperator:
         dues = [
             self.joining.horizon_us(side) + self.joining.lateness_us + 1 for side in (LEFT, RIGHT)
         ]
-        self._stored = StoredJoin(self.sides, dues, place)
-
-    def save(self, batch: Batch) -> None:
-        """Add what changed since the last save to a batch of a store. O(changed)."""
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        facts = {
-            "watermark": self.watermark,
-            "clock": self.clock,
-            "output watermark": self.output_watermark,
-        }
-        self._stored.write(batch, self.keys, facts)
+        self._keep(place, dues)
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -209,70 +129,20 @@ class JoinOperator:
         Raises:
             StateError: What is stored is damaged, or of another layout.
         """
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        facts = self._stored.load(store)
-        if facts is None:
+        if self._restored(store) is None:
             return False
-        self.keys = self._stored.keys.keys
-        self.watermark, self.clock = facts["watermark"], facts["clock"]
-        self.output_watermark = facts["output watermark"]
         for side, waiting, dues in zip(self.sides, self._waiting, self._dues, strict=True):
             rows = side.rebuild()
             waiting.push(side.table["start"][rows], rows)
             dues.push(side.table["start"][rows], rows)
         return True
 
-    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
-        late, bundle = self._without_late(bundle)
-        if len(bundle):
-            if self.keys is None:
-                self.keys = KeyDictionary(len(bundle.keys))
-            keys = self.keys.encode(bundle.keys)
-            hashes = _hashes(bundle) if self._signed else None
-            signs = bundle.signs
-            every = np.arange(len(bundle), dtype=np.int64)
-            if signs is None or (signs > 0).all():
-                self._insert(side, bundle, keys, hashes, every)
-            else:
-                assert hashes is not None
-                back = every[signs < 0]
-                # First what retracts records that are here, so that what replaces them comes
-                # after; then what retracts records of this bundle.
-                back = self._retract(side, bundle, keys, hashes, back)
-                self._insert(side, bundle, keys, hashes, every[signs > 0])
-                back = self._retract(side, bundle, keys, hashes, back)
-                if back.size:
-                    raise self._unknown(bundle, back)
-        return self._done(late)
-
-    def _without_late(self, bundle: Bundle) -> tuple[LateBatch | None, Bundle]:
-        late = bundle.times < saturating_add(self.watermark, -self.joining.lateness_us)
-        if not late.any():
-            return None, bundle
-        element = np.flatnonzero(late)
-        none = np.zeros(len(element), dtype=np.int64)
-        reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
-        dropped = LateBatch(element, none, none, reason, self.watermark)
-        return dropped, bundle.take(np.flatnonzero(~late))
-
     def _insert(
-        self,
-        side: Side,
-        bundle: Bundle,
-        keys: Int64Array,
-        hashes: Int64Array | None,
-        chosen: Int64Array,
+        self, side: Side, bundle: Bundle, keys: Int64Array, hashes: Int64Array | None
     ) -> None:
-        """Add records, and join them with those of the other side that are here."""
-        if len(chosen) < len(bundle):
-            bundle, keys = bundle.take(chosen), keys[chosen]
-            hashes = None if hashes is None else hashes[chosen]
-        if not len(bundle):
-            return
         own = self.sides[side]
         rows = own.insert(keys, bundle.times, bundle.values, hashes)
-        self._pair(side, rows, keys, bundle.times, 1)
+        self._pair(side, rows, 1)
         if self._counted[side]:
             if self.joining.unmatched != "final" or self.joining.how == "semi":
                 self._dues[side].push(bundle.times, rows)
@@ -280,48 +150,37 @@ class JoinOperator:
             waits = rows if self.retracts else rows[own.table["matches"][rows] == 0]
             self._waiting[side].push(own.table["start"][waits], waits)
 
-    def _retract(
-        self,
-        side: Side,
-        bundle: Bundle,
-        keys: Int64Array,
-        hashes: Int64Array,
-        chosen: Int64Array,
-    ) -> Int64Array:
-        """Take records back; return the places of those that are not here."""
-        own = self.sides[side]
-        found = own.equal_rows(keys[chosen], bundle.times[chosen], hashes[chosen])
-        rows = found[found >= 0]
-        if rows.size:
-            here = chosen[found >= 0]
-            if self._counted[side]:
-                self._emit_alone(side, rows[own.table["shown"][rows]], -1)
-                own.table["shown"][rows] = False
-            self._pair(side, rows, keys[here], bundle.times[here], -1)
-            own.remove(rows)
-        return chosen[found < 0]
+    def _retract_rows(self, side: Side, rows: Int64Array) -> None:
+        if self._counted[side]:
+            table = self.sides[side].table
+            self._emit_alone(side, rows[table["shown"][rows]], -1)
+            table["shown"][rows] = False
+        self._pair(side, rows, -1)
 
-    def _pair(
-        self, side: Side, rows: Int64Array, keys: Int64Array, times: Int64Array, sign: int
-    ) -> None:
+    def _pair(self, side: Side, rows: Int64Array, sign: int) -> None:
         """Emit or retract the pairs of some rows, and count them on either side."""
         joining = self.joining
         own, other = self.sides[side], self.sides[1 - side]
         low, high = joining.low_us, joining.high_us
         if side == RIGHT:
             low, high = -high, -low
+        times = own.table["start"][rows]
         found, which = other.find(
-            keys, saturating_add_array(times, low), saturating_add_array(times, high)
+            own.table["key"][rows],
+            saturating_add_array(times, low),
+            saturating_add_array(times, high),
         )
         if not found.size:
             return
         mine = rows[which]
-        if joining.emits_pairs:
-            self._emit(side, mine, found, sign)
+        opposite = RIGHT if side == LEFT else LEFT
         if self._counted[side]:
             own.count(mine, "matches", sign)
-        opposite = RIGHT if side == LEFT else LEFT
-        if self._counted[opposite]:
+        if self._counted[opposite] and sign > 0:  # what stood alone goes before the pair comes
+            self._settle(opposite, other.count(found, "matches", sign))
+        if joining.emits_pairs:
+            self._emit(side, mine, found, sign)
+        if self._counted[opposite] and sign < 0:
             self._settle(opposite, other.count(found, "matches", sign))
 
     def _settle(self, side: Side, rows: Int64Array) -> None:
@@ -368,54 +227,16 @@ class JoinOperator:
 
     def _emit(self, side: Side, own: Int64Array, other: Int64Array, sign: int) -> None:
         left, right = (own, other) if side == LEFT else (other, own)
-        self._pairs.append((left, right, sign))
+        self._pairs.add(left, right, sign)
 
     def _emit_alone(self, side: Side, rows: Int64Array, sign: int) -> None:
-        if rows.size:
-            self._emit(side, rows, np.full(len(rows), -1, dtype=np.int64), sign)
+        self._emit(side, rows, np.full(len(rows), -1, dtype=np.int64), sign)
 
     def _done(self, late: LateBatch | None) -> ProcessOutput:
-        """Collect what was emitted, free what is removed, and advance the output watermark."""
-        outputs: dict[str, Emitted] = {}
-        if self._pairs:
-            outputs[MAIN] = self._emitted()
-        for side, waiting, dues in zip(self.sides, self._waiting, self._dues, strict=True):
-            side.release_removed()
-            side.tidy(waiting, dues)
+        """Return what was emitted, and advance the output watermark."""
+        output = self._emitted(late, self._waiting, self._dues)
         self.output_watermark = max(self.output_watermark, self._held()[0])
-        self._forget_keys()
-        return ProcessOutput(outputs, late) if outputs or late is not None else NOTHING
-
-    def _emitted(self) -> Emitted:
-        parts, self._pairs = self._pairs, []
-        left = np.concatenate([part[0] for part in parts])
-        right = np.concatenate([part[1] for part in parts])
-        signs = np.repeat(
-            np.array([part[2] for part in parts], dtype=np.int8), [len(part[0]) for part in parts]
-        )
-        by_left, by_right = self.sides
-        no_left, no_right = left < 0, right < 0
-        left_times = np.where(no_left, START_OF_TIME, by_left.table["start"][left])
-        right_times = np.where(no_right, START_OF_TIME, by_right.table["start"][right])
-        keys = np.where(no_left, by_right.table["key"][right], by_left.table["key"][left])
-        if self.keys is None:
-            raise InternalError("a pair was found before any key was seen")
-        values = self._values(left, right)
-        return Emitted(
-            np.maximum(left_times, right_times),
-            self.keys.decode(keys),
-            values,
-            signs=signs if self.retracts else None,
-        )
-
-    def _values(self, left: Int64Array, right: Int64Array) -> dict[str, Column]:
-        by_left, by_right = (side.kept for side in self.sides)
-        if not self.joining.emits_pairs:
-            return by_left.take(left)
-        of_left, of_right = self._columns.names(by_left.names, by_right.names)
-        values = {of_left[name]: column for name, column in by_left.take(left).items()}
-        values |= {of_right[name]: column for name, column in by_right.take(right).items()}
-        return values
+        return output
 
     def _held(self) -> tuple[int, Side | None]:
         """Return the lowest time that is held, and the side that holds it, if one does."""
@@ -435,44 +256,3 @@ class JoinOperator:
         if not self.retracts:
             waiting &= own.table["matches"][rows] == 0
         return waiting
-
-    def _forget_keys(self) -> None:
-        """Recycle the ids of keys without records, once most have none. Amortised."""
-        if self.keys is None or len(self.keys) <= 2 * self.state_rows + _GARBAGE:
-            return
-        every = np.arange(self.keys.capacity)
-        kept = self.sides[LEFT].has_rows(every) | self.sides[RIGHT].has_rows(every)
-        if self._stored is not None:
-            self._stored.keys.forget(kept)
-        self.keys.retain(kept)
-
-    def _unknown(self, bundle: Bundle, places: Int64Array) -> DataError:
-        at = places[:1]
-        record = {name: column.take(at).to_list()[0] for name, column in bundle.values.items()}
-        key = tuple(column.take(at).to_list()[0] for column in bundle.keys)
-        return DataError(
-            f"a record is retracted that never came: key {key[0] if len(key) == 1 else key!r}, "
-            f"time {format_instant(int(bundle.times[at[0]]))}, {record!r}",
-            where="join",
-            hint="Whatever retracts must have emitted the same record with the same time before",
-        )
-
-    def _check(self) -> None:
-        """Assert what must hold between the sides. O(records)."""
-        for side in self.sides:
-            side._check()
-
-
-def before(watermark: int, horizon: int) -> int:
-    """Return the last time whose horizon a watermark has passed."""
-    if watermark == END_OF_TIME:
-        return END_OF_TIME
-    return saturating_add(saturating_add(watermark, -horizon), -1)
-
-
-def _hashes(bundle: Bundle) -> Int64Array:
-    """Return a hash of each record, whatever order its columns come in, int64."""
-    columns = [bundle.values[name] for name in sorted(bundle.values)]
-    if not columns:
-        return np.zeros(len(bundle), dtype=np.int64)
-    return hash_keys(columns).view(np.int64)

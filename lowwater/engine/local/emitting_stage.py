@@ -10,7 +10,8 @@ import numpy as np
 
 from lowwater.engine.graph.graph import Computed, Joined, Stage
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.join.operator import JoinOperator, SideBundle
+from lowwater.engine.join.operator import JoinOperator
+from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle

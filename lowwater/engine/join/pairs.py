@@ -1,0 +1,122 @@
+"""Pairs of records that a join emits, put together from the rows of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.time import START_OF_TIME, Int64Array
+
+Types: TypeAlias = Mapping[str, pa.DataType | None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class JoinedColumns:
+    """The columns of both sides, and what they are called in the output.
+
+    Args:
+        left, right: The columns of each side without the keys, with their types if these are known.
+        keys: The names of the keys in the output.
+        suffixes: What is appended to a name that both sides have, on the left and on the right.
+    """
+
+    left: Types
+    right: Types
+    keys: tuple[str, ...]
+    suffixes: tuple[str, str] = ("", "_right")
+
+    def names(
+        self, left: Sequence[str], right: Sequence[str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the name in the output of each column of the left and of the right side."""
+        both = {*left} & {*right}
+        before, behind = self.suffixes
+        of_left = {name: name + before if name in both else name for name in left}
+        clash = both | {*self.keys}
+        of_right = {name: name + behind if name in clash else name for name in right}
+        return of_left, of_right
+
+
+@final
+class Pairs:
+    """Collects pairs of rows during a step, each an insert or a retraction.
+
+    Args:
+        left, right: The records of both sides.
+        columns: What their columns are called in the output.
+        with_right: Whether the columns of the right side come out.
+    """
+
+    def __init__(
+        self,
+        left: KeyedRecords,
+        right: KeyedRecords,
+        columns: JoinedColumns,
+        *,
+        with_right: bool = True,
+    ) -> None:
+        self._left = left
+        self._right = right
+        self._columns = columns
+        self._with_right = with_right
+        self._parts: list[tuple[Int64Array, Int64Array, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, left: Int64Array, right: Int64Array, sign: int) -> None:
+        """Add pairs.
+
+        Args:
+            left: Their rows on the left, int64; -1 where that side has none.
+            right: Their rows on the right, of the same shape.
+            sign: +1 for inserts, -1 for retractions.
+        """
+        if left.size:
+            self._parts.append((left, right, sign))
+
+    def take(self, keys: KeyDictionary, *, signed: bool, at_left: bool = False) -> Emitted:
+        """Return what was added since the last time, in this order.
+
+        Args:
+            keys: The keys of both sides.
+            signed: Whether to say which are retractions.
+            at_left: Whether pairs have the event time of their left record, not the later one.
+        """
+        parts, self._parts = self._parts, []
+        left = np.concatenate([part[0] for part in parts])
+        right = np.concatenate([part[1] for part in parts])
+        signs = np.repeat(
+            np.array([part[2] for part in parts], dtype=np.int8), [len(part[0]) for part in parts]
+        )
+        no_left, no_right = left < 0, right < 0
+        of_left, of_right = self._left.table, self._right.table
+        times = np.where(no_left, START_OF_TIME, of_left["start"][left])
+        if not at_left:
+            right_times = np.where(no_right, START_OF_TIME, of_right["start"][right])
+            times = np.maximum(times, right_times)
+        owner = np.where(no_left, of_right["key"][right], of_left["key"][left])
+        return Emitted(
+            times,
+            keys.decode(owner),
+            self._values(left, right),
+            signs=signs if signed else None,
+        )
+
+    def _values(self, left: Int64Array, right: Int64Array) -> dict[str, Column]:
+        by_left, by_right = self._left.kept, self._right.kept
+        if not self._with_right:
+            return by_left.take(left)
+        of_left, of_right = self._columns.names(by_left.names, by_right.names)
+        values = {of_left[name]: column for name, column in by_left.take(left).items()}
+        values |= {of_right[name]: column for name, column in by_right.take(right).items()}
+        return values
