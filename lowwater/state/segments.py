@@ -58,6 +58,16 @@ class Segments:
         places, which = expand_ranges(at + low, np.maximum(high - low, 0))
         return self._pool[places], which
 
+    def latest(self, keys: Int64Array, at: Int64Array) -> Int64Array:
+        """Return each key's last window that starts at or before an instant, -1 for none."""
+        self._cover(keys)
+        begin, count = self._at[keys], self._count[keys]
+        place = self._search(begin, count, self._table["start"], at, below_or_equal=True)
+        found = np.full(len(keys), -1, dtype=np.int64)
+        some = place > 0
+        found[some] = self._pool[begin[some] + place[some] - 1]
+        return found
+
     def of_keys(self, keys: Int64Array) -> Int64Array:
         """Return all windows of some distinct keys, key by key."""
         self._cover(keys)

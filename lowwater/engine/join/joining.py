@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import ClassVar, Literal, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.time import DurationLike, duration, format_duration
 
 How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
+AsOfHow: TypeAlias = Literal["inner", "left"]
+LateVersions: TypeAlias = Literal["ignore", "correct"]
 Side: TypeAlias = Literal[0, 1]
 
 HOWS: tuple[How, ...] = ("inner", "left", "right", "outer", "semi", "anti")
@@ -147,3 +149,37 @@ class Joining:
     def retracts(self) -> bool:
         """Whether it retracts even if its inputs never do (J-5)."""
         return self.unmatched != "final" and (self.is_alone(LEFT) or self.is_alone(RIGHT))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The rules of a join with a history (J-8, J-9).
+
+    Args:
+        how: Whether facts without a version come out.
+        order: The column that tells which of several versions of one time is the newest; by default
+            the last to arrive.
+        tolerance_us: How much older than the fact its version may be, in microseconds; ``None``:
+            any age.
+        late_versions: Whether a late version corrects what was emitted.
+        keep_us: How far back versions and facts are remembered, in microseconds.
+    """
+
+    how: AsOfHow = "left"
+    order: str | None = None
+    tolerance_us: int | None = None
+    late_versions: LateVersions = "ignore"
+    keep_us: int = 0
+
+    emits_pairs: ClassVar[bool] = True
+
+    @property
+    def lateness_us(self) -> int:
+        """How far below the watermark a record may be, in microseconds."""
+        return self.keep_us
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it retracts what it emitted."""
+        return self.late_versions == "correct"

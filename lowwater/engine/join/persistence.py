@@ -24,7 +24,6 @@ FORMAT = "join state"
 FACTS, KEYS, KEYS_GONE, LEFT_ROWS, LEFT_GONE, RIGHT_ROWS, RIGHT_GONE = range(7)
 """Tags of the tables of a join."""
 _WHAT = "the stored state of a join"
-_FACTS = {"watermark", "clock", "output watermark"}
 
 
 @final
@@ -36,12 +35,18 @@ class StoredJoin:
         dues: How long after their time the rows of each are gone, in microseconds of the watermark;
             ``None``: not by time.
         place: Where they are stored.
+        names: What is stored beside them, by name.
     """
 
     def __init__(
-        self, sides: Sequence[KeyedRecords], dues: Sequence[int | None], place: StoredPlace
+        self,
+        sides: Sequence[KeyedRecords],
+        dues: Sequence[int | None],
+        place: StoredPlace,
+        names: frozenset[str],
     ) -> None:
         self._sides = sides
+        self._names = names
         self._place = place
         self.keys = StoredKeys(place, KEYS)
         self._codecs = [RowCodec(side.table) for side in sides]
@@ -94,7 +99,7 @@ class StoredJoin:
             record = decode(data)
             check_format(FORMAT, record["layout"])
             facts: dict[str, int] = record["facts"]
-            if facts.keys() != _FACTS or len(record["sides"]) != len(self._sides):
+            if facts.keys() != self._names or len(record["sides"]) != len(self._sides):
                 raise damaged(_WHAT, "its facts are not those of a join")
             if record["groups"] != self._place.count:
                 groups = f"{record['groups']} key groups, not {self._place.count}"

@@ -106,7 +106,7 @@ class TwoSided(ABC):
 
     @abstractmethod
     def _retract_rows(self, side: Side, rows: Int64Array) -> None:
-        """Emit what changes as some rows, at least one, are taken back; then they are removed."""
+        """Emit what changes as some rows, at least one, are taken back: they are met no more."""
 
     def _facts(self) -> dict[str, int]:
         """Return what is stored beside the records."""
@@ -123,7 +123,7 @@ class TwoSided(ABC):
         self._stored.write(batch, self.keys, self._facts())
 
     def _keep(self, place: StoredPlace, dues: Sequence[int | None]) -> None:
-        self._stored = StoredJoin(self.sides, dues, place)
+        self._stored = StoredJoin(self.sides, dues, place, frozenset(self._facts()))
 
     def _restored(self, store: StateStore) -> dict[str, int] | None:
         """Load the records; return what was stored beside them, ``None`` if nothing was.
@@ -192,8 +192,8 @@ class TwoSided(ABC):
         found = own.equal_rows(keys[chosen], bundle.times[chosen], hashes[chosen])
         rows = found[found >= 0]
         if rows.size:
-            self._retract_rows(side, rows)
             own.remove(rows)
+            self._retract_rows(side, rows)
         return chosen[found < 0]
 
     def _emitted(

@@ -1,0 +1,291 @@
+"""The operator of a join with a table's history, as of event time (J-8, J-9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never, final
+
+import numpy as np
+
+from lowwater.engine.join.joining import LEFT, AsOf, Side
+from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.join.pairs import JoinedColumns, Pairs
+from lowwater.engine.join.two_sided import SideBundle, TwoSided, before
+from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    WatermarkAdvance,
+)
+from lowwater.errors import DataError
+from lowwater.state.arrays import distinct, run_starts
+from lowwater.state.deadlines import Deadlines
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import StateStore
+from lowwater.state.table import Field
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    Int64Array,
+    saturating_add_array,
+)
+from lowwater.watermark import Hold
+
+_WAITS, _ALONE = -2, -1
+"""What a fact has met: nothing yet; no version."""
+VERSIONS_WATERMARK = "versions watermark"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SidesAdvance:
+    """Advances the watermark of both sides together, and that of the right side by itself.
+
+    Args:
+        to: The lower of both, int microseconds.
+        right: That of the right side.
+    """
+
+    to: int
+    right: int
+
+
+AsOfInput: TypeAlias = SideBundle | SidesAdvance | WatermarkAdvance | ClockAdvance | EndOfInput
+
+
+@final
+class AsOfOperator(TwoSided):
+    """Joins each fact with the version of its key that was valid at the fact's time.
+
+    A step does no I/O, reads no clock and starts no thread.
+
+    Args:
+        as_of: The rules.
+        columns: The columns and their names; facts are the left side.
+        signed: Whether an input may contain retractions (S-C1); only where versions correct.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    pairs_at_left = True
+
+    def __init__(
+        self,
+        as_of: AsOf,
+        columns: JoinedColumns,
+        *,
+        signed: bool = False,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+    ) -> None:
+        facts = KeyedRecords(columns.left, (Field("met", np.int64, _WAITS),), signed=signed)
+        versions = KeyedRecords(columns.right, signed=signed)
+        super().__init__(
+            facts,
+            versions,
+            Pairs(facts, versions, columns),
+            lateness_us=as_of.keep_us,
+            signed=signed,
+            retracts=signed or as_of.retracts,
+            watermark=watermark,
+            clock=clock,
+        )
+        self.as_of = as_of
+        self.versions_watermark = watermark
+        self._releases = Deadlines()
+
+    def hold(self) -> Hold | None:
+        """Return ``None``: a fact that waits is not below the watermark (J-8)."""
+        return None
+
+    def step(self, step: AsOfInput) -> ProcessOutput:
+        """Process one input and return its output (S-O1).
+
+        Costs O(records log records of a key), and for each late version the facts that it corrects.
+
+        Raises:
+            DataError: A retraction came of a record that never did, or values of ``order`` cannot
+                be compared.
+        """
+        match step:
+            case SideBundle(side=side, bundle=bundle):
+                return self._done(self._take(side, bundle))
+            case SidesAdvance(to=to, right=right):
+                return self._advance(int(to), int(right))
+            case WatermarkAdvance(to=to):
+                return self._advance(int(to), int(to))
+            case EndOfInput():
+                return self._advance(END_OF_TIME, END_OF_TIME)
+            case ClockAdvance(to=to):
+                self.clock = max(self.clock, int(to))
+                return NOTHING
+            case _:
+                assert_never(step)
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step."""
+        self._keep(place, (self.as_of.keep_us + 1, None))
+
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved in a store, before the first step; return whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        facts = self._restored(store)
+        if facts is None:
+            return False
+        self.versions_watermark = facts[VERSIONS_WATERMARK]
+        for side in self.sides:
+            rows = side.rebuild()
+            if side is self.sides[LEFT]:
+                self._releases.push(side.table["start"][rows], rows)
+        return True
+
+    def _facts(self) -> dict[str, int]:
+        return {**super()._facts(), VERSIONS_WATERMARK: self.versions_watermark}
+
+    def _insert(
+        self, side: Side, bundle: Bundle, keys: Int64Array, hashes: Int64Array | None
+    ) -> None:
+        rows = self.sides[side].insert(keys, bundle.times, bundle.values, hashes)
+        if side == LEFT:
+            if self.as_of.retracts:
+                self._releases.push(bundle.times, rows)
+            self._join(rows[bundle.times < self.versions_watermark])
+        else:
+            self._correct(keys, bundle.times)
+
+    def _retract_rows(self, side: Side, rows: Int64Array) -> None:
+        own = self.sides[side]
+        if side == LEFT:
+            met = own.table["met"][rows]
+            shown = met >= (_ALONE if self.as_of.how == "left" else 0)
+            self._pairs.add(rows[shown], met[shown], -1)
+            return
+        self._correct(own.table["key"][rows], own.table["start"][rows])
+
+    def _advance(self, to: int, versions_to: int) -> ProcessOutput:
+        if to <= self.watermark and versions_to <= self.versions_watermark:
+            return NOTHING
+        self.watermark = max(self.watermark, to)
+        self.versions_watermark = max(self.versions_watermark, versions_to)
+        facts = self.sides[LEFT]
+        due = facts.take_due(facts.by_time, before(self.versions_watermark, 0))
+        self._join(due[facts.table["met"][due] == _WAITS])
+        over = before(self.watermark, self.as_of.keep_us)
+        old = facts.take_due(self._releases, over)
+        facts.remove(old[facts.table["met"][old] != _WAITS])
+        self._forget_versions(over)
+        return self._done(None)
+
+    def _join(self, rows: Int64Array) -> None:
+        """Emit facts with the versions that were valid at their times."""
+        if not rows.size:
+            return
+        facts = self.sides[LEFT]
+        met = self._met(rows)
+        shown = met >= (_ALONE if self.as_of.how == "left" else 0)
+        self._pairs.add(rows[shown], met[shown], 1)
+        if self.as_of.retracts:
+            facts.table["met"][rows] = met
+            facts.touch(rows)
+        else:
+            facts.remove(rows)
+
+    def _correct(self, keys: Int64Array, times: Int64Array) -> None:
+        """Emit facts again that meet another version, now that versions came or went."""
+        if not self.as_of.retracts:
+            return
+        facts = self.sides[LEFT]
+        order = np.lexsort((times, keys))
+        first = order[run_starts(keys[order])]
+        end = np.full(len(first), END_OF_TIME, dtype=np.int64)
+        rows, _ = facts.find(keys[first], times[first], end)
+        rows = rows[facts.table["met"][rows] != _WAITS]
+        if not rows.size:
+            return
+        before_, now = facts.table["met"][rows], self._met(rows)
+        changed = before_ != now
+        rows, before_, now = rows[changed], before_[changed], now[changed]
+        least = _ALONE if self.as_of.how == "left" else 0
+        self._pairs.add(rows[before_ >= least], before_[before_ >= least], -1)
+        self._pairs.add(rows[now >= least], now[now >= least], 1)
+        facts.table["met"][rows] = now
+        facts.touch(rows)
+
+    def _met(self, rows: Int64Array) -> Int64Array:
+        """Return the version that each of some facts meets, -1 for none."""
+        facts, versions = self.sides
+        keys, times = facts.table["key"][rows], facts.table["start"][rows]
+        met = self._newest(keys, times)
+        if self.as_of.tolerance_us is not None:
+            oldest = saturating_add_array(times, -self.as_of.tolerance_us)
+            found = met >= 0
+            met[found & (versions.table["start"][met] < oldest)] = _ALONE
+        return met
+
+    def _newest(self, keys: Int64Array, at: Int64Array) -> Int64Array:
+        """Return each key's newest version at or before an instant, -1 for none."""
+        versions = self.sides[1]
+        met = versions.segments.latest(keys, at)
+        name = self.as_of.order
+        found = np.flatnonzero(met >= 0)
+        if name is None or not found.size:
+            return met
+        # Of those of one time the greatest in order counts.
+        times = versions.table["start"][met[found]]
+        rows, which = versions.find(keys[found], times, times)
+        if len(rows) > len(found):
+            (column,) = versions.kept.take(rows, [name]).values()
+            order = np.lexsort((versions.table["born"][rows], _ranks(column, name), which))
+            last = np.append(which[order][1:] != which[order][:-1], True)
+            met[found] = rows[order[last]]
+        return met
+
+    def _forget_versions(self, over: int) -> None:
+        """Remove the versions that no fact can meet any more: of each key all but the newest.
+
+        Args:
+            over: Only versions at or before this instant.
+        """
+        versions = self.sides[1]
+        rows = versions.take_due(versions.by_time, over)
+        if self.watermark == END_OF_TIME:
+            versions.remove(versions.table.live())
+            return
+        if not rows.size:
+            return
+        keys = distinct(versions.table["key"][rows])
+        start = np.full(len(keys), START_OF_TIME, dtype=np.int64)
+        upto = np.full(len(keys), over, dtype=np.int64)
+        old, which = versions.find(keys, start, upto)
+        versions.remove(old[old != self._newest(keys, upto)[which]])
+
+    def _done(self, late: LateBatch | None) -> ProcessOutput:
+        output = self._emitted(late, (self._releases, Deadlines()))
+        self.output_watermark = max(self.output_watermark, self.watermark)
+        return output
+
+
+def _ranks(column: Column, name: str) -> Int64Array:
+    """Return the rank of each value; nulls come first.
+
+    Raises:
+        DataError: Values cannot be compared.
+    """
+    try:
+        _, ranks = np.unique(column.data, return_inverse=True)
+    except TypeError as error:
+        raise DataError(
+            f"values of the column {name!r} cannot be compared: {error}",
+            where="join_as_of(order=)",
+            hint="Use a column of numbers, times or text",
+        ) from None
+    ranks = ranks.astype(np.int64)
+    if column.valid is not None:
+        ranks[~column.valid] = -1
+    return ranks
