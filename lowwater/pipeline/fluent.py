@@ -17,7 +17,7 @@ import pyarrow as pa
 from lowwater.engine.aggregates import AggregateSpec, collect
 from lowwater.engine.graph.graph import MAIN, Flow, Read, Stage
 from lowwater.engine.graph.outline import outline, output_suffix, stage_outline
-from lowwater.engine.join.joining import Between, How, Unmatched
+from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Unmatched
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
@@ -52,7 +52,7 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
 )
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
-from lowwater.pipeline.joins import join_stage, joined_as_records
+from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, joined_as_records
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
@@ -229,18 +229,79 @@ class RecordSteps(ABC):
         Raises:
             InvalidArgument: An argument is wrong, or a column is missing.
         """
+        inputs = self._with_other(
+            other, on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join"
+        )
+        stage = join_stage(
+            inputs, within=within, how=how, unmatched=unmatched, allowed_lateness=allowed_lateness
+        )
+        return _joined(stage, inputs)
+
+    def join_as_of(
+        self,
+        versions: RecordSteps,
+        *,
+        on: str | Sequence[str] | None = None,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        order: str | None = None,
+        how: AsOfHow = "left",
+        tolerance: DurationLike | None = None,
+        late_versions: LateVersions = "ignore",
+        keep: DurationLike | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> JoinedStream:
+        """Join each record with the version of its key that was valid at its event time (J-8, J-9).
+
+        A record, here called a fact, waits until the watermark of the versions passes its time.
+        Then it meets the newest version at or before its time. It keeps its own time.
+
+        >>> import lowwater as lw
+        >>> rates = [{"at": f"2000-01-01T{h}:00Z", "from": "EUR", "rate": h} for h in (10, 12)]
+        >>> orders = [{"at": "2000-01-01T11:30Z", "from": "EUR"}]
+        >>> history = lw.from_iterable(rates, time="at")
+        >>> facts = lw.from_iterable(orders, time="at")
+        >>> [one.value["rate"] for one in facts.join_as_of(history, on="from").run()]
+        [10]
+
+        Args:
+            versions: The right side: each record is valid from its event time on, until the next
+                one of its key.
+            on: The key columns, where both sides call them alike.
+            left_on: The key columns of the facts; the output calls them so too.
+            right_on: The key columns of the versions.
+            order: The column that tells which of several versions of one time is the newest; by
+                default the last to arrive.
+            how: ``left``: a fact without a version comes out with nulls; ``inner``: it does not.
+            tolerance: How much older than the fact its version may be; by default any age.
+            late_versions: ``ignore``: a version that comes late changes no fact that was emitted;
+                ``correct``: such facts are retracted and emitted again.
+            keep: How far back facts and versions may be late, in event time; later ones go to the
+                late output. By default an hour, or the lateness of the upstream stages if that is
+                longer. Downstream stages inherit it as lateness.
+            suffixes: What is appended to the name of a column that both sides have.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing.
+        """
+        inputs = self._with_other(
+            versions,
+            on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join_as_of",
+        )  # fmt: skip
+        stage = as_of_stage(
+            inputs,
+            order=order, how=how, tolerance=tolerance, late_versions=late_versions, keep=keep,
+        )  # fmt: skip
+        return _joined(stage, inputs)
+
+    def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
             raise InvalidArgument(
                 f"{describe('other', other)} is not a stream of records",
-                where="join",
+                where=where,
                 hint="Join streams, pipelines (their panes) and processes",
             )
-        left, right = self.to_stream(), other.to_stream()
-        stage = join_stage(
-            left, right, on=on, left_on=left_on, right_on=right_on, within=within, how=how,
-            unmatched=unmatched, allowed_lateness=allowed_lateness, suffixes=suffixes,
-        )  # fmt: skip
-        return JoinedStream(stage, Stream(**joined_as_records(stage, left, right)))
+        return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
 
     def __or__(self, other: RecordSteps) -> Stream:
         return self.union(other)
@@ -710,3 +771,7 @@ class JoinedStream(StageOutput[Element, Emitted]):
                 ),
             }
             raise no_step("a join", name, hints, dir(JoinedStream))
+
+
+def _joined(stage: Stage, inputs: JoinInputs) -> JoinedStream:
+    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs.left, inputs.right)))

@@ -1,17 +1,27 @@
-"""Builds the stage of a join by time, and checks it."""
+"""Builds the stages of joins, and checks them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Flow, Joined, Read, Stage
-from lowwater.engine.join.joining import HOWS, UNMATCHED, Joining, interval_of
+from lowwater.engine.graph.graph import Flow, Joined, Read, Stage, is_signed
+from lowwater.engine.join.joining import (
+    AS_OF_HOWS,
+    HOWS,
+    LATE_VERSIONS,
+    UNMATCHED,
+    AsOf,
+    Joining,
+    interval_of,
+)
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.process.output import TIME
 from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
+from lowwater.engine.records.stateless import require_names
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.pipeline.checks import (
     check_adds_up,
@@ -24,36 +34,114 @@ from lowwater.time import DurationLike, duration, format_duration
 
 On = str | Sequence[str]
 
+_KEEP = "1h"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInputs:
+    """The two streams of a join, and how they go together.
+
+    Args:
+        left: The left side.
+        right: The right side.
+        keys: The key columns of the left side.
+        right_keys: Those of the right side.
+        suffixes: What is appended to the name of a column that both sides have.
+        where: The method, for messages.
+    """
+
+    left: StreamParts
+    right: StreamParts
+    keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    suffixes: tuple[str, str]
+    where: str
+
+    @classmethod
+    def of(
+        cls,
+        left: StreamParts,
+        right: StreamParts,
+        *,
+        on: On | None,
+        left_on: On | None,
+        right_on: On | None,
+        suffixes: object,
+        where: str,
+    ) -> JoinInputs:
+        """Return two streams that can be joined.
+
+        Raises:
+            InvalidArgument: A column is not named as it must be, or an input cannot be joined.
+        """
+        keys, right_keys = _keys(on, left_on, right_on, where)
+        for side, names in ((left, keys), (right, right_keys)):
+            if side._deduplication is not None:
+                raise InvalidArgument(
+                    "a join does not drop duplicates",
+                    where=f"deduplicate(...).{where}",
+                    hint="Put deduplicate in front of a stage that the join reads",
+                )
+            check_keys(names, names, side)
+        check_adds_up((*left._flows, *right._flows))
+        check_retracted_in_time((*left._flows, *right._flows))
+        return cls(left, right, keys, right_keys, _checked_suffixes(suffixes, where), where)
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The inputs of the stage."""
+        return (*self.left._flows, *self.right._flows)
+
+    def lateness(self, given: DurationLike | None, argument: str) -> int:
+        """Return the lateness that was given, at least that of the upstream stages.
+
+        Raises:
+            InvalidArgument: It is shorter.
+        """
+        least = inherited_lateness(self.flows)
+        found = least if given is None else duration(given, name=argument)
+        if found < least:
+            raise InvalidArgument(
+                f"{argument}={format_duration(found)!r} is shorter than the lateness of the "
+                f"upstream stage, {format_duration(least)!r}, so what it emits late would be "
+                "dropped here",
+                where=f"{self.where}({argument}=)",
+                hint="Leave it out, or make it as long",
+            )
+        return found
+
+    def stage(self, joining: Joining | AsOf) -> Stage:
+        """Return the stage of a join.
+
+        Raises:
+            InvalidArgument: The columns are not known, or two would have one name.
+        """
+        if joining.emits_pairs:
+            _require_known(self.left, "left", self.where)
+            _require_known(self.right, "right", self.where)
+        left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
+        columns = JoinedColumns(left, right, self.keys, self.suffixes)
+        if joining.emits_pairs:
+            _check_names(columns, self.where)
+        work = Joined(joining, len(self.left._flows), self.right_keys, columns)
+        return Stage(self.flows, self.keys, self.keys, work)
+
 
 def join_stage(
-    left: StreamParts,
-    right: StreamParts,
+    inputs: JoinInputs,
     *,
-    on: On | None,
-    left_on: On | None,
-    right_on: On | None,
     within: object,
     how: str,
     unmatched: str,
     allowed_lateness: DurationLike | None,
-    suffixes: tuple[str, str],
 ) -> Stage:
     """Return the stage of a join by time, checked as far as can be without running.
 
     Raises:
-        InvalidArgument: An argument is wrong, or an input cannot be joined.
+        InvalidArgument: An argument is wrong.
     """
-    keys, right_keys = _keys(on, left_on, right_on)
-    for side, names in ((left, keys), (right, right_keys)):
-        if side._deduplication is not None:
-            raise InvalidArgument(
-                "a join does not drop duplicates",
-                where="deduplicate(...).join",
-                hint="Put deduplicate in front of a stage that the join reads",
-            )
-        check_keys(names, names, side)
-    _check_choice("how", how, HOWS)
-    _check_choice("unmatched", unmatched, UNMATCHED)
+    _check_choice("how", how, HOWS, "join")
+    _check_choice("unmatched", unmatched, UNMATCHED, "join")
     if unmatched != "final" and how in ("inner", "semi"):
         raise InvalidArgument(
             f"unmatched={unmatched!r} says when records without a partner come out, and with "
@@ -61,29 +149,48 @@ def join_stage(
             where="join(unmatched=)",
             hint='Leave it out, or use how="left"',
         )
-    flows = (*left._flows, *right._flows)
-    check_adds_up(flows)
-    check_retracted_in_time(flows)
-    least = inherited_lateness(flows)
-    lateness = (
-        least if allowed_lateness is None else duration(allowed_lateness, name="allowed_lateness")
-    )
-    if lateness < least:
+    lateness = inputs.lateness(allowed_lateness, "allowed_lateness")
+    return inputs.stage(Joining(interval_of(within), how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
+
+
+def as_of_stage(
+    inputs: JoinInputs,
+    *,
+    order: str | None,
+    how: str,
+    tolerance: DurationLike | None,
+    late_versions: str,
+    keep: DurationLike | None,
+) -> Stage:
+    """Return the stage of a join with a history, checked as far as can be without running.
+
+    Raises:
+        InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
+    """
+    where = "join_as_of"
+    _check_choice("how", how, AS_OF_HOWS, where)
+    _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
+    if order is not None:
+        names = _known_names(inputs.right)
+        require_names([order], names or (), f"{where}(order=)")
+    age = None if tolerance is None else duration(tolerance, name="tolerance")
+    if age is not None and age < 0:
         raise InvalidArgument(
-            f"allowed_lateness={format_duration(lateness)!r} is shorter than that of the upstream "
-            f"stage, {format_duration(least)!r}, so what it emits late would be dropped here",
-            where="join(allowed_lateness=)",
-            hint="Leave it out to use that of the upstream stage",
+            f"{describe('tolerance', tolerance)} is below zero",
+            where=f"{where}(tolerance=)",
+            hint="Give how much older than the fact its version may be",
         )
-    joining = Joining(interval_of(within), how, unmatched, lateness)  # type: ignore[arg-type]  # checked above
-    if joining.emits_pairs:
-        _require_known(left, "left")
-        _require_known(right, "right")
-    columns = JoinedColumns(
-        _types(left, keys), _types(right, right_keys), keys, _checked_suffixes(suffixes)
-    )
-    _check_names(columns, joining)
-    return Stage(flows, keys, keys, Joined(joining, len(left._flows), right_keys, columns))
+    if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
+        raise InvalidArgument(
+            "an input retracts records, and what was emitted with them cannot be corrected with "
+            'late_versions="ignore"',
+            where=where,
+            hint='Use late_versions="correct"',
+        )
+    least = inherited_lateness(inputs.flows)
+    given = max(least, duration(_KEEP)) if keep is None else keep
+    lateness = inputs.lateness(given, "keep")
+    return inputs.stage(AsOf(how, order, age, late_versions, lateness))  # type: ignore[arg-type]  # checked above
 
 
 def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> dict[str, Any]:
@@ -114,56 +221,56 @@ def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> di
 
 
 def _keys(
-    on: On | None, left_on: On | None, right_on: On | None
+    on: On | None, left_on: On | None, right_on: On | None, where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if on is not None and (left_on is not None or right_on is not None):
         raise InvalidArgument(
-            "join takes on=, or left_on= and right_on=, not both",
-            where="join",
+            f"{where} takes on=, or left_on= and right_on=, not both",
+            where=where,
             hint="Use on= where both sides call the columns alike",
         )
     if on is not None:
-        names = _names("on", on)
+        names = _names("on", on, where)
         return names, names
     if left_on is None or right_on is None:
         raise InvalidArgument(
-            "join needs the columns that must be equal",
-            where="join",
+            f"{where} needs the columns that must be equal",
+            where=where,
             hint='Write on="user", or left_on="user", right_on="customer"',
         )
-    left, right = _names("left_on", left_on), _names("right_on", right_on)
+    left, right = _names("left_on", left_on, where), _names("right_on", right_on, where)
     if len(left) != len(right):
         raise InvalidArgument(
             f"left_on names {len(left)} columns, and right_on {len(right)}",
-            where="join",
+            where=where,
             hint="Name the columns pair by pair",
         )
     return left, right
 
 
-def _names(argument: str, given: On) -> tuple[str, ...]:
+def _names(argument: str, given: On, where: str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, (tuple, list)) or not names:
         names = ()
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidArgument(
             f"{describe(argument, given)} is neither the name of a column nor several names",
-            where="join",
+            where=where,
             hint=f'Write {argument}="user", or {argument}=("user", "shop")',
         )
     return tuple(names)
 
 
-def _check_choice(argument: str, given: object, known: Sequence[str]) -> None:
+def _check_choice(argument: str, given: object, known: Sequence[str], where: str) -> None:
     if given not in known:
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
-            where="join",
+            where=where,
             hint=nearest(str(given), known),
         )
 
 
-def _checked_suffixes(given: object) -> tuple[str, str]:
+def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
     if (
         not isinstance(given, (tuple, list))
         or len(given) != 2
@@ -172,7 +279,7 @@ def _checked_suffixes(given: object) -> tuple[str, str]:
     ):
         raise InvalidArgument(
             f"{describe('suffixes', given)} are not two different texts",
-            where="join(suffixes=)",
+            where=f"{where}(suffixes=)",
             hint='Write, say, suffixes=("", "_right")',
         )
     return (given[0], given[1])
@@ -205,26 +312,24 @@ def _known_names(side: StreamParts) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _require_known(side: StreamParts, which: str) -> None:
+def _require_known(side: StreamParts, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
     if _known_names(side) is None:
         raise InvalidArgument(
             f"the columns of the {which} side are not known before the pipeline runs",
-            where="join",
+            where=where,
             hint='Name those that are needed in front of the join: .select("user", "amount")',
         )
 
 
-def _check_names(columns: JoinedColumns, joining: Joining) -> None:
-    """Raise if two columns of the output would have one name, or a name is not there."""
-    if not joining.emits_pairs:
-        return
+def _check_names(columns: JoinedColumns, where: str) -> None:
+    """Raise if two columns of the output would have one name."""
     left, right = columns.names(tuple(columns.left), tuple(columns.right))
     names = [*columns.keys, *left.values(), *right.values()]
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(
                 f"two columns of the output would be called {name!r}",
-                where="join(suffixes=)",
+                where=f"{where}(suffixes=)",
                 hint="Use other suffixes, or rename a column with with_columns and select",
             )

@@ -14,7 +14,15 @@ from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Flow, Joined, Windowed, admission_of, is_signed
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Joined,
+    Read,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.emitting_stage import EmittingRun
@@ -196,6 +204,22 @@ class LevelRun:
             low = min(low, int(self._above[upstream].min()))
         return low
 
+    def _hear_right(self, node: LevelNode, run: WindowRun | EmittingRun) -> bool:
+        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
+        work = node.stage.work
+        if not isinstance(run, EmittingRun) or not run.minds_right:
+            return False
+        assert isinstance(work, Joined)
+        low = END_OF_TIME
+        for flow in node.stage.inputs[work.left :]:
+            origin = flow.origin
+            if isinstance(origin, Read):
+                low = min(low, self.source_watermark(self._levels.graph.reads.index(origin)))
+            else:
+                low = min(low, int(self._above[self._levels.node_of(origin).number].min()))
+        run.right_watermark = low
+        return low > START_OF_TIME
+
     def output_watermark(self, run: NodeRun) -> int:
         """Return the output watermark of a node in this key group."""
         return run.watermark if isinstance(run, DuplicatesRun) else run.operator.output_watermark
@@ -369,7 +393,7 @@ class LevelRun:
             self._collect(node, run.tick(self.clock), output)
         if bundles:
             self._collect(node, run.take(bundles), output)
-        if to > START_OF_TIME:
+        if self._hear_right(node, run) or to > START_OF_TIME:
             self._collect(node, run.advance(to), output)
             while run.operator.is_advancing:
                 self._collect(node, run.advance(to), output)

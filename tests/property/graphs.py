@@ -20,7 +20,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.graph import Graph, Read, is_signed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.sources import Position
-from lowwater.engine.join.joining import HOWS, UNMATCHED
+from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
 from lowwater.engine.records.batch import Records
 from lowwater.pipeline import Pipeline, Stream
 from lowwater.pipeline.checks import inherited_lateness
@@ -319,6 +319,8 @@ def _process(draw: st.DrawFn, stream: Stream) -> Processed:
 
 
 def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
+    if draw(st.integers(0, 2)) == 0:
+        return _joined_as_of(draw, left, right)
     how: Any = draw(st.sampled_from(HOWS))
     low, length = draw(st.integers(-6, 6)), draw(st.integers(0, 6))
     unmatched: Any = "final"
@@ -332,6 +334,21 @@ def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
         how=how,
         unmatched=unmatched,
         allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+    )
+
+
+def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStream:
+    flows = (*facts._flows, *versions._flows)
+    corrects = any(map(is_signed, flows)) or draw(st.booleans())
+    least = inherited_lateness(flows)
+    return _chosen(facts).join_as_of(
+        _chosen(versions),
+        on="key",
+        how=draw(st.sampled_from(AS_OF_HOWS)),
+        order=draw(st.sampled_from([None, "v"])),
+        tolerance=draw(st.none() | seconds(0, 6)),
+        late_versions="correct" if corrects else "ignore",
+        keep=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
     )
 
 

@@ -34,8 +34,8 @@ def beside(stage: Stage) -> Beside:
     match stage.work:
         case Windowed():
             return Unshown(stage.work.windowing)
-        case Joined():
-            return Unpaired(stage.work.joining, signed=stage.retracts)
+        case Joined(joining=Joining() as joining):
+            return Unpaired(joining, signed=stage.retracts)
         case _:
             return Rings()
 

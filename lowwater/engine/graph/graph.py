@@ -15,7 +15,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
-from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
@@ -96,7 +96,7 @@ class Computed:
 @final
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The work of a join of two streams by time (J-1 to J-6).
+    """The work of a join: of two streams by time, or with a history (J-1 to J-6, J-8, J-9).
 
     Args:
         joining: The rules.
@@ -105,7 +105,7 @@ class Joined:
         columns: The columns of both sides, and their names in the output.
     """
 
-    joining: Joining
+    joining: Joining | AsOf
     left: int
     right_keys: tuple[str, ...]
     columns: JoinedColumns
@@ -120,6 +120,11 @@ class Joined:
     def retracts(self) -> bool:
         """Whether it retracts even if its inputs never do (J-5)."""
         return self.joining.retracts
+
+    @property
+    def minds_right(self) -> bool:
+        """Whether the watermark of the right side matters by itself (J-8)."""
+        return isinstance(self.joining, AsOf)
 
     def side_of(self, nth: int) -> Side:
         """Return the side that an input of the stage belongs to."""

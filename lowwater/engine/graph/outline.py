@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import MAIN, Computed, Flow, Joined, Read, Stage, Windowed
-from lowwater.engine.join.joining import LEFT, RIGHT
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -70,7 +70,8 @@ def stage_outline(stage: Stage) -> str:
             return f"{_before(stage, None)}{_ARROW}process({_process(work)})"
         case Joined():
             left, right = stage.inputs[: work.left], stage.inputs[work.left :]
-            return f"{outline(left)}{_ARROW}join({outline(right)}, {_join_options(stage, work)})"
+            name = "join_as_of" if isinstance(work.joining, AsOf) else "join"
+            return f"{outline(left)}{_ARROW}{name}({outline(right)}, {_join_options(stage, work)})"
         case _:
             assert_never(work)
 
@@ -94,9 +95,7 @@ def work_texts(stage: Stage) -> Iterator[str]:
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
         case Joined():
-            yield f"{work.joining.how} join within {work.joining.within!r}"
-            if work.joining.is_alone(LEFT) or work.joining.is_alone(RIGHT):
-                yield f"unmatched {work.joining.unmatched}"
+            yield from _join_texts(work.joining)
         case _:
             assert_never(work)
 
@@ -113,12 +112,33 @@ def _join_options(stage: Stage, work: Joined) -> str:
     on = [f"on={_names(stage.keys)}"]
     if stage.keys != right:
         on = [f"left_on={_names(stage.keys)}", f"right_on={_names(right)}"]
+    if isinstance(joining, AsOf):
+        options = [*on, f"how={joining.how!r}"]
+        if joining.order is not None:
+            options.append(f"order={joining.order!r}")
+        if joining.tolerance_us is not None:
+            options.append(f"tolerance={format_duration(joining.tolerance_us)!r}")
+        options.append(f"late_versions={joining.late_versions!r}")
+        options.append(f"keep={format_duration(joining.keep_us)!r}")
+        return ", ".join(options)
     options = [*on, f"within={joining.within!r}", f"how={joining.how!r}"]
     if joining.unmatched != "final":
         options.append(f"unmatched={joining.unmatched!r}")
     if joining.lateness_us:
         options.append(f"allowed_lateness={format_duration(joining.lateness_us)!r}")
     return ", ".join(options)
+
+
+def _join_texts(joining: Joining | AsOf) -> Iterator[str]:
+    if isinstance(joining, AsOf):
+        yield f"{joining.how} join as of event time, late versions {joining.late_versions}"
+        yield f"remembers {format_duration(joining.keep_us)}"
+        return
+    yield f"{joining.how} join within {joining.within!r}"
+    if joining.is_alone(LEFT) or joining.is_alone(RIGHT):
+        yield f"unmatched {joining.unmatched}"
+    if joining.lateness_us:
+        yield f"allowed lateness: {format_duration(joining.lateness_us)}"
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ Side: TypeAlias = Literal[0, 1]
 
 HOWS: tuple[How, ...] = ("inner", "left", "right", "outer", "semi", "anti")
 UNMATCHED: tuple[Unmatched, ...] = ("final", "on_time", "early")
+AS_OF_HOWS: tuple[AsOfHow, ...] = ("inner", "left")
+LATE_VERSIONS: tuple[LateVersions, ...] = ("ignore", "correct")
 LEFT: Side = 0
 RIGHT: Side = 1
 

@@ -21,6 +21,7 @@ from lowwater.engine.graph.graph import (
     Work,
 )
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.stateless import Step
@@ -142,12 +143,26 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
         parts |= {
             "right keys": list(work.right_keys),
             "left inputs": work.left,
-            "within": repr(joining.within),
             "how": joining.how,
-            "unmatched": joining.unmatched,
-            "allowed_lateness": joining.lateness_us,
             "suffixes": list(work.columns.suffixes),
         }
+        match joining:
+            case Joining():
+                parts |= {
+                    "within": repr(joining.within),
+                    "unmatched": joining.unmatched,
+                    "allowed_lateness": joining.lateness_us,
+                }
+            case AsOf():
+                parts |= {
+                    "as of": True,
+                    "order": joining.order,
+                    "tolerance": joining.tolerance_us,
+                    "late_versions": joining.late_versions,
+                    "keep": joining.keep_us,
+                }
+            case _:
+                assert_never(joining)
     else:
         definition = Definition.of(work.process, work.windowing)
         parts |= {

@@ -10,6 +10,8 @@ import numpy as np
 
 from lowwater.engine.graph.graph import Computed, Joined, Stage
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
+from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.local.outcomes import Outcome
@@ -24,7 +26,7 @@ from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, Wate
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME
 
 
 @final
@@ -37,6 +39,9 @@ class EmittingRun:
         number: Its number in the graph.
         is_end: Whether the records it emits leave the pipeline.
         is_read: Whether downstream stages read them.
+
+    ``minds_right`` says whether ``right_watermark``, that of the right side of a join, is to be set
+    before each :meth:`advance`.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class EmittingRun:
         self.operator = _operator_of(stage, work)
         self._is_end = is_end
         self._is_read = is_read
+        self.minds_right = isinstance(work, Joined) and work.minds_right
+        self.right_watermark = START_OF_TIME
         self._unread: dict[str, list[Emitted]] = {}
         self._recorder: StageRecorder | None = None
 
@@ -97,7 +104,9 @@ class EmittingRun:
 
     def advance(self, to: int) -> Iterator[Outcome]:
         """Advance the watermark."""
-        if to > self.operator.watermark:
+        if self.minds_right:
+            yield from self._step(SidesAdvance(to, self.right_watermark))
+        elif to > self.operator.watermark:
             step = EndOfInput() if to == END_OF_TIME else WatermarkAdvance(to)
             yield from self._step(step)
 
@@ -117,8 +126,11 @@ class EmittingRun:
         bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
         return bundle, operator.step(bundle)
 
-    def _step(self, step: WatermarkAdvance | ClockAdvance | EndOfInput) -> Iterator[Outcome]:
-        yield from self._emitted(self.operator.step(step))
+    def _step(
+        self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput
+    ) -> Iterator[Outcome]:
+        operator: Any = self.operator
+        yield from self._emitted(operator.step(step))
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
         for tag, emitted in output.outputs.items():
@@ -129,14 +141,19 @@ class EmittingRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _operator_of(stage: Stage, work: Computed | Joined) -> ProcessOperator | JoinOperator:
-    match work:
-        case Computed():
-            return ProcessOperator(work.process, windowing=work.windowing)
-        case Joined():
-            return JoinOperator(work.joining, work.columns, signed=stage.signed)
+def _operator_of(
+    stage: Stage, work: Computed | Joined
+) -> ProcessOperator | JoinOperator | AsOfOperator:
+    if isinstance(work, Computed):
+        return ProcessOperator(work.process, windowing=work.windowing)
+    joining = work.joining
+    match joining:
+        case Joining():
+            return JoinOperator(joining, work.columns, signed=stage.signed)
+        case AsOf():
+            return AsOfOperator(joining, work.columns, signed=stage.signed)
         case _:
-            assert_never(work)
+            assert_never(joining)
 
 
 def _columns(incoming: StageBundle) -> dict[str, Column]:

@@ -143,7 +143,12 @@ class LocalRun:
             is_judged=is_judged,
             place=dead_letters,
         )
-        self._reading = _reading(graph)
+        self._reading = [_reading(graph, stage.inputs) for stage in graph.stages]
+        self._reading_right = {
+            number: _reading(graph, stage.inputs[stage.work.left :])
+            for number, stage in enumerate(graph.stages)
+            if isinstance(stage.work, Joined)
+        }
         if durable:
             share = None if memory is None else memory // max(1, len(self._stages))
             for run in self._stages:
@@ -404,7 +409,7 @@ class LocalRun:
                     if waiting := self._waiting[run.number]:
                         self._waiting[run.number] = []
                         yield from run.take(waiting)
-                if to > START_OF_TIME:
+                if self._hear_right(run) or to > START_OF_TIME:
                     yield from run.advance(to)
                 yield from self._hand_on(run)
             advancing = self._advancing()
@@ -423,8 +428,19 @@ class LocalRun:
 
     def _input_watermark(self, run: StageRun) -> int:
         """Return the lowest output watermark upstream of a stage (S-H3)."""
+        return self._lowest(self._reading[run.number])
+
+    def _hear_right(self, run: StageRun) -> bool:
+        """Tell a join the watermark of its right side, if it minds; return whether there is one."""
+        if not isinstance(run, EmittingRun) or not run.minds_right:
+            return False
+        run.right_watermark = self._lowest(self._reading_right[run.number])
+        return run.right_watermark > START_OF_TIME
+
+    def _lowest(self, origins: Sequence[tuple[bool, int]]) -> int:
+        """Return the lowest output watermark of sources and stages."""
         low = END_OF_TIME
-        for is_source, at in self._reading[run.number]:
+        for is_source, at in origins:
             if is_source:
                 low = min(low, self._source_watermark(self.readers[at]))
             else:
@@ -560,17 +576,12 @@ def _dictionaries(graph: Graph, read: Read) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def _reading(graph: Graph) -> list[list[tuple[bool, int]]]:
-    """Return the inputs of each stage, as (whether it is a source, its number)."""
-    found = []
-    for stage in graph.stages:
-        origins = dict.fromkeys(flow.origin for flow in stage.inputs)
-        found.append(
-            [
-                (True, graph.reads.index(origin))
-                if isinstance(origin, Read)
-                else (False, graph.stages.index(origin))
-                for origin in origins
-            ]
-        )
-    return found
+def _reading(graph: Graph, flows: Sequence[Flow]) -> list[tuple[bool, int]]:
+    """Return where flows come from, as (whether it is a source, its number)."""
+    origins = dict.fromkeys(flow.origin for flow in flows)
+    return [
+        (True, graph.reads.index(origin))
+        if isinstance(origin, Read)
+        else (False, graph.stages.index(origin))
+        for origin in origins
+    ]
