@@ -84,14 +84,17 @@ class IterableSource:
             return False
         return True if isinstance(self.items, (count, cycle, repeat)) else None
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names of the columns; ``None`` if the elements cannot be looked at twice. O(n)."""
+    def looked_at(self) -> dict[str, pa.DataType | None] | None:
+        """Return the columns, with their types if their values have one in common. O(n).
+
+        ``None`` if the elements cannot be looked at twice.
+        """
         if not isinstance(self.items, (list, tuple)):
             return None
-        rows = (item if type(item) is dict else fields_of(item) for item in self.items)
-        every = dict.fromkeys(name for row in rows for name in row if is_name(name))
-        return (*every, *self.computed)
+        rows = [item if type(item) is dict else fields_of(item) for item in self.items]
+        names = dict.fromkeys(name for row in rows for name in row if is_name(name))
+        types = {name: _type_of([row.get(name) for row in rows]) for name in names}
+        return {**types, **dict.fromkeys(self.computed)}
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
         iterator = iter(self.items)
@@ -359,6 +362,14 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
     usable = [item for at, item in enumerate(items) if problems.get(at) is None]
     more, columns, deep = _usable(usable)
     return more, columns, letters + deep
+
+
+def _type_of(values: list[Any]) -> pa.DataType | None:
+    """Return the type that Arrow finds in values; ``None`` if they have none in common."""
+    try:
+        return pa.infer_type(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
 
 
 def _bad_name(item: Any) -> str | None:

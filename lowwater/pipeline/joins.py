@@ -21,8 +21,9 @@ from lowwater.engine.join.joining import (
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.process.output import TIME
 from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
-from lowwater.engine.records.stateless import require_names
+from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline.checks import (
     check_adds_up,
     check_retracted_in_time,
@@ -171,7 +172,7 @@ def as_of_stage(
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
     if order is not None:
-        names = _known_names(inputs.right)
+        names = _known(inputs.right)
         require_names([order], names or (), f"{where}(order=)")
     age = None if tolerance is None else duration(tolerance, name="tolerance")
     if age is not None and age < 0:
@@ -199,7 +200,7 @@ def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> di
     assert isinstance(work, Joined)
     flows = (Flow(stage, (), TIME),)
     of_both = work.joining.emits_pairs
-    if _known_names(left) is None or (of_both and _known_names(right) is None):
+    if _known(left) is None or (of_both and _known(right) is None):
         return {"_flows": flows}
     columns = work.columns
     of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
@@ -287,34 +288,35 @@ def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
 
 def _types(side: StreamParts, keys: tuple[str, ...]) -> Types:
     """Return the columns of a side without its keys, as far as they are known."""
-    if side._schema is not None:
-        types: Types = {field.name: field.type for field in side._schema}
-    else:
-        types = dict.fromkeys(_known_names(side) or ())
+    types = _known(side) or {}
     public = public_names(tuple(types))
     return {name: types[name] for name in public if name not in keys}
 
 
-def _known_names(side: StreamParts) -> tuple[str, ...] | None:
-    """Return the names of a side's columns, of elements in memory too."""
+def _known(side: StreamParts) -> Types | None:
+    """Return a side's columns, of elements in memory too, with their types if these are known."""
+    if side._schema is not None:
+        return {field.name: field.type for field in side._schema}
     if side._known is not None:
-        return side._known
-    found: dict[str, None] = {}
+        return dict.fromkeys(side._known)
+    found: dict[str, pa.DataType | None] = {}
     for flow in side._flows:
-        names = (
-            getattr(flow.origin.source, "names", None) if isinstance(flow.origin, Read) else None
-        )
+        source = flow.origin.source if isinstance(flow.origin, Read) else None
+        types = source.looked_at() if isinstance(source, IterableSource) else None
         for step in flow.steps:
-            names = names_after(step, names)
-        if names is None:
+            names = names_after(step, None if types is None else tuple(types))
+            same = types if isinstance(step, Filter) else None
+            types = None if names is None else {name: (same or {}).get(name) for name in names}
+        if types is None:
             return None
-        found.update(dict.fromkeys(names))
-    return tuple(found)
+        for name, kind in types.items():
+            found[name] = kind if found.get(name, kind) == kind else None
+    return found
 
 
 def _require_known(side: StreamParts, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
-    if _known_names(side) is None:
+    if _known(side) is None:
         raise InvalidArgument(
             f"the columns of the {which} side are not known before the pipeline runs",
             where=where,

@@ -252,6 +252,11 @@ def _input(draw: st.DrawFn, nodes: Sequence[Node]) -> Stream:
     return stream
 
 
+def _filled(record: Any) -> Any:
+    v, n = record["v"], record["n"]
+    return {**record, "v": 3 if v is None else v, "n": 1 if n is None else n}
+
+
 def _more(record: Any) -> Any:
     return {**record, "n": record["n"] + record["v"] % 2}
 
@@ -270,7 +275,7 @@ def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _stream_of(node: Node) -> Stream:
     if isinstance(node, JoinedStream):  # a record without a partner has nulls
-        return node.with_columns(v=lw.col("v").fill_null(3), n=lw.col("n").fill_null(1))
+        return node.map(_filled)
     return node if isinstance(node, Stream) else node.to_stream()
 
 

@@ -45,9 +45,11 @@ class KeptRecords:
         """Write records into rows that are allocated and filled. O(n)."""
         for name, given in columns.items():
             column = _plain(given)
-            self._types.setdefault(name, None)
+            known = self._types.setdefault(name, None)
             if column is None:
                 continue
+            if column.type is None and known is not None:
+                column = _typed(column, known)
             if _VALUE + name not in self._table.columns:
                 kind = np.dtype(column.data.dtype)
                 self._add(name, kind, column.type)
@@ -152,6 +154,14 @@ def _plain(column: Column) -> Column | None:
     if pa.types.is_dictionary(kind):
         return Column(column.data, column.valid, kind.value_type)
     return column
+
+
+def _typed(column: Column, kind: pa.DataType) -> Column:
+    """Return Python values as a type that is known of them, if they are of it."""
+    try:
+        return Column.from_arrow(pa.array(column.to_list(), kind))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return column
 
 
 def _are_integers(one: pa.DataType | None, other: pa.DataType | None) -> bool:
