@@ -75,10 +75,12 @@ class ProcessOutput:
     Args:
         outputs: What was emitted, by tag; only outputs with records.
         late: The elements that were dropped from their windows (S-O3); ``None`` for none.
+        superseded: How many upserts a table has ignored, because it knows newer ones (T-1).
     """
 
     outputs: Mapping[str, Emitted]
     late: LateBatch | None = None
+    superseded: int = 0
 
 
 NOTHING = ProcessOutput({})
