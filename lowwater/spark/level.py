@@ -17,8 +17,10 @@ import numpy as np
 from lowwater.engine.graph.graph import (
     Computed,
     Flow,
+    Grouped,
     Joined,
     Read,
+    Upserted,
     Windowed,
     admission_of,
     is_signed,
@@ -479,7 +481,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     match work:
         case Windowed():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined():
+        case Computed() | Joined() | Upserted() | Grouped():
             return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

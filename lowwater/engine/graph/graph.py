@@ -16,7 +16,8 @@ from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
-from lowwater.engine.join.pairs import JoinedColumns
+from lowwater.engine.join.pairs import JoinedColumns, Types
+from lowwater.engine.join.tables import Upserting
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
@@ -131,7 +132,42 @@ class Joined:
         return LEFT if nth < self.left else RIGHT
 
 
-Work: TypeAlias = Windowed | Computed | Joined
+@final
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """The work of a table that is made from upserts (T-1).
+
+    Args:
+        rules: What makes an upsert newer than another, and how long rows are kept.
+        columns: The columns, without the primary key, as far as they are known, with their types.
+    """
+
+    rules: Upserting
+    columns: Types
+
+    windowing: ClassVar[None] = None
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
+    retracts: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The work of a table that aggregates the rows of another (T-3)."""
+
+    aggregates: Mapping[str, AggregateSpec]
+
+    windowing: ClassVar[None] = None
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
+    retracts: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+
+
+Work: TypeAlias = Windowed | Computed | Joined | Upserted | Grouped
 
 
 @final
@@ -185,8 +221,8 @@ class Stage:
         """How far below its output watermark it may still emit, in microseconds."""
         if self.windowing is not None:
             return self.windowing.lateness_us
-        if isinstance(self.work, Joined):
-            return self.work.joining.lateness_us
+        if isinstance(self.work, Joined) and self.work.joining.emits_late_us:
+            return self.work.joining.emits_late_us
         # A process without windows accepts late records, and may emit records equally late.
         before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
         return max((stage.lateness_us for stage in before), default=0)

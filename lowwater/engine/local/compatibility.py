@@ -13,10 +13,12 @@ from lowwater.engine.graph.graph import (
     Computed,
     Flow,
     Graph,
+    Grouped,
     Joined,
     Origin,
     Read,
     Stage,
+    Upserted,
     Windowed,
     Work,
 )
@@ -101,6 +103,8 @@ def _kind(work: Work) -> str:
             return "process"
         case Joined():
             return "join"
+        case Upserted() | Grouped():
+            return "table"
         case _:
             assert_never(work)
 
@@ -163,6 +167,15 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
                 }
             case _:
                 assert_never(joining)
+    elif isinstance(work, Upserted):
+        parts |= {
+            "table": True,
+            "order": work.rules.order,
+            "keep_deleted": work.rules.keep_deleted_us,
+            "ttl": work.rules.ttl_us,
+        }
+    elif isinstance(work, Grouped):
+        parts["aggregates"] = {name: _aggregate(spec) for name, spec in work.aggregates.items()}
     else:
         definition = Definition.of(work.process, work.windowing)
         parts |= {

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Joined, Stage
+from lowwater.engine.graph.graph import Computed, Grouped, Joined, Stage, Upserted
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.operator import JoinOperator
+from lowwater.engine.join.tables import DELETED, GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
@@ -23,10 +24,15 @@ from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME
+
+Emitting: TypeAlias = Computed | Joined | Upserted | Grouped
+EmittingOperator: TypeAlias = (
+    ProcessOperator | JoinOperator | AsOfOperator | UpsertOperator | GroupOperator
+)
 
 
 @final
@@ -45,7 +51,7 @@ class EmittingRun:
     """
 
     def __init__(
-        self, stage: Stage, work: Computed | Joined, number: int, *, is_end: bool, is_read: bool
+        self, stage: Stage, work: Emitting, number: int, *, is_end: bool, is_read: bool
     ) -> None:
         self.stage = stage
         self.number = number
@@ -117,11 +123,17 @@ class EmittingRun:
         """Have the operator process a bundle; return it, with the columns the operator read."""
         given, work = incoming.bundle, self.stage.work
         operator: Any = self.operator
+        keys = self.stage.keys_of(incoming.nth)
         if isinstance(work, Joined):
-            keys = self.stage.keys_of(incoming.nth)
             values = {n: column for n, column in _columns(incoming).items() if n not in keys}
             bundle = replace(given, values=values)
             return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
+        if isinstance(work, Grouped):
+            return given, operator.step(given)
+        if isinstance(work, Upserted):
+            values = {n: c for n, c in _columns(incoming, DELETED).items() if n not in keys}
+            bundle = replace(given, values=values)
+            return bundle, operator.step(bundle)
         kinds = _kinds(incoming) if self.stage.signed else {}
         bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
         return bundle, operator.step(bundle)
@@ -141,29 +153,30 @@ class EmittingRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _operator_of(
-    stage: Stage, work: Computed | Joined
-) -> ProcessOperator | JoinOperator | AsOfOperator:
-    if isinstance(work, Computed):
-        return ProcessOperator(work.process, windowing=work.windowing)
-    joining = work.joining
-    match joining:
-        case Joining():
+def _operator_of(stage: Stage, work: Emitting) -> EmittingOperator:
+    match work:
+        case Computed():
+            return ProcessOperator(work.process, windowing=work.windowing)
+        case Joined(joining=Joining() as joining):
             return JoinOperator(joining, work.columns, signed=stage.signed)
-        case AsOf():
-            return AsOfOperator(joining, work.columns, signed=stage.signed)
+        case Joined(joining=AsOf() as as_of):
+            return AsOfOperator(as_of, work.columns, signed=stage.signed)
+        case Upserted():
+            return UpsertOperator(work.rules, work.columns)
+        case Grouped():
+            return GroupOperator(work.aggregates)
         case _:
-            assert_never(joining)
+            raise InternalError(f"no operator does {type(work).__name__}")
 
 
-def _columns(incoming: StageBundle) -> dict[str, Column]:
-    """Return the columns of a bundle's records."""
+def _columns(incoming: StageBundle, hidden: str = "") -> dict[str, Column]:
+    """Return the columns of a bundle's records, with one of the hidden ones if it is named."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
     return {
         name: (column if kept is None else column.take(kept)).slice(start, stop)
         for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN)
+        if not name.startswith(HIDDEN) or name == hidden
     }
 
 

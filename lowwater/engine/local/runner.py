@@ -14,9 +14,11 @@ from lowwater.engine.graph.graph import (
     Computed,
     Flow,
     Graph,
+    Grouped,
     Joined,
     Read,
     Stage,
+    Upserted,
     Windowed,
     admission_of,
     is_signed,
@@ -548,7 +550,7 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
     match work:
         case Windowed():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined():
+        case Computed() | Joined() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)
