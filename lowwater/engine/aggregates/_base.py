@@ -121,7 +121,7 @@ class AggregateSpec(Protocol):
 def bound(
     spec: AggregateSpec, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None
 ) -> Aggregate:
-    """Bind a spec to the type and dtype of its values, and to the dtype of ``by``, if it has one."""
+    """Bind a spec to the type and dtype of its values, and to the dtype of ``by``, if any."""
     if by is None:
         return spec.bind(type, dtype)
     return spec.bind(type, dtype, by)  # type: ignore[call-arg]  # it has a second column

@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
@@ -108,7 +109,14 @@ def _fill(dtype: DTypeLike) -> Any:
 
 def _ranks(values: NDArray[Any]) -> NDArray[Any]:
     """Return numbers or bools that are in the order of the values. O(n log n)."""
-    return np.unique(values, return_inverse=True)[1] if values.dtype == object else values
+    if values.dtype != object:
+        return values
+    try:  # only the distinct texts are sorted; Arrow compares them by code point, as Python does
+        encoded = pa.array(values, pa.string()).dictionary_encode()
+    except (pa.ArrowException, UnicodeEncodeError):  # no text, or half of a surrogate pair
+        return np.unique(values, return_inverse=True)[1]
+    ranks = pc.rank(encoded.dictionary, tiebreaker="dense")
+    return np.asarray(ranks)[np.asarray(encoded.indices)]
 
 
 @final
