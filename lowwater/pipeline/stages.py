@@ -9,6 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import (
     Computed,
@@ -156,8 +157,7 @@ def window_stage(
     if stage.signed:  # can the aggregates be computed from what is added and retracted?
         signed_specs(aggregates, differences=windowing.shows_differences)
     if stream._known is not None:
-        needed = (spec.column for spec in aggregates.values() if spec.column is not None)
-        require_names(needed, stream._known, "aggregate")
+        require_names(strictest_needs(aggregates), stream._known, "aggregate")
     return stage
 
 
