@@ -66,6 +66,7 @@ from lowwater.pipeline.stages import (
     public_names,
     window_stage,
 )
+from lowwater.pipeline.tables import Table, table_of
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
@@ -293,6 +294,40 @@ class RecordSteps(ABC):
             order=order, how=how, tolerance=tolerance, late_versions=late_versions, keep=keep,
         )  # fmt: skip
         return _joined(stage, inputs)
+
+    def table(
+        self,
+        *,
+        key: str | Sequence[str],
+        order: str | None = None,
+        deleted: nw.Expr | None = None,
+        ttl: DurationLike | None = None,
+        keep_deleted: DurationLike | None = None,
+    ) -> Table[Stream]:
+        """Return the table of which the records are upserts: the newest row of each key (T-1).
+
+        >>> import lowwater as lw
+        >>> rows = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
+        >>> people = lw.from_iterable(rows, time="at").table(key="id")
+        >>> people.key
+        ('id',)
+
+        Args:
+            key: The columns of the primary key.
+            order: The column that says which of two records of a key is the newer: one of a lower
+                order is ignored, and counted. By default the one that arrives later.
+            deleted: An expression that is true for records that delete their row.
+            ttl: How long after its last change a row is deleted, in event time; by default never.
+            keep_deleted: How long a deleted key is remembered, in event time, so that older
+                records do not bring it back; by default a day.
+
+        Raises:
+            InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
+        """
+        return table_of(
+            self.to_stream(),
+            key=key, order=order, deleted=deleted, ttl=ttl, keep_deleted=keep_deleted,
+        )  # fmt: skip
 
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):

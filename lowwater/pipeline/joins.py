@@ -19,8 +19,6 @@ from lowwater.engine.join.joining import (
     interval_of,
 )
 from lowwater.engine.join.pairs import JoinedColumns, Types
-from lowwater.engine.process.output import TIME
-from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
 from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
@@ -30,7 +28,7 @@ from lowwater.pipeline.checks import (
     inherited_lateness,
     names_after,
 )
-from lowwater.pipeline.stages import StreamParts, check_keys, public_names
+from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records, public_names
 from lowwater.time import DurationLike, duration, format_duration
 
 On = str | Sequence[str]
@@ -93,6 +91,12 @@ class JoinInputs:
         """The inputs of the stage."""
         return (*self.left._flows, *self.right._flows)
 
+    @property
+    def columns(self) -> JoinedColumns:
+        """The columns of both sides, and their names in the output."""
+        left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
+        return JoinedColumns(left, right, self.keys, self.suffixes)
+
     def lateness(self, given: DurationLike | None, argument: str) -> int:
         """Return the lateness that was given, at least that of the upstream stages.
 
@@ -120,8 +124,7 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left, "left", self.where)
             _require_known(self.right, "right", self.where)
-        left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
-        columns = JoinedColumns(left, right, self.keys, self.suffixes)
+        columns = self.columns
         if joining.emits_pairs:
             _check_names(columns, self.where)
         work = Joined(joining, len(self.left._flows), self.right_keys, columns)
@@ -172,7 +175,7 @@ def as_of_stage(
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
     if order is not None:
-        names = _known(inputs.right)
+        names = known_columns(inputs.right)
         require_names([order], names or (), f"{where}(order=)")
     age = None if tolerance is None else duration(tolerance, name="tolerance")
     if age is not None and age < 0:
@@ -198,27 +201,19 @@ def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> di
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
     assert isinstance(work, Joined)
-    flows = (Flow(stage, (), TIME),)
     of_both = work.joining.emits_pairs
-    if _known(left) is None or (of_both and _known(right) is None):
-        return {"_flows": flows}
+    known = known_columns(left)
+    if known is None or (of_both and known_columns(right) is None):
+        return emitted_as_records(stage, None)
     columns = work.columns
-    of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
-    types: dict[str, pa.DataType | None] = {
-        key: left._schema.field(key).type if left._schema is not None else None
-        for key in stage.keys
-    }
+    types = {key: known.get(key) for key in stage.keys}
     if of_both:
+        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
         types |= {of_left[name]: kind for name, kind in columns.left.items()}
         types |= {of_right[name]: kind for name, kind in columns.right.items()}
     else:
         types |= columns.left
-    types[TIME] = MICROS_UTC
-    if stage.retracts:
-        types[SIGN] = pa.int64()
-    if any(kind is None for kind in types.values()):
-        return {"_flows": flows, "_names": tuple(types)}
-    return {"_flows": flows, "_schema": pa.schema(list(types.items()))}
+    return emitted_as_records(stage, types)
 
 
 def _keys(
@@ -288,12 +283,12 @@ def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
 
 def _types(side: StreamParts, keys: tuple[str, ...]) -> Types:
     """Return the columns of a side without its keys, as far as they are known."""
-    types = _known(side) or {}
+    types = known_columns(side) or {}
     public = public_names(tuple(types))
     return {name: types[name] for name in public if name not in keys}
 
 
-def _known(side: StreamParts) -> Types | None:
+def known_columns(side: StreamParts) -> Types | None:
     """Return a side's columns, of elements in memory too, with their types if these are known."""
     if side._schema is not None:
         return {field.name: field.type for field in side._schema}
@@ -316,7 +311,7 @@ def _known(side: StreamParts) -> Types | None:
 
 def _require_known(side: StreamParts, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
-    if _known(side) is None:
+    if known_columns(side) is None:
         raise InvalidArgument(
             f"the columns of the {which} side are not known before the pipeline runs",
             where=where,

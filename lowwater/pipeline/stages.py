@@ -22,9 +22,16 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
+from lowwater.engine.records.pane_table import (
+    MICROS_UTC,
+    RESERVED,
+    SIGN,
+    TIME,
+    records_schema,
+)
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -70,6 +77,11 @@ class StreamParts:
         schema = schema_after(step, self._schema)
         names = None if schema is not None else names_after(step, self._known)
         return replace(self, _flows=flows, _schema=schema, _names=names)
+
+    def _of(self, parts: Mapping[str, Any]) -> Self:
+        """Return another stream of the same kind, of these parts."""
+        nothing = {"_schema": None, "_names": None, "_deduplication": None}
+        return replace(self, **{**nothing, **parts})
 
     def _united(self, others: Iterable[StreamParts]) -> Self:
         self._check_order("union")
@@ -216,6 +228,24 @@ def panes_as_records(
     keys = dict.fromkeys(stage.key_names, pa.null())
     names = records_schema(keys, some, signed=stage.retracts).names
     return {"_flows": flows, "_names": tuple(names)}
+
+
+def emitted_as_records(
+    stage: Stage, types: Mapping[str, pa.DataType | None] | None
+) -> dict[str, Any]:
+    """Return the parts of the stream of what a stage emits: its flow, and what is known of it.
+
+    Args:
+        stage: A stage that emits records.
+        types: Its columns, with their types where these are known; ``None``: only a run can tell.
+    """
+    flows = (Flow(stage, (), EMITTED_TIME),)
+    if types is None:
+        return {"_flows": flows}
+    every = {**types, EMITTED_TIME: MICROS_UTC, **({SIGN: pa.int64()} if stage.retracts else {})}
+    if any(kind is None for kind in every.values()):
+        return {"_flows": flows, "_names": tuple(every)}
+    return {"_flows": flows, "_schema": pa.schema(list(every.items()))}
 
 
 def common_schema(first: pa.Schema | None, second: pa.Schema | None) -> pa.Schema | None:

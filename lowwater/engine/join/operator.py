@@ -161,15 +161,16 @@ class JoinOperator(TwoSided):
         """Emit or retract the pairs of some rows, and count them on either side."""
         joining = self.joining
         own, other = self.sides[side], self.sides[1 - side]
-        low, high = joining.low_us, joining.high_us
-        if side == RIGHT:
-            low, high = -high, -low
         times = own.table["start"][rows]
-        found, which = other.find(
-            own.table["key"][rows],
-            saturating_add_array(times, low),
-            saturating_add_array(times, high),
-        )
+        if joining.within is None:
+            first = np.full(len(rows), START_OF_TIME, dtype=np.int64)
+            last = np.full(len(rows), END_OF_TIME, dtype=np.int64)
+        else:
+            low, high = joining.low_us, joining.high_us
+            if side == RIGHT:
+                low, high = -high, -low
+            first, last = saturating_add_array(times, low), saturating_add_array(times, high)
+        found, which = other.find(own.table["key"][rows], first, last)
         if not found.size:
             return
         mine = rows[which]
