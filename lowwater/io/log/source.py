@@ -68,7 +68,8 @@ class LogSource:
         return None if schema is None else readable(schema, self.path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for records, _ in self.batches_from(None, size, keys):
+        rows = size if self.follow else read_rows(size)
+        for records, _ in self._batches(None, rows, rows):
             if records.length or self.follow:
                 yield records
 
@@ -83,6 +84,10 @@ class LogSource:
         an empty batch whose position fixes it, so that after any position the next batch is always
         the same.
 
+        Compaction may remove records of the next batch before a restart reads it again, but never
+        moves its end. So that this changes no bundle that a run has done, batches are no longer
+        than a bundle: a run that stopped after a bundle is not amid a batch of several.
+
         A source that follows yields at most ``size`` records at a time, as soon as there are any.
         Before it waits it yields an empty batch, so that the clock of the run advances.
 
@@ -94,10 +99,21 @@ class LogSource:
         Raises:
             DataError: The records at the position are no longer there, or the log is damaged.
         """
+        yield from self._batches(position, size if self.follow else read_rows(size), size)
+
+    def _batches(
+        self, position: Position | None, rows: int, longest: int
+    ) -> Iterator[tuple[Records, Position]]:
+        """Yield the records after a position.
+
+        Args:
+            position: As for :meth:`batches_from`.
+            rows: How many records are read at a time.
+            longest: The largest number of records in a batch.
+        """
         layout = Layout.require(self.path)
         numbers = layout.numbers(self.partitions)
         limit = {} if self.follow else {str(n): layout.view(n).latest() for n in numbers}
-        rows = size if self.follow else read_rows(size)
         start = self.start if position is None else position["at"]
         with closing(LogReader(layout, numbers, start, None)) as reader:
             begin = dict(reader.position)
@@ -107,6 +123,11 @@ class LogSource:
             rested = False  # while other sources were read
             if position is not None and position["next"] is not None:
                 batches = _foretold(reader, position["next"])
+                if not batches:  # compaction has removed them: an empty batch takes their place
+                    begin = dict(reader.position)
+                    empty = _no_records(layout)
+                    if empty is not None:
+                        yield empty, {"at": begin, "next": None}
             reader.stop_at(limit)
             while True:
                 if not batches:
@@ -123,11 +144,17 @@ class LogSource:
                     if not self.follow or not (rested or self.wait()):
                         return
                     continue
-                records, begin = _records(layout, batches), dict(reader.position)
+                until = dict(reader.position)
+                reader.sync()
+                *parts, last = _parts(batches, longest)
+                for part in parts:
+                    begin = {**begin, **{str(one.partition): one.next_offset for one in part}}
+                    yield _records(layout, part), {"at": begin, "next": until}
+                begin = until
                 batches = _in_order(reader.read(rows))
                 coming = dict(reader.position) if batches else None
                 reader.sync()
-                yield records, {"at": begin, "next": coming}
+                yield _records(layout, last), {"at": begin, "next": coming}
 
 
 def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
@@ -149,6 +176,22 @@ def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
     return sorted(batches, key=lambda batch: (batch.time, batch.partition, batch.offset))
 
 
+def _parts(batches: list[LogBatch], longest: int) -> list[list[LogBatch]]:
+    """Split batches into parts of so many records; the last may be shorter."""
+    parts: list[list[LogBatch]] = [[]]
+    room = longest
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            if not room:
+                parts.append([])
+                room = longest
+            count = min(room, len(batch) - start)
+            parts[-1].append(batch.slice(start, count))
+            start, room = start + count, room - count
+    return parts
+
+
 def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     first = batches[0]
     records = [batch.records for batch in batches]
@@ -158,7 +201,10 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     whole = whole.append_column(PARTITION, pa.array(numbers))
     if any(batch.partition != first.partition for batch in batches):
         return Records.from_arrow(whole, str(layout.path))
-    return Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
+    found = Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
+    if batches[-1].next_offset - first.offset == whole.num_rows:
+        return found
+    return replace(found, row_numbers=np.concatenate([batch.offsets for batch in batches]))
 
 
 def _no_records(layout: Layout) -> Records | None:
