@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
-from lowwater.io.log.values import LogBatch, Start
+from lowwater.io.log.values import LogBatch, Offsets, Start
 from lowwater.watermark.observed import PARTITION
 
 Wait = Callable[[], bool]
@@ -84,9 +85,9 @@ class LogSource:
         an empty batch whose position fixes it, so that after any position the next batch is always
         the same.
 
-        Compaction may remove records of the next batch before a restart reads it again, but never
-        moves its end. So that this changes no bundle that a run has done, batches are no longer
-        than a bundle: a run that stopped after a bundle is not amid a batch of several.
+        Compaction may remove records of the next batch before a restart reads it again, but the
+        batch ends where the position says. Batches are no longer than a bundle, so a run that had
+        done a bundle of that batch had done all of it, and what it skips is what it had done.
 
         A source that follows yields at most ``size`` records at a time, as soon as there are any.
         Before it waits it yields an empty batch, so that the clock of the run advances.
@@ -116,45 +117,67 @@ class LogSource:
         limit = {} if self.follow else {str(n): layout.view(n).latest() for n in numbers}
         start = self.start if position is None else position["at"]
         with closing(LogReader(layout, numbers, start, None)) as reader:
-            begin = dict(reader.position)
-            batches: list[LogBatch] = []
+            begin = reader.position
+            parts: deque[_Part] = deque()
             empty: Records | None = None
             pause = self.wait.seconds if isinstance(self.wait, Poll) else 0.0
             rested = False  # while other sources were read
             if position is not None and position["next"] is not None:
-                batches = _foretold(reader, position["next"])
-                if not batches:  # compaction has removed them: an empty batch takes their place
-                    begin = dict(reader.position)
+                foretold = _foretold(reader, position["next"])
+                if foretold:
+                    parts.append(_Part(foretold, reader.position))
+                else:  # compaction has removed them: an empty batch takes their place
+                    begin = reader.position
                     empty = _no_records(layout)
                     if empty is not None:
                         yield empty, {"at": begin, "next": None}
             reader.stop_at(limit)
             while True:
-                if not batches:
-                    batches = _in_order(reader.read(rows))
-                    coming = dict(reader.position) if batches else None
+                if not parts:
+                    parts.extend(_read(reader, rows, longest))
                     empty = _no_records(layout) if empty is None else empty
-                    if empty is not None and (batches or self.follow):
+                    if empty is not None and (parts or self.follow):
                         reader.sync()
-                        rest = 0.0 if batches else pause
+                        rest = 0.0 if parts else pause
                         asked = time.monotonic()
-                        yield replace(empty, rest_seconds=rest), {"at": begin, "next": coming}
+                        yield replace(empty, rest_seconds=rest), _position(begin, parts)
                         rested = bool(rest) and time.monotonic() - asked >= rest
-                if not batches:
+                if not parts:
                     if not self.follow or not (rested or self.wait()):
                         return
                     continue
-                until = dict(reader.position)
+                part = parts.popleft()
+                records, begin = _records(layout, part.batches), part.end
+                if not parts:
+                    parts.extend(_read(reader, rows, longest))
                 reader.sync()
-                *parts, last = _parts(batches, longest)
-                for part in parts:
-                    begin = {**begin, **{str(one.partition): one.next_offset for one in part}}
-                    yield _records(layout, part), {"at": begin, "next": until}
-                begin = until
-                batches = _in_order(reader.read(rows))
-                coming = dict(reader.position) if batches else None
-                reader.sync()
-                yield _records(layout, last), {"at": begin, "next": coming}
+                yield records, _position(begin, parts)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The records of a batch, in order, and the position after them."""
+
+    batches: list[LogBatch]
+    end: Offsets
+
+
+def _position(at: Offsets, parts: deque[_Part]) -> Position:
+    return {"at": at, "next": parts[0].end if parts else None}
+
+
+def _read(reader: LogReader, rows: int, longest: int) -> list[_Part]:
+    """Return the next records in parts of at most ``longest``; none if there are none yet."""
+    end = reader.position
+    batches = _in_order(reader.read(rows))
+    parts = []
+    for part in _split(batches, longest):
+        end = {**end, **{str(one.partition): one.next_offset for one in part}}
+        parts.append(_Part(part, end))
+    if parts:
+        parts[-1] = _Part(parts[-1].batches, reader.position)
+    return parts
 
 
 def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
@@ -176,10 +199,10 @@ def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
     return sorted(batches, key=lambda batch: (batch.time, batch.partition, batch.offset))
 
 
-def _parts(batches: list[LogBatch], longest: int) -> list[list[LogBatch]]:
-    """Split batches into parts of so many records; the last may be shorter."""
-    parts: list[list[LogBatch]] = [[]]
-    room = longest
+def _split(batches: list[LogBatch], longest: int) -> list[list[LogBatch]]:
+    """Split batches into lists of so many records; the last may have fewer."""
+    parts: list[list[LogBatch]] = []
+    room = 0
     for batch in batches:
         start = 0
         while start < len(batch):
