@@ -87,7 +87,9 @@ class LogSource:
 
         Compaction may remove records of the next batch before a restart reads it again, but the
         batch ends where the position says. Batches are no longer than a bundle, so a run that had
-        done a bundle of that batch had done all of it, and what it skips is what it had done.
+        done a bundle of that batch had done all of it, and what it skips is what it had done. Where
+        a batch may be several bundles all the same, the run refuses to resume in the middle of one
+        that has changed.
 
         A source that follows yields at most ``size`` records at a time, as soon as there are any.
         Before it waits it yields an empty batch, so that the clock of the run advances.
