@@ -1,10 +1,10 @@
 """Compaction by key: rewrites closed segments of a partition without superseded records.
 
-The new segment is written beside, fsynced, and renamed to a name that covers the segments it
-replaces (:mod:`lowwater.io.log.segment_files`), which are removed after that. So there is one
-instant at which all readers that open a file change over, and a crash leaves either an unfinished
-file, which nobody lists, or files that are covered. Segments are replaced from the front: a record
-is removed before the one that supersedes it can be, so at no instant does an older one come back.
+The new segment is written beside the old ones, fsynced, and renamed to a name that covers them
+(:mod:`lowwater.io.log.segment_files`); then they are removed. The rename is the one instant at
+which readers that open a file see the new segment. A crash leaves either an unfinished file, which
+is never listed, or old files that are covered. Segments are replaced from the front, so a record is
+removed before the one that supersedes it can be: an older record never comes back without it.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class _Overtaken(Exception):
 
 @final
 class PartitionCompactor:
-    """Compacts one partition. The caller sees to it that there is no other.
+    """Compacts one partition. The caller holds the lock on compaction.
 
     Args:
         layout: The log.
         number: The number of the partition.
-        last: Makes what decides on records, given the first offset of each segment.
+        last: Creates the :class:`LastRecords` of segments, given the first offset of each.
         segment_bytes: Neighbours are joined up to about this size.
         now: The time, microseconds.
         changing: The lock on changes to the set of segments.

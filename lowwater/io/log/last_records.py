@@ -21,7 +21,7 @@ from lowwater.time import Int64Array
 
 
 class _Fate(IntEnum):
-    """What becomes of the last record of a key."""
+    """How compaction treats the last record of a key."""
 
     STAYS = 0
     DELETES = 1  # deletes its key, and compaction has not seen it before
@@ -33,9 +33,8 @@ class _Fate(IntEnum):
 class LastRecords:
     """The offset of the last record of each key, of the segments of a partition that are closed.
 
-    Memory: the distinct keys of these segments, some 40 bytes for a key that is a number or a
-    time, some 200 bytes for one that is text. Records whose key has a null are not followed: they
-    stay.
+    Memory: the distinct keys of these segments, some 50 bytes for a key that is a number or a
+    time, some 250 bytes for one that is text. Records whose key has a null always stay.
 
     Args:
         key: The key columns.

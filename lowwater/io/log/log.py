@@ -220,29 +220,29 @@ class Log:
     ) -> Compacted:
         """Remove superseded records: of each key, and in each partition, only the last one stays.
 
-        Looks at closed segments, not at the last one of a partition, which is appended to. Offsets
-        and times stay as they are, so positions stay valid: a reader continues with the next record
-        that is there. Whoever has a segment open reads it to its end as it was. Records must be
-        placed by their key (``append(key=...)``, or one partition), as partitions are compacted
-        separately. Records whose key has a null stay, all of them. Small neighbouring segments are
-        joined up to ``segment_bytes``.
+        Compacts closed segments, but not the last one of a partition, to which records are
+        appended. Offsets and times stay as they are, so positions stay valid: a reader continues
+        with the next record that is there. A reader that has a segment open reads the old file to
+        its end. Partitions are compacted separately, so append with ``key=`` if there are several.
+        Records whose key has a null stay, all of them. Small neighbouring segments are joined up to
+        ``segment_bytes``.
 
         Runs beside readers and the writer: in another thread, or in another process with
-        ``Log(path, read_only=True).compact(...)``. Killed at any time, it leaves a whole log.
+        ``Log(path, read_only=True).compact(...)``. A crash at any time leaves a log without damage.
 
         Args:
             key: The column, or columns, of the key.
             deleted: A condition such as ``lw.col("points").is_null()``, or the name of a boolean
                 column, that is true for records that delete their key.
-            keep_deleted: A record that deletes stays until this long after the first compaction
-                that found it in a closed segment. Within that time a reader that has read an
-                earlier record of the key must come to it.
+            keep_deleted: How long a record that deletes stays after the first compaction that finds
+                it in a closed segment; a later compaction removes it. A reader that has read an
+                older record of the key has this long to reach it.
             partitions: One partition or several; all by default.
 
         Returns:
             How many records and bytes the closed segments had and have. O(records) time. Memory:
-            the distinct keys of one partition's closed segments, some 40 bytes for a number or a
-            time, some 200 for text, and one frame.
+            the distinct keys of one partition's closed segments, some 50 bytes for a number or a
+            time, some 250 for text, and one frame.
 
         Raises:
             InvalidArgument: There is no such column, or it cannot be a key; or ``deleted`` is no

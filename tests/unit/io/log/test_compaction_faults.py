@@ -27,7 +27,7 @@ from tests.unit.io.deliveries import Killed, Moments
 KEYS = 4
 DAY = 86_400_000_000
 CALLS = ("open", "fsync", "replace", "unlink")
-"""What compaction changes files with. Locks are let go of by the system, so not `close`."""
+"""What compaction changes files with; not `close`, as the end of a process releases its locks."""
 
 
 @contextmanager
