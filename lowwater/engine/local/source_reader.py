@@ -180,7 +180,7 @@ class SourceReader:
                 f"had {self._rows} records and has {records.length} now",
                 where=records.origin,
                 hint="Put the records back from a copy, or begin without the state of that run; "
-                "compact a log when runs have read it",
+                "compact a log only when its runs have read it",
             )
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
