@@ -16,6 +16,7 @@ import pytest
 import lowwater as lw
 from lowwater.io import Log
 from lowwater.io.log import LogSource
+from lowwater.io.log.cursor import PartitionView
 from lowwater.io.log.frames import HEADER_BYTES, Kind, encode_header
 from lowwater.io.log.segment_files import segments_in
 from lowwater.time import Instant
@@ -437,3 +438,47 @@ def test_a_compacted_segment_that_is_missing_is_noticed(tmp_path: Path) -> None:
         segments_in(tmp_path / "partition-00000")[1].path.unlink()
         with pytest.raises(lw.DataError, match="damaged"):
             read(tmp_path)
+
+
+def test_a_reader_that_seeks_before_and_after(tmp_path: Path) -> None:
+    """What it remembers of a file's frames is not used for the file that takes its place."""
+    with Log(tmp_path, segment_bytes=2000) as log, log.reader() as reader:
+        for value in range(20):
+            log.append([event("a", value), event(f"b{value}", value)])
+        reader.seek(3)
+        assert reader.read(1)[0].offset == 3
+        log.compact("k")
+        reader.seek(3)
+        assert [offset for batch in reader for offset in batch.offsets.tolist()] == list(
+            read(tmp_path, 3)
+        )
+
+
+def test_a_list_of_files_that_lacks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing a folder takes time: it may miss a file that is renamed meanwhile."""
+    with Log(tmp_path, segment_bytes=ONE) as log, log.reader() as reader:
+        for value in range(5):
+            log.append([event("a", value)])
+        assert reader.read(1)[0].offset == 0
+        before = segments_in(tmp_path / "partition-00000")
+        with Log(tmp_path, read_only=True) as other:
+            other.compact("k")
+        stale = [[*before[:2], *before[3:]]] * 2
+        real = PartitionView.segments
+        monkeypatch.setattr(
+            PartitionView, "segments", lambda view: stale.pop() if stale else real(view)
+        )
+        assert [batch.offset for batch in reader] == [1, 3, 4]  # 1 was read ahead
+        assert not stale
+
+
+def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
+    with Log(tmp_path, segment_bytes=ONE) as log:
+        log.append([event("a", 0)])
+        log.append([event("a", 1)])
+        left = tmp_path / "partition-00000" / f".{0:020d}-{9:020d}.4.segment.part"
+        left.touch()
+        log.compact("k")
+        assert not left.exists()

@@ -57,7 +57,7 @@ def names_in(path: Path) -> set[str]:
 
 def compact(path: Path, *, days: int = 0) -> None:
     clock = lw.ManualClock(days * DAY)
-    with Log(path, read_only=True, segment_bytes=1500, clock=clock) as log:
+    with Log(path, read_only=True, segment_bytes=1200, clock=clock) as log:
         log.compact("k", deleted=lw.col("v") < 0)
 
 
@@ -115,7 +115,7 @@ def test_killed_at_any_instant(log_to_compact: Path, tmp_path: Path, after: bool
                     pass
             found = rows_of(path)
             require_progress(before, found, compacted)
-            for start in range(before[-1][0] + 2):
+            for start in range(0, before[-1][0] + 2, 9):
                 assert rows_of(path, start) == [row for row in found if row[0] >= start]
             # Who had a segment open reads it to its end; who had none, sees what is there.
             seen += [row["v"] for batch in early for row in batch.records.to_pylist()]
