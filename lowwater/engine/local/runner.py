@@ -355,7 +355,7 @@ class LocalRun:
             yield from self._turn(began)
             self._notify_observer()
         resumed = reader.bundles_done
-        reader.begin(fresh=not resumed)
+        reader.begin(records, fresh=not resumed)
         reader.count(records)
         is_judged_before = bool(resumed)  # a bundle of this batch was processed
         if not resumed:
