@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Joined, Read, Stage, Windowed
+from lowwater.engine.graph.graph import (
+    MAIN,
+    Computed,
+    Flow,
+    Graph,
+    Grouped,
+    Joined,
+    Read,
+    Stage,
+    Upserted,
+    Windowed,
+)
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.process.output import Emitted, emitted_table
@@ -143,8 +154,8 @@ class ColumnTypes:
             pa.field(name, self._type(name, columns.get(key)))
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
-        if isinstance(stage.work, Joined):
-            found = self._joined(stage, stage.work)
+        found = self._emitted(stage)
+        if found is not None:
             fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
             return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
@@ -199,6 +210,32 @@ class ColumnTypes:
         whole = pa.unify_schemas(known, promote_options="permissive")
         return {one.name: one.type for one in whole}
 
+    def _emitted(self, stage: Stage) -> dict[str, pa.DataType | None] | None:
+        """Return the types of what a join or a table emits besides the keys.
+
+        ``None`` for other stages, and in place of types that are not known.
+        """
+        work = stage.work
+        match work:
+            case Joined():
+                return self._joined(stage, work)
+            case Upserted():
+                return {
+                    name: self.given.get(name) or kind
+                    for name, kind in self._into(stage).items()
+                    if not name.startswith(HIDDEN) and name not in stage.keys
+                }
+            case Grouped():
+                columns = self._into(stage)
+                return {
+                    name: self.given.get(name) or result_type(spec, columns)
+                    for name, spec in work.aggregates.items()
+                }
+            case Windowed() | Computed():
+                return None
+            case _:
+                assert_never(work)
+
     def _joined(self, stage: Stage, work: Joined) -> dict[str, pa.DataType | None]:
         """Return the types of what a join emits besides the keys; ``None`` for those not known."""
         left, right = (
@@ -219,9 +256,9 @@ class ColumnTypes:
             of_right[name]: kind for name, kind in right.items()
         }
 
-    def _records_of_join(self, stage: Stage, work: Joined) -> pa.Schema | None:
+    def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:
         keys = {name: self._into(stage).get(name) for name in stage.key_names}
-        found = keys | self._joined(stage, work)
+        found = {**keys, **emitted}
         if any(kind is None for kind in found.values()):
             return None
         signs = {SIGN: pa.int64()} if stage.retracts else {}
@@ -233,8 +270,9 @@ class ColumnTypes:
         return self._known[stage]
 
     def _found(self, stage: Stage) -> pa.Schema | None:
-        if isinstance(stage.work, Joined):
-            return self._records_of_join(stage, stage.work)
+        emitted = self._emitted(stage)
+        if emitted is not None:
+            return self._records(stage, emitted)
         if not isinstance(stage.work, Windowed):
             return None
         columns = self._into(stage)
