@@ -45,6 +45,7 @@ from lowwater.errors import InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
+    check_no_table,
     check_retracted_in_time,
     checked_aggregate,
     checked_expressions,
@@ -510,6 +511,7 @@ class KeyedStream:
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
         check_retracted_in_time(self._stream._flows)
+        check_no_table(self._stream._flows, "window")
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")

@@ -24,6 +24,7 @@ from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline.checks import (
     check_adds_up,
+    check_no_table,
     check_retracted_in_time,
     inherited_lateness,
     names_after,
@@ -153,6 +154,7 @@ def join_stage(
             where="join(unmatched=)",
             hint='Leave it out, or use how="left"',
         )
+    check_no_table(inputs.flows, "join")
     lateness = inputs.lateness(allowed_lateness, "allowed_lateness")
     return inputs.stage(Joining(interval_of(within), how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
 
@@ -191,6 +193,7 @@ def as_of_stage(
             where=where,
             hint='Use late_versions="correct"',
         )
+    check_no_table(inputs.flows, where)
     least = inherited_lateness(inputs.flows)
     given = max(least, duration(_KEEP)) if keep is None else keep
     lateness = inputs.lateness(given, "keep")

@@ -299,6 +299,7 @@ def table_of(
         for name, kind in (known or {}).items()
         if name not in keys and not name.startswith("__lw_")
     }
-    stage = Stage(stream._flows, keys, keys, Upserted(Upserting(order, keep, age), types))
+    work = Upserted(Upserting(order, keep, age), types, deletes=deleted is not None)
+    stage = Stage(stream._flows, keys, keys, work)
     every = None if known is None else {**{name: known[name] for name in keys}, **types}
     return Table(stream._of(emitted_as_records(stage, every)), keys)

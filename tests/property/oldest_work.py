@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph.graph import Joined, Stage, Windowed
-from lowwater.engine.join.joining import LEFT, Joining, Side
+from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed
+from lowwater.engine.join.joining import LEFT, Between, Joining, Side
 from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
@@ -34,10 +34,12 @@ def beside(stage: Stage) -> Beside:
     match stage.work:
         case Windowed():
             return Unshown(stage.work.windowing)
-        case Joined(joining=Joining() as joining):
+        case Joined(joining=Joining(within=Between()) as joining):
             return Unpaired(joining, signed=stage.retracts)
-        case _:
+        case Computed():
             return Rings()
+        case _:
+            return Nothing()
 
 
 @final
@@ -143,6 +145,17 @@ class Unshown:
             ]
             self._shows_timely.append(bool(shown))
             self._unshown.difference_update(shown)
+
+
+@final
+class Nothing:
+    """A stage through which the watermark passes: a table, or a join with a history."""
+
+    def note(self, step: Any, output: Any, watermark: int, promised: int) -> None:
+        pass
+
+    def oldest(self) -> int:
+        return END_OF_TIME
 
 
 @final

@@ -17,7 +17,7 @@ from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
-from lowwater.engine.join.tables import Upserting
+from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.process.output import MAIN as MAIN
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
@@ -140,10 +140,12 @@ class Upserted:
     Args:
         rules: What makes an upsert newer than another, and how long rows are kept.
         columns: The columns, without the primary key, as far as they are known, with their types.
+        deletes: Whether the hidden column ``DELETED`` says which records delete their row.
     """
 
     rules: Upserting
     columns: Types
+    deletes: bool = False
 
     windowing: ClassVar[None] = None
     emits_panes: ClassVar[bool] = False
@@ -233,6 +235,17 @@ class Stage:
         return self.work.retracts or (self.work.passes_signs and self.signed)
 
     @property
+    def makes_table(self) -> bool:
+        """Whether its output is the changes of a table, which may be of any time (T-2)."""
+        match self.work:
+            case Upserted() | Grouped():
+                return True
+            case Joined(joining=Joining(within=None)):
+                return True
+            case _:
+                return False
+
+    @property
     def signed(self) -> bool:
         """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
@@ -317,6 +330,8 @@ def admission_of(
     work, flow = stage.work, stage.inputs[nth]
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates)
+    if isinstance(work, Upserted) and work.deletes:
+        needs[DELETED] = "booleans"
     return Admission(
         time=flow.time,
         keys=stage.keys_of(nth),

@@ -13,7 +13,7 @@ from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.operator import JoinOperator
-from lowwater.engine.join.tables import DELETED, GroupOperator, UpsertOperator
+from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
@@ -131,8 +131,8 @@ class EmittingRun:
         if isinstance(work, Grouped):
             return given, operator.step(given)
         if isinstance(work, Upserted):
-            values = {n: c for n, c in _columns(incoming, DELETED).items() if n not in keys}
-            bundle = replace(given, values=values)
+            values = {n: c for n, c in _columns(incoming).items() if n not in keys}
+            bundle = replace(given, values={**values, **given.values})
             return bundle, operator.step(bundle)
         kinds = _kinds(incoming) if self.stage.signed else {}
         bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
@@ -169,14 +169,14 @@ def _operator_of(stage: Stage, work: Emitting) -> EmittingOperator:
             raise InternalError(f"no operator does {type(work).__name__}")
 
 
-def _columns(incoming: StageBundle, hidden: str = "") -> dict[str, Column]:
-    """Return the columns of a bundle's records, with one of the hidden ones if it is named."""
+def _columns(incoming: StageBundle) -> dict[str, Column]:
+    """Return the columns of a bundle's records."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
     return {
         name: (column if kept is None else column.take(kept)).slice(start, stop)
         for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN) or name == hidden
+        if not name.startswith(HIDDEN)
     }
 
 
