@@ -49,6 +49,7 @@ class StoredRecords:
         self._place = place
         self.keys = StoredKeys(place, KEYS)
         self._codecs = [RowCodec(side.table, bags=side.bags) for side in sides]
+        self._expires = [due is not None for due in dues]
         self._journals = [self._journal(number, due) for number, due in enumerate(dues)]
 
     def write(self, batch: Batch, keys: KeyDictionary | None, facts: dict[str, int]) -> None:
@@ -56,7 +57,9 @@ class StoredRecords:
         self.keys.use(keys)
         sides = []
         gone = [NONE]
-        for side, journal, codec in zip(self._sides, self._journals, self._codecs, strict=True):
+        for side, journal, codec, expires in zip(
+            self._sides, self._journals, self._codecs, self._expires, strict=True
+        ):
             rows = journal.write(batch, facts["watermark"])
             gone.append(side.gone_keys())
             self.keys.want(side.table["key"][rows])
@@ -64,6 +67,7 @@ class StoredRecords:
                 {
                     "rows": journal.limit,
                     "live": len(side),
+                    "expires": expires,
                     "births": side.births,
                     "columns": side.remember(),
                     "layouts": codec.layouts.known,
