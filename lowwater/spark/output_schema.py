@@ -25,7 +25,7 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import schema_after
-from lowwater.engine.records.steps import REASONS, UNWINDOWED, PaneBatch
+from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
 from lowwater.spark.messages import record_text
@@ -346,14 +346,14 @@ class OutputRows:
             for key, column in zip(stage.key_names, late.keys, strict=True)
             if key in self._schema.schema.names
         }
-        windowed = batch.reason < UNWINDOWED
         for bound, instants in (("window_start", batch.start), ("window_end", batch.end)):
             made = instants_to_arrow(instants)
-            columns[bound] = pc.if_else(pa.array(windowed), made, None)
+            columns[bound] = pc.if_else(pa.array(batch.windowed), made, None)
         columns["timestamp"] = instants_to_arrow(late.times)
         at = np.full(len(late), batch.watermark, dtype=np.int64)
         columns["watermark"] = known_instants(instants_to_arrow(at))
         columns["reason"] = pa.array([REASONS[code] for code in batch.reason.tolist()])
+        columns["detail"] = pa.array(batch.all_details(), pa.string())
         columns["record"] = pa.array([record_text(r) for r in late.records.rows(late.rows)])
         columns["stage"] = pa.array([name] * len(late))
         self._add(LATE, columns, len(late))

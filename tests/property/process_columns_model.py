@@ -27,7 +27,7 @@ WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{SIZE}us"), allowed_lateness=LATENESS, accumulation="discarding"
 )
 
-# key, time, added, timer (-1 for none, 3 to clear all), after, hold (-1 for none)
+# key, time, added, timer (-1 for none, 3 to clear all, 4 to refuse the record), after, hold (-1 for none)
 Row = tuple[str, int, int, int, int, int]
 Act = list[Row] | tuple[str, int]
 
@@ -51,6 +51,8 @@ class Scripted:
                 # Of one key each row has its say, in order: the last with a hold, then without.
                 holds = times + batch["hold"][rows] if held else None
                 getattr(ctx, name).set(ids, at, output_times=holds)
+        ctx.late(batch["timer"] == 4, "four")
+        ctx.late(np.flatnonzero(batch["timer"] == 4), "again")
         gone = batch.ids[batch["timer"] == 3]
         for name in NAMES:
             getattr(ctx, name).clear(gone)
@@ -104,7 +106,7 @@ class Model:
         self.watermark = self.clock = self.output_watermark = 0
         self.scopes: dict[tuple[str, int], Scope] = {}
         self.given: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-        self.late = 0
+        self.late: list[tuple[str, int, str | None]] = []
 
     def act(self, act: Act | str) -> None:
         if isinstance(act, list):
@@ -144,8 +146,9 @@ class Model:
         for row in rows:
             start = row[1] // SIZE * SIZE if self.windowed else 0
             if self.windowed and start + SIZE + LATENESS <= self.watermark:
-                self.late += 1
+                self.late.append((row[0], row[1], None))
                 continue
+            self.late += [(row[0], row[1], "four")] * (row[3] == 4)
             end = start + SIZE if self.windowed else 0
             scope = self.scopes.setdefault((row[0], start), Scope(end=end))
             scope.total += row[2]
@@ -196,7 +199,7 @@ _ROWS = st.tuples(
     st.sampled_from("abc"),
     st.integers(1, 60),
     st.integers(0, 3),
-    st.integers(-1, 3),
+    st.integers(-1, 4),
     st.integers(-3, 30),
     st.integers(-1, 20),
 )

@@ -65,6 +65,8 @@ class Scripted:
                 ctx.by_name[rest[0]] = ctx.time
                 ctx.least.add(rest[0])
                 ctx.ordered.add(ctx.time, rest[0])
+            elif act == "refuse":
+                ctx.late(rest[0])
             elif act == "forget":
                 ctx.ordered.delete(None, ctx.time)
                 for cell in (ctx.total, ctx.seen, ctx.names, ctx.by_name, ctx.least):
@@ -137,7 +139,7 @@ class Model:
         self.clock = 0
         self.turn = self.births = 0
         self.scopes: dict[tuple[str, int], Scope] = {}
-        self.late: list[tuple[str, int]] = []
+        self.late: list[tuple[str, int, str | None]] = []
         self.given: list[tuple[str, str, int, Any]] = []
 
     def act(self, act: Act) -> None:
@@ -180,10 +182,12 @@ class Model:
         start = at // SIZE * SIZE if self.windowed else 0
         end = start + SIZE if self.windowed else 0
         if self.windowed and end + LATENESS <= self.watermark:
-            self.late.append((key, at))
+            self.late.append((key, at, None))
             return
         place = (key, start)
         scope = self.scopes.get(place) or Scope(key, -1, start, end)
+        refused = [rest[0] for act, *rest in acts if act == "refuse"]
+        self.late += [(key, at, reason) for reason in refused[:1]]
         for act, *rest in acts:
             if act == "set":
                 name, after, hold, tag = rest
@@ -274,6 +278,7 @@ _ACTS = st.one_of(
     st.tuples(st.just("clear"), st.sampled_from(NAMES), _TAGS),
     st.tuples(st.just("add"), st.integers(0, 3)),
     st.tuples(st.just("forget")),
+    st.tuples(st.just("refuse"), st.sampled_from(["why", "why not"])),
     st.tuples(st.just("tell")),
 )
 _RECORDS = st.tuples(
@@ -333,3 +338,12 @@ def given_by(output: ProcessOutput) -> list[tuple[str, str, int, Any]]:
             emitted.keys[0].to_list(), emitted.times.tolist(), emitted.to_list(), strict=True
         )
     ]
+
+
+def late_of(act: Any, output: ProcessOutput) -> list[tuple[str, int, str | None]]:
+    """Return the late records of a step as the model has them."""
+    late = output.late
+    if late is None:
+        return []
+    places = zip(late.element.tolist(), late.all_details(), strict=True)
+    return [(act[place][0], act[place][1], detail) for place, detail in places]

@@ -47,14 +47,14 @@ def test_as_the_model_says(
     store = MemoryStore(MemoryContents())
     operator = made(windowed)
     operator.keep_in_store(StoredPlace("stage 3", 0, 4))
-    late = 0
+    late: list[tuple[str, int, str | None]] = []
     before = operator.output_watermark
     for turn, act in enumerate(model.all_cut(acts, sizes)):
         already = len(wanted.given)
         wanted.act(act)
         output = operator.step(model.step(act))
         found = model.given_by(output)
-        late += 0 if output.late is None else len(output.late)
+        late += model.late_of(act, output)
         if not survives[turn % len(survives)]:
             operator = reborn(operator, store, windowed)
         for tag in ("told", "main"):
@@ -62,7 +62,7 @@ def test_as_the_model_says(
                 g for g in wanted.given[already:] if g[0] == tag
             ]
         assert operator.state_rows == len(wanted.scopes)
-        assert late == len(wanted.late)
+        assert late == wanted.late
         # MillWheel's low watermark: monotone, and at most every hold that was not late itself.
         assert operator.output_watermark == wanted.output_watermark >= before
         low = min([END_OF_TIME, *(hold for hold in wanted.holds() if hold >= before)])

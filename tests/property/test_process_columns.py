@@ -15,6 +15,7 @@ from lowwater.state.store import Batch
 from lowwater.time import END_OF_TIME
 from tests.examples import examples
 from tests.property import process_columns_model as model
+from tests.property.process_model import late_of
 
 
 @pytest.mark.parametrize("windowed", [False, True])
@@ -27,12 +28,12 @@ def test_as_the_model_says(windowed: bool, acts: list[model.Act], survives: list
     operator = made(windowed)
     operator.keep_in_store(StoredPlace("stage 3", 0, 4))
     found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    late = 0
+    late: list[tuple[str, int, str | None]] = []
     every: list[model.Act | str] = [*acts, "end"]
     for turn, act in enumerate(every):
         wanted.act(act)
         output = operator.step(model.step(act))
-        late += 0 if output.late is None else len(output.late)
+        late += late_of(act, output)
         for emitted in output.outputs.values():
             starts = [0] * len(emitted) if emitted.start is None else emitted.start.tolist()
             rows = zip(

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from lowwater.engine.process.column_cells import ColumnBounds, instants
 from lowwater.engine.process.column_state import ColumnState
 from lowwater.engine.process.output import MAIN, Emitted
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
@@ -76,14 +77,17 @@ class ColumnContext:
         clock: The clock, int microseconds.
     """
 
-    __slots__ = ("_bounds", "_emitted", "_state", "clock", "watermark")
+    __slots__ = ("_bounds", "_emitted", "_refusals", "_state", "clock", "watermark")
 
     watermark: int
     clock: int
 
-    def __init__(self, state: ColumnState, bounds: ColumnBounds, tags: tuple[str, ...]) -> None:
+    def __init__(
+        self, state: ColumnState, bounds: ColumnBounds, tags: tuple[str, ...], refusals: Refusals
+    ) -> None:
         self._state = state
         self._bounds = bounds
+        self._refusals = refusals
         self._emitted: dict[str, list[_Part]] = {tag: [] for tag in tags}
 
     @property
@@ -155,6 +159,21 @@ class ColumnContext:
             table = self._state.table
             key, start, end = (table[name][rows] for name in ("key", "start", "end"))
             parts.append(_Part(at, key, start, end, made))
+
+    def late(self, rows: ArrayLike, reason: str) -> None:
+        """Send records of the batch to the late output, with the reason ``refused`` (S-K11).
+
+        A record is refused once: a second call does nothing.
+
+        Args:
+            rows: Which of the batch: a mask, bool, shape (len(batch),); or their numbers, int64.
+            reason: Why: the ``detail`` of the late records.
+
+        Raises:
+            InvalidArgument: No records are at hand, as in ``on_timers``; or there are no such
+                rows, or the reason is no text.
+        """
+        self._refusals.refuse(rows, reason)
 
     def drain(self) -> dict[str, Emitted]:
         """Return what was emitted since the last time, by output."""

@@ -13,6 +13,7 @@ from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
@@ -72,7 +73,8 @@ class ColumnProcess:
                 name, self._state, queue, self._holds, self._bounds, event=event
             )
         made = column_context_type(bound)
-        self._context = made(self._state, self._bounds, definition.outputs)
+        self._refusals = Refusals(definition.name)
+        self._context = made(self._state, self._bounds, definition.outputs, self._refusals)
         self._on_records = definition.hook("on_records")
         self._on_timers = definition.hook("on_timers")
         self._on_windows_expired = definition.hook("on_windows_expired")
@@ -114,6 +116,7 @@ class ColumnProcess:
         columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
         times = bundle.times
         if self._placement is None:
+            element, start, end = None, None, None
             rows, _ = self._state.rows(keys, None, None)
         else:
             element, start, end = self._placement.assign(bundle, self.watermark, late)
@@ -125,7 +128,9 @@ class ColumnProcess:
             rows, new = self._state.rows(keys, start, end)
             if new.size:
                 self._event.push(self._placement.expiry(self._state.table["end"][new]), new)
+        self._refusals.begin(late, len(rows), element, start, end)
         self._call("on_records", self._on_records, KeyedBatch(rows, times, times, None, columns))
+        self._refusals.finish()
         self._drain()
         return self._done(late)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
 from lowwater.engine.process.output import MAIN, OutputBuffer
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
 from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (
@@ -44,6 +45,7 @@ class ProcessContext:
         "_bounds",
         "_buffers",
         "_cursor",
+        "_refusals",
         "clock",
         "due",
         "key",
@@ -62,11 +64,16 @@ class ProcessContext:
     window: Window | None
 
     def __init__(
-        self, cursor: ScopeCursor, bounds: HookBounds, buffers: Mapping[str, OutputBuffer]
+        self,
+        cursor: ScopeCursor,
+        bounds: HookBounds,
+        buffers: Mapping[str, OutputBuffer],
+        refusals: Refusals,
     ) -> None:
         self._cursor = cursor
         self._bounds = bounds
         self._buffers = buffers
+        self._refusals = refusals
 
     @property
     def ended(self) -> bool:
@@ -100,6 +107,20 @@ class ProcessContext:
         buffer.scopes.append(self._cursor.scope)
         buffer.times.append(at)
         buffer.values.append(own(value))
+
+    def late(self, reason: str) -> None:
+        """Send the record at hand to the late output, with the reason ``refused`` (S-K11).
+
+        The hook goes on. In windows the record is refused in the window at hand only. A record is
+        refused once: a second call does nothing.
+
+        Args:
+            reason: Why: the ``detail`` of the late record.
+
+        Raises:
+            InvalidArgument: No record is at hand, as in ``on_timer``; or the reason is no text.
+        """
+        self._refusals.refuse_one(reason)
 
     def _wrong(self, at: int, floor: int) -> InvalidArgument:
         if at == START_OF_TIME:

@@ -11,6 +11,7 @@ from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, OutputBuffer, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Chains, Due, Timers
 from lowwater.engine.process.window_merging import merge_windows
@@ -62,7 +63,9 @@ class RecordProcess:
             name: TimerState(name, at, self._timers, self._cursor, self._bounds)
             for at, name in enumerate(self._timer_names)
         }
-        self._context = context_type(bound)(self._cursor, self._bounds, self._buffers)
+        self._refusals = Refusals(definition.name)
+        made = context_type(bound)
+        self._context = made(self._cursor, self._bounds, self._buffers, self._refusals)
         self._context.tag = self._context.window = None
         self._on_record = definition.hook("on_record")
         self._on_timer = definition.hook("on_timer")
@@ -101,9 +104,10 @@ class RecordProcess:
             return NOTHING
         late = DroppedElements(self.watermark)
         if self._placement is None:
-            self._take_plain(bundle)
+            self._take_plain(bundle, late)
         else:
             self._take_windowed(bundle, self._placement, late)
+        self._refusals.finish()
         return self._done(late)
 
     def advance_watermark(self, to: int) -> ProcessOutput:
@@ -141,17 +145,21 @@ class RecordProcess:
             self._release(scope)
         return self._done(None)
 
-    def _take_plain(self, bundle: Bundle) -> None:
+    def _take_plain(self, bundle: Bundle, late: DroppedElements) -> None:
         state_keys = self._state_keys
         context, cursor, bounds, timers = self._context, self._cursor, self._bounds, self._timers
         on_record, output_watermark = self._on_record, self.output_watermark
+        refusals = self._refusals
+        refusals.begin(late, len(bundle), None, None, None)
         born, held, set_timers = state_keys.born, self._held, timers.held
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys)
         keys = key_values(bundle.keys)
         times = bundle.times.tolist()
-        for scope, key, at, record in zip(ids, keys, times, self._rows(bundle), strict=True):
+        given = zip(ids, keys, times, self._rows(bundle), strict=True)
+        for place, (scope, key, at, record) in enumerate(given):
             cursor.scope = scope
+            refusals.at = place
             context.key = key
             context.time = context.due = at
             bounds.floor = at if at < output_watermark else output_watermark
@@ -193,7 +201,8 @@ class RecordProcess:
             )  # fmt: skip
         rows, times = self._rows(bundle), bundle.times.tolist()
         alone = len(places) == len(set(places))
-        for place, scope in zip(places, found, strict=True):
+        self._refusals.begin(late, len(places), element, start, end)
+        for number, (place, scope) in enumerate(zip(places, found, strict=True)):
             if scope not in state_keys.born:
                 raise InternalError(f"a window of key {values[place]!r} is gone before its time")
             at = times[place]
@@ -201,6 +210,7 @@ class RecordProcess:
             context.time = context.due = at
             self._bounds.floor = min(at, self.output_watermark)
             record = rows[place] if alone else dict(rows[place])
+            self._refusals.at = number
             self._call("on_record", self._on_record, record, context)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
                 self._drain()
@@ -226,6 +236,7 @@ class RecordProcess:
     def _drain(self) -> None:
         """Fire the timers that are due, and those that this makes due, in time order."""
         timers, chains = self._timers, self._chains
+        self._refusals.at = None
         while True:
             due = timers.pop_event(self.watermark) or timers.pop_clock(self.clock)
             if due is None:

@@ -217,9 +217,10 @@ class LateBatch:
 
     Args:
         element: Index into the bundle, int64, shape (n,).
-        start, end: The (proto-)window, int64; both 0 with the reasons from ``unwindowed`` on.
+        start, end: The (proto-)window, int64; both 0 for none.
         reason: uint8 index into ``REASONS``.
         watermark: The input watermark at the time.
+        details: What a process said of each that it refused; ``None`` if there are no such ones.
     """
 
     element: Int64Array
@@ -227,9 +228,24 @@ class LateBatch:
     end: Int64Array
     reason: NDArray[np.uint8]
     watermark: int
+    details: Sequence[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.element)
+
+    @property
+    def windowed(self) -> NDArray[np.bool_]:
+        """Which of them were dropped from a window; bool, shape (n,)."""
+        return self.start < self.end
+
+    def windows(self) -> list[Window | None]:
+        """Return the window that each was dropped from."""
+        bounds = zip(self.start.tolist(), self.end.tolist(), strict=True)
+        return [Window(Instant(low), Instant(high)) if low < high else None for low, high in bounds]
+
+    def all_details(self) -> Sequence[str | None]:
+        """Return what a process said of each; ``None`` where it said nothing."""
+        return [None] * len(self) if self.details is None else self.details
 
 
 @final

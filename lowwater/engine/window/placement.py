@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias, final
 
 import numpy as np
 
 from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.steps import EXPIRED, UNWINDOWED, Bundle, LateBatch
+from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
 
@@ -26,6 +27,7 @@ class DroppedElements:
     def __init__(self, watermark: int) -> None:
         self._watermark = watermark
         self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
+        self._details: list[str] = []
 
     def add(
         self,
@@ -46,6 +48,13 @@ class DroppedElements:
         nothing = np.zeros(len(element), dtype=np.int64)
         self._parts.append((element, nothing, nothing, UNWINDOWED))
 
+    def refuse(
+        self, element: Int64Array, start: Int64Array, end: Int64Array, details: Sequence[str]
+    ) -> None:
+        """Add elements that a process refuses, each with what it said (S-K11)."""
+        self._parts.append((element, start, end, REFUSED))
+        self._details.extend(details)
+
     def batch(self) -> LateBatch | None:
         """Return them in order of element, then window."""
         if not self._parts:
@@ -57,7 +66,14 @@ class DroppedElements:
             [np.full(len(part[0]), part[3], dtype=np.uint8) for part in self._parts]
         )
         order = np.lexsort((end, start, element))
-        return LateBatch(element[order], start[order], end[order], reason[order], self._watermark)
+        details = None
+        if self._details:
+            said = np.full(len(reason), None, dtype=object)
+            said[reason == REFUSED] = self._details
+            details = said[order].tolist()
+        return LateBatch(
+            element[order], start[order], end[order], reason[order], self._watermark, details
+        )
 
 
 @final
