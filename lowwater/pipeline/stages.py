@@ -197,7 +197,10 @@ def process_stage(
             "with windows that the process reads",
         )
     definition = Definition.of(process, windowing)
-    stage = Stage(stream._flows, keys, names, Computed(process, windowing, definition.outputs))
+    work = Computed(
+        process, windowing, definition.outputs, definition.retracts, definition.lateness_us
+    )
+    stage = Stage(stream._flows, keys, names, work)
     if stage.signed and "kind" in (stream._known or ()):
         raise kind_taken()
     return stage

@@ -141,9 +141,10 @@ class ColumnTypes:
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
         if isinstance(stage.work, Computed):
-            taken = {"timestamp", *stage.key_names}
+            kinds = [pa.field("kind", pa.string())] if stage.retracts else []
+            taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}
             given = {name: kind for name, kind in self.given.items() if name not in taken}
-            fields += [pa.field(name, kind) for name, kind in given.items()]
+            fields += [*(pa.field(name, kind) for name, kind in given.items()), *kinds]
             return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
         fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
         fields += [

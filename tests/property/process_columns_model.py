@@ -27,7 +27,7 @@ WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{SIZE}us"), allowed_lateness=LATENESS, accumulation="discarding"
 )
 
-# key, time, added, timer (-1 for none, 3 to clear all, 4 to refuse the record), after, hold (-1 for none)
+# key, time, added, timer (-1 for none, 3 to clear all, 4 to refuse it), after, hold (-1 for none)
 Row = tuple[str, int, int, int, int, int]
 Act = list[Row] | tuple[str, int]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, TypeAlias, assert_never, final
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
@@ -81,15 +81,18 @@ class Computed:
         process: The user's object.
         windowing: The windows and their lateness; ``None`` for a process without windows.
         outputs: The tags of its outputs, the main one first.
+        retracts: Whether it emits retractions (S-K12).
+        lateness_us: How far below the output watermark it may emit by itself, in microseconds.
     """
 
     process: object
     windowing: Windowing | None
     outputs: tuple[str, ...]
+    retracts: bool = False
+    lateness_us: int = 0
 
     emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = False
-    retracts: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
 
@@ -178,13 +181,20 @@ class Stage:
     @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
-        if self.windowing is not None:
-            return self.windowing.lateness_us
-        if isinstance(self.work, Joined):
-            return self.work.joining.lateness_us
-        # A process without windows accepts late records, and may emit records equally late.
-        before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
-        return max((stage.lateness_us for stage in before), default=0)
+        work = self.work
+        match work:
+            case Windowed(windowing=windowing):
+                return windowing.lateness_us
+            case Joined(joining=joining):
+                return joining.lateness_us
+            case Computed(windowing=Windowing(lateness_us=lateness_us)):
+                return max(lateness_us, work.lateness_us)
+            case Computed():
+                # Without windows it accepts late records, and may emit records equally late.
+                before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
+                return max((work.lateness_us, *(stage.lateness_us for stage in before)))
+            case _:
+                assert_never(work)
 
     @property
     def retracts(self) -> bool:

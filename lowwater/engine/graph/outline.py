@@ -93,6 +93,10 @@ def work_texts(stage: Stage) -> Iterator[str]:
             yield f"process {_process(work)}"
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
+            if work.retracts:
+                yield "retracts what it emitted"
+            if work.lateness_us:
+                yield f"emits up to {format_duration(work.lateness_us)} late"
         case Joined():
             yield f"{work.joining.how} join within {work.joining.within!r}"
             if work.joining.is_alone(LEFT) or work.joining.is_alone(RIGHT):

@@ -74,7 +74,14 @@ class ColumnProcess:
             )
         made = column_context_type(bound)
         self._refusals = Refusals(definition.name)
-        self._context = made(self._state, self._bounds, definition.outputs, self._refusals)
+        self._bounds.lowest = definition.lowest(watermark)
+        self._context = made(
+            self._state,
+            self._bounds,
+            definition.outputs,
+            self._refusals,
+            signed=definition.retracts,
+        )
         self._on_records = definition.hook("on_records")
         self._on_timers = definition.hook("on_timers")
         self._on_windows_expired = definition.hook("on_windows_expired")
@@ -284,6 +291,7 @@ class ColumnProcess:
             rows = rows[state.table.alive(rows)]
             state.release(rows[state.is_empty(rows)])
         self.output_watermark = max(self.output_watermark, min(self.watermark, self._hold()))
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         outputs = self._context.drain()
         state.forget_keys()
         self._tidy()
@@ -332,6 +340,7 @@ class ColumnProcess:
         """Rebuild what is not stored: how rows are found, and the queues."""
         table = self._state.table
         rows = table.live()
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         self._state.rebuild(rows)
         for at, name in enumerate(self._timers):
             times, holds = table[f"time:{name}"][rows], table[f"hold:{name}"][rows]

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
-from lowwater.engine.process.output import MAIN, OutputBuffer
+from lowwater.engine.process.output import MAIN, OutputBuffer, sign_of
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
+from lowwater.engine.records.panes import Kind
 from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
@@ -80,7 +81,14 @@ class ProcessContext:
         """Whether the input has ended: timers that are set now fire at once, at any time."""
         return self.watermark == END_OF_TIME
 
-    def emit(self, value: Any, *, time: InstantLike | None = None, tag: str = MAIN) -> None:
+    def emit(
+        self,
+        value: Any,
+        *,
+        time: InstantLike | None = None,
+        tag: str = MAIN,
+        kind: Kind | None = None,
+    ) -> None:
         """Emit a record to an output.
 
         Args:
@@ -88,10 +96,12 @@ class ProcessContext:
                 a column ``value``.
             time: Its event time; ``ctx.time`` if left out.
             tag: A declared output; the main one by default.
+            kind: ``"retract"`` cancels an equal record of the same key and time that was emitted
+                before; only a process that declares ``retracts = True`` may say it (S-K12).
 
         Raises:
-            InvalidArgument: The output is not declared, or the output watermark may have passed
-                the time (S-K6).
+            InvalidArgument: The output is not declared, the output watermark may have passed the
+                time (S-K6), or ``kind`` is not allowed.
         """
         buffer = self._buffers.get(tag)
         if buffer is None:
@@ -101,9 +111,12 @@ class ProcessContext:
                 hint=nearest(str(tag), self._buffers),
             )
         at = self.time if time is None else micros(time, "time")
-        floor = self._bounds.floor
+        bounds = self._bounds
+        floor = bounds.floor if bounds.floor < bounds.lowest else bounds.lowest
         if at < floor or at > LAST_EVENT_TIME or at == START_OF_TIME:
             raise self._wrong(at, floor)
+        if kind is not None or buffer.signed:
+            buffer.signs.append(sign_of(kind, signed=buffer.signed, place=bounds.place))
         buffer.scopes.append(self._cursor.scope)
         buffer.times.append(at)
         buffer.values.append(own(value))
@@ -246,18 +259,19 @@ class TimerState:
 class HookBounds:
     """What bounds times in the hook that is running.
 
-    ``floor``: no output may be earlier (S-K6). ``expiry``: of the current window; ``None`` without
-    windows.
+    ``floor``: no output may be earlier (S-K6), nor a hold; ``lowest``: output may be as early as
+    that all the same (S-K12). ``expiry``: of the current window; ``None`` without windows.
 
     Args:
         place: The process, in words.
     """
 
-    __slots__ = ("expiry", "floor", "place")
+    __slots__ = ("expiry", "floor", "lowest", "place")
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.floor = 0
+        self.lowest = END_OF_TIME
         self.expiry: int | None = None
 
 

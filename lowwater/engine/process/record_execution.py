@@ -58,7 +58,9 @@ class RecordProcess:
         self._held = [cell.held for cell in self._cells]
         self._timers = Timers([each.domain == "event" for each in definition.timers.values()])
         self._timer_names = list(definition.timers)
-        self._buffers = {tag: OutputBuffer() for tag in definition.outputs}
+        self._buffers = {
+            tag: OutputBuffer(signed=definition.retracts) for tag in definition.outputs
+        }
         bound = {cell.name: cell for cell in self._cells} | {
             name: TimerState(name, at, self._timers, self._cursor, self._bounds)
             for at, name in enumerate(self._timer_names)
@@ -72,6 +74,7 @@ class RecordProcess:
         self._on_window_expired = definition.hook("on_window_expired")
         self._on_end = definition.hook("on_end")
         self._chains = Chains(definition.name)
+        self._bounds.lowest = definition.lowest(watermark)
 
     def __len__(self) -> int:
         """Return how many keys (and windows) have state."""
@@ -338,6 +341,7 @@ class RecordProcess:
         hold = self._timers.hold
         low = self.watermark if hold is None else min(self.watermark, hold.time)
         self.output_watermark = max(self.output_watermark, low)
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         outputs = {}
         for tag, buffer in self._buffers.items():
             emitted = buffer.drain(self._state_keys.describe)
@@ -354,6 +358,7 @@ class RecordProcess:
 
     def rebuild(self) -> None:
         """Rebuild what is not stored: when windows expire."""
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         if self._placement is None:
             return
         for scope, born in self._state_keys.born.items():
