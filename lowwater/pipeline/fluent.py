@@ -427,7 +427,7 @@ class KeyedStream:
                 attributes of its class.
 
         Raises:
-            InvalidArgument: ``process`` is not a process, or the stream is deduplicated.
+            InvalidArgument: ``process`` is not a process.
         """
         return self._processed(process, None)
 

@@ -189,18 +189,11 @@ def process_stage(
     Raises:
         InvalidArgument: The object is no process, or not one for these windows.
     """
-    if stream._deduplication is not None:
-        raise InvalidArgument(
-            "a process does not drop duplicates yet",
-            where="deduplicate(...).key_by(...).process",
-            hint="Remember the ids in a cell of the process, or put deduplicate before a stage "
-            "with windows that the process reads",
-        )
     definition = Definition.of(process, windowing)
     work = Computed(
         process, windowing, definition.outputs, definition.retracts, definition.lateness_us
     )
-    stage = Stage(stream._flows, keys, names, work)
+    stage = Stage(stream._flows, keys, names, work, stream._deduplication)
     if stage.signed and "kind" in (stream._known or ()):
         raise kind_taken()
     return stage

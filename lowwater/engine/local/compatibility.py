@@ -121,6 +121,7 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
         "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
         "keys": list(stage.keys),
         "key names": list(stage.key_names),
+        "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
     }
     if windowing is not None:
         parts |= {
@@ -135,7 +136,6 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "on_time": work.windowing.on_time,
             "timestamps": work.windowing.timestamps,
             "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
-            "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
         }
     elif isinstance(work, Joined):
         joining = work.joining

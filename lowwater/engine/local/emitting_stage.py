@@ -11,6 +11,7 @@ import numpy as np
 from lowwater.engine.graph.graph import Computed, Joined, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.operator import JoinOperator, SideBundle
+from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
@@ -23,7 +24,7 @@ from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, Wate
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME
+from lowwater.time import END_OF_TIME, Int64Array
 
 
 @final
@@ -45,6 +46,7 @@ class EmittingRun:
         self.number = number
         self.metrics = StageMetrics()
         self.operator = _operator_of(stage, work)
+        self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read
         self._unread: dict[str, list[Emitted]] = {}
@@ -53,6 +55,7 @@ class EmittingRun:
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
         self.operator.keep_in_store(place)
+        self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Record the stage's input in a trace; what it emits is not traced."""
@@ -61,9 +64,11 @@ class EmittingRun:
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
         self.operator.save(batch)
+        self._duplicates.save(batch, self.operator.watermark)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
         """Restore stored state unless the run is ``fresh``."""
+        self._duplicates.restore(store)
         if not fresh:
             self.operator.restore(store)
 
@@ -79,18 +84,19 @@ class EmittingRun:
 
     def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
         """Process bundles."""
+        operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            bundle, output = self._stepped(incoming)
+            times = incoming.bundle.times
+            kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
+            bundle, output = self._stepped(incoming, kept)
             if self._recorder is not None:
-                operator = self.operator
                 self._recorder.took(
-                    taken_from(incoming, None, output.late, operator.watermark, operator.clock)
+                    taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
                 )
             if output.late is not None:
-                late = late_elements(
-                    output.late, output.late.element + incoming.start, bundle, incoming
-                )
-                self.metrics.count_late(output.late)
+                rows = output.late.element if kept is None else kept[output.late.element]
+                late = late_elements(output.late, rows + incoming.start, bundle, incoming)
+                metrics.count_late(output.late)
                 yield Outcome(late=late, stage=self.number)
             yield from self._emitted(output)
 
@@ -101,14 +107,23 @@ class EmittingRun:
             yield from self._step(step)
 
     def forget(self, watermark: int) -> None:
-        """Do nothing: the operator clears its own state."""
+        """Drop record ids that the watermark has passed."""
+        self._duplicates.forget(watermark)
 
-    def _stepped(self, incoming: StageBundle) -> tuple[Bundle, ProcessOutput]:
-        """Have the operator process a bundle; return it, with the columns the operator read."""
+    def _stepped(
+        self, incoming: StageBundle, kept: Int64Array | None
+    ) -> tuple[Bundle, ProcessOutput]:
+        """Have the operator process a bundle; return it, with the columns the operator read.
+
+        Args:
+            incoming: The bundle.
+            kept: The places of its elements that are no duplicates; ``None`` for all.
+        """
         given, operator, work = incoming.bundle, self.operator, self.stage.work
         if isinstance(operator, ProcessOperator):
             kinds = _kinds(incoming) if self.stage.signed else {}
             bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
+            bundle = bundle if kept is None else bundle.take(kept)
             return bundle, operator.step(bundle)
         assert isinstance(work, Joined)
         keys = self.stage.keys_of(incoming.nth)

@@ -300,13 +300,6 @@ def test_one_sink_twice(tmp_path: Path) -> None:
         lw.run(*folders, state=tmp_path)
 
 
-def test_why_duplicates_are_not_dropped_before_a_process() -> None:
-    keyed = stream(typed=True).deduplicate(id="v", within="1m").key_by("user")
-    for grouped in (keyed, keyed.window(HOUR)):
-        with pytest.raises(lw.InvalidArgument, match=r"does not drop duplicates yet(.|\n)*a cell"):
-            grouped.process(Counter())
-
-
 def test_a_memory_limit_that_nothing_heeds(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"t": 1, "user": "a", "v": 2}\n')
     keyed = lw.read_jsonl(tmp_path / "in.jsonl", time="t").key_by("user")
