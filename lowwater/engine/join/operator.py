@@ -19,12 +19,12 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import (
-    TOO_LATE,
     Bundle,
     ClockAdvance,
     EndOfInput,
     LateBatch,
     WatermarkAdvance,
+    without_late,
 )
 from lowwater.errors import DataError, InternalError
 from lowwater.state.key_layout import StoredPlace
@@ -209,7 +209,10 @@ class JoinOperator:
         return True
 
     def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
-        late, bundle = self._without_late(bundle)
+        lowest = saturating_add(self.watermark, -self.joining.lateness_us)
+        late, timely = without_late(bundle, lowest, self.watermark)
+        if timely is not None:
+            bundle = bundle.take(timely)
         if len(bundle):
             if self.keys is None:
                 self.keys = KeyDictionary(len(bundle.keys))
@@ -230,16 +233,6 @@ class JoinOperator:
                 if back.size:
                     raise self._unknown(bundle, back)
         return self._done(late)
-
-    def _without_late(self, bundle: Bundle) -> tuple[LateBatch | None, Bundle]:
-        late = bundle.times < saturating_add(self.watermark, -self.joining.lateness_us)
-        if not late.any():
-            return None, bundle
-        element = np.flatnonzero(late)
-        none = np.zeros(len(element), dtype=np.int64)
-        reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
-        dropped = LateBatch(element, none, none, reason, self.watermark)
-        return dropped, bundle.take(np.flatnonzero(~late))
 
     def _insert(
         self,

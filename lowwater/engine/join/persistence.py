@@ -11,12 +11,11 @@ from lowwater.engine.join.joining import LEFT, RIGHT, Joining
 from lowwater.engine.join.side import JoinSide
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.records.stored_records import StoredRecords
 from lowwater.state.arrays import NONE, distinct
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array, saturating_add_array
 
@@ -42,9 +41,8 @@ class StoredJoin:
         self._sides = sides
         self._place = place
         self.keys = StoredKeys(place, KEYS)
-        self._codecs = [RowCodec(side.table) for side in sides]
-        self._journals = [
-            self._journal(number, tag) for number, tag in ((LEFT, LEFT_ROWS), (RIGHT, RIGHT_ROWS))
+        self._rows = [
+            self._stored(number, tag) for number, tag in ((LEFT, LEFT_ROWS), (RIGHT, RIGHT_ROWS))
         ]
 
     def write(self, batch: Batch, keys: KeyDictionary | None, facts: dict[str, int]) -> None:
@@ -52,19 +50,11 @@ class StoredJoin:
         self.keys.use(keys)
         sides = []
         gone = [NONE]
-        for side, journal, codec in zip(self._sides, self._journals, self._codecs, strict=True):
-            rows = journal.write(batch, facts["watermark"])
+        for side, stored in zip(self._sides, self._rows, strict=True):
+            rows = stored.write(batch, facts["watermark"])
             gone.append(side.gone_keys())
             self.keys.want(side.table["key"][rows])
-            sides.append(
-                {
-                    "rows": journal.limit,
-                    "live": len(side),
-                    "births": side.births,
-                    "columns": side.kept.kinds(),
-                    "layouts": codec.layouts.known,
-                }
-            )
+            sides.append({"births": side.births, **stored.record()})
         left = distinct(np.concatenate(gone))
         held = [side.has_rows(left) for side in self._sides]
         self.keys.drop(left[~(held[LEFT] | held[RIGHT])])
@@ -109,33 +99,21 @@ class StoredJoin:
         self, store: StateStore, number: int, stored: dict[str, Any], watermark: int
     ) -> Int64Array:
         """Fill one side; return the keys of its rows."""
-        side, codec, journal = self._sides[number], self._codecs[number], self._journals[number]
-        table = side.table
+        side = self._sides[number]
         side.births = stored["births"]
-        side.kept.expect(stored["columns"])
-        codec.layouts.expect(stored["layouts"])
-        for pieces in journal.load(store, stored["rows"], watermark):
-            table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
-            taken = []
-            for piece in pieces:
-                chunk = codec.layouts.read(piece.chunk)
-                codec.fill(piece.rows, chunk, piece.at)
-                taken.append(((piece.rows, chunk.side, piece.at), len(chunk)))
-            codec.side.put([one for one, _ in taken], [count for _, count in taken])
-        rows = table.restore_prepared()
-        journal.reschedule()
-        if len(rows) != stored["live"]:
-            raise damaged(_WHAT, f"{len(rows)} of {stored['live']} records are there")
-        return table["key"][rows]
+        rows = self._rows[number].load(store, stored, watermark, _WHAT)
+        return side.table["key"][rows]
 
-    def _journal(self, number: int, tag: int) -> Journal:
+    def _stored(self, number: int, tag: int) -> StoredRecords:
         side, joining = self._sides[number], self._joining
         after = joining.horizon_us(LEFT if number == LEFT else RIGHT) + joining.lateness_us + 1
-        journal = side.journal = Journal(
-            self._codecs[number],
+        stored = StoredRecords(
+            side.table,
+            side.kept,
             self._place,
             tag,
             groups=lambda rows: self.keys.groups(side.table["key"][rows]),
             due=lambda rows: saturating_add_array(side.table["start"][rows], after),
         )
-        return journal
+        side.journal = stored.journal
+        return stored

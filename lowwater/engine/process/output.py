@@ -19,7 +19,7 @@ from lowwater.engine.records.pane_table import (
     instants_to_arrow,
     kinds_to_arrow,
 )
-from lowwater.engine.records.steps import KINDS, LateBatch
+from lowwater.engine.records.steps import KINDS, Bundle, LateBatch
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
 
@@ -75,11 +75,13 @@ class ProcessOutput:
 
     Args:
         outputs: What was emitted, by tag; only outputs with records.
-        late: The elements that were dropped from their windows (S-O3); ``None`` for none.
+        late: The elements that were dropped (S-O3, S-K11, S-K13); ``None`` for none.
+        late_of: The bundle that these are elements of; ``None``: the one that was given.
     """
 
     outputs: Mapping[str, Emitted]
     late: LateBatch | None = None
+    late_of: Bundle | None = None
 
 
 NOTHING = ProcessOutput({})

@@ -248,6 +248,28 @@ class LateBatch:
         return [None] * len(self) if self.details is None else self.details
 
 
+def without_late(
+    bundle: Bundle, lowest: int, watermark: int
+) -> tuple[LateBatch | None, Int64Array | None]:
+    """Divide a bundle by time, for a stage without windows.
+
+    Args:
+        bundle: The bundle.
+        lowest: The lowest event time that is accepted.
+        watermark: The input watermark.
+
+    Returns:
+        The elements that are too late, and the places of the others; ``None`` twice if none are.
+    """
+    late = bundle.times < lowest
+    if not late.any():
+        return None, None
+    element = np.flatnonzero(late)
+    none = np.zeros(len(element), dtype=np.int64)
+    reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
+    return LateBatch(element, none, none, reason, watermark), np.flatnonzero(~late)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class MergedWindows:

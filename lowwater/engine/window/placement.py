@@ -92,20 +92,24 @@ class Placement:
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
 
-    def assign(self, bundle: Bundle, watermark: int, late: DroppedElements) -> Assigned:
+    def assign(
+        self, bundle: Bundle, watermark: int, late: DroppedElements, first: int = 0
+    ) -> Assigned:
         """Return the windows of a bundle's elements, without those that have expired.
 
         Args:
             bundle: The bundle.
             watermark: The watermark that it meets.
             late: Takes the elements that fall in no window or an expired one.
+            first: Where the bundle begins in the one whose elements ``late`` names; with it, no
+                window may have expired.
         """
         windows = self.windowing.windows
         columns = {name: bundle.values[name].data for name in windows.columns}
         assigned = windows.assign(bundle.times, columns)
         element, start, end = assigned.element, assigned.start, assigned.end
         if assigned.unwindowed is not None:
-            late.add_unwindowed(assigned.unwindowed)
+            late.add_unwindowed(assigned.unwindowed + first)
         if watermark == START_OF_TIME or not len(end):
             return element, start, end
         # Expiry rises with the end: where the earliest window has not expired, none has.
