@@ -21,7 +21,7 @@ from lowwater.engine.join.joining import Between, How, Unmatched
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import emitted_table
+from lowwater.engine.process.output import Order, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import empty_panes
@@ -419,21 +419,25 @@ class KeyedStream:
             require_names(windowing.windows.columns, known, "window")
         return WindowedStream(self, windowing)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation on the records of each key: see ``docs/process.md``.
 
         Args:
             process: An object with ``on_record`` or ``on_records``, and state cells and timers as
                 attributes of its class.
+            order: ``"arrival"``: records come as they arrive; with several sources, their order
+                then depends on how batches interleave. ``"event_time"``: a record waits until the
+                watermark has passed it; records and timers come by event time, and late records go
+                to the late output (S-K13).
 
         Raises:
-            InvalidArgument: ``process`` is not a process.
+            InvalidArgument: ``process`` is not a process, or ``order`` is not known.
         """
-        return self._processed(process, None)
+        return self._processed(process, None, order)
 
-    def _processed(self, process: object, windowing: Windowing | None) -> Processed:
+    def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
-        stage = process_stage(stream, self._keys, self._names, process, windowing)
+        stage = process_stage(stream, self._keys, self._names, process, windowing, order)
         return Processed(stage)
 
     if not TYPE_CHECKING:
@@ -497,19 +501,21 @@ class WindowedStream:
             )
         return self._pipeline(aggregates, self._keyed._stream)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation, with state per key and window.
 
         State is released when the window expires.
 
         Args:
             process: As for :meth:`KeyedStream.process`.
+            order: Likewise. In event-time order windows expire at their end.
 
         Raises:
             InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
-                and a cell cannot.
+                and a cell cannot; or ``order`` is not known, or not for windows with an allowed
+                lateness.
         """
-        return self._keyed._processed(process, self._windowing)
+        return self._keyed._processed(process, self._windowing, order)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
         """Emit the records of each window as a list, in order of arrival.

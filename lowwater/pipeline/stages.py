@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
@@ -35,7 +36,8 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline.checks import STEPS, check_adds_up, names_after
+from lowwater.pipeline.checks import STEPS, check_adds_up, inherited_lateness, names_after
+from lowwater.time import format_duration
 
 ResultTypes = Mapping[str, pa.DataType | None]
 """The types of aggregates by name; ``None`` for one that only a run can tell."""
@@ -183,15 +185,32 @@ def process_stage(
     names: tuple[str, ...],
     process: object,
     windowing: Windowing | None,
+    order: Order,
 ) -> Stage:
     """Return the stage of a process, checked.
 
     Raises:
-        InvalidArgument: The object is no process, or not one for these windows.
+        InvalidArgument: The object is no process, or not one for these windows; or the order is
+            not known, or not one for this lateness.
     """
+    if order not in get_args(Order):
+        raise InvalidArgument(
+            f"{describe('order', order)} is not known",
+            where="process(order=)",
+            hint='Use "arrival" or "event_time"',
+        )
+    if order == "event_time" and windowing is not None:
+        if windowing.lateness_us > inherited_lateness(stream._flows):
+            raise InvalidArgument(
+                f"allowed_lateness={format_duration(windowing.lateness_us)!r} has no meaning in "
+                "event-time order, in which no late record is accepted",
+                where="process(order=)",
+                hint="Leave it out; a watermark with more patience waits for more records",
+            )
+        windowing = windowing.with_(allowed_lateness=0)
     definition = Definition.of(process, windowing)
     work = Computed(
-        process, windowing, definition.outputs, definition.retracts, definition.lateness_us
+        process, windowing, definition.outputs, definition.retracts, definition.lateness_us, order
     )
     stage = Stage(stream._flows, keys, names, work, stream._deduplication)
     if stage.signed and "kind" in (stream._known or ()):

@@ -280,7 +280,7 @@ class LevelRun:
                 run.watermark = max(run.watermark, to)
             else:
                 given = [
-                    _stage_bundle(node, one, nth)
+                    _stage_bundle(node, one, self._input_of(node, nth))
                     for ((_, nth), _), one in zip(found, bundles, strict=True)
                 ]
                 self._step_stage(node, run, given, to, output)
@@ -294,6 +294,11 @@ class LevelRun:
     def source_watermark(self, source: int) -> int:
         """Return the watermark of a source, int microseconds."""
         return followed(self.sources[source], self.sources)
+
+    def _input_of(self, node: LevelNode, nth: int) -> int:
+        """Return which input of its stage a node's elements came by."""
+        # Behind what drops duplicates, inputs are numbered in the order of their origins.
+        return self._ranks[node.number][nth][1] if is_split(node.stage) else nth
 
     def _require_same(self, stored: bytes) -> None:
         now = self._levels.described

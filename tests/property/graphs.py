@@ -308,7 +308,8 @@ def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
 
 
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
-    made: Processed = _perhaps_deduplicated(draw, stream).process(Alarms())
+    order = draw(st.sampled_from(["arrival", "arrival", "event_time"]))
+    made: Processed = _perhaps_deduplicated(draw, stream).process(Alarms(), order=order)
     return made
 
 

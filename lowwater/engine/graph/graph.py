@@ -18,6 +18,7 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
 from lowwater.engine.join.operator import JoinedColumns
 from lowwater.engine.process.output import MAIN as MAIN
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
@@ -83,6 +84,7 @@ class Computed:
         outputs: The tags of its outputs, the main one first.
         retracts: Whether it emits retractions (S-K12).
         lateness_us: How far below the output watermark it may emit by itself, in microseconds.
+        order: Whether records come in order of arrival or of event time (S-K13).
     """
 
     process: object
@@ -90,6 +92,7 @@ class Computed:
     outputs: tuple[str, ...]
     retracts: bool = False
     lateness_us: int = 0
+    order: Order = "arrival"
 
     emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = False
@@ -187,6 +190,8 @@ class Stage:
                 return windowing.lateness_us
             case Joined(joining=joining):
                 return joining.lateness_us
+            case Computed(order="event_time"):
+                return work.lateness_us  # it accepts no late records
             case Computed(windowing=Windowing(lateness_us=lateness_us)):
                 return max(lateness_us, work.lateness_us)
             case Computed():

@@ -90,7 +90,9 @@ def work_texts(stage: Stage) -> Iterator[str]:
             for name, spec in work.aggregates.items():
                 yield f"{name} = {spec_text(spec)}"
         case Computed():
-            yield f"process {_process(work)}"
+            yield f"process {type(work.process).__name__}"
+            if work.order != "arrival":
+                yield "in event-time order"
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
             if work.retracts:
@@ -130,7 +132,8 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _process(work: Computed) -> str:
-    return type(work.process).__name__
+    order = "" if work.order == "arrival" else f", order={work.order!r}"
+    return f"{type(work.process).__name__}{order}"
 
 
 def _origin_text(flow: Flow) -> str:

@@ -155,7 +155,9 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "cells": {name: described(cell) for name, cell in definition.cells.items()},
             "timers": {name: _text(timer) for name, timer in definition.timers.items()},
             "outputs": list(definition.outputs),
-            **({"retracts": True} if definition.retracts else {}),  # older states do not have it
+            # Older states have neither.
+            **({"retracts": True} if definition.retracts else {}),
+            **({"order": work.order} if work.order != "arrival" else {}),
         }
     return parts
 

@@ -12,15 +12,22 @@ from lowwater.engine.graph.graph import Computed, Joined, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.operator import JoinOperator, SideBundle
 from lowwater.engine.local.duplicates import DuplicateFilter
-from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
+from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    WatermarkAdvance,
+)
 from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
@@ -124,7 +131,7 @@ class EmittingRun:
             kinds = _kinds(incoming) if self.stage.signed else {}
             bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
             bundle = bundle if kept is None else bundle.take(kept)
-            return bundle, operator.step(bundle)
+            return bundle, operator.step(InputBundle(incoming.nth, bundle))
         assert isinstance(work, Joined)
         keys = self.stage.keys_of(incoming.nth)
         values = {n: column for n, column in _columns(incoming).items() if n not in keys}
@@ -132,7 +139,25 @@ class EmittingRun:
         return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
 
     def _step(self, step: WatermarkAdvance | ClockAdvance | EndOfInput) -> Iterator[Outcome]:
-        yield from self._emitted(self.operator.step(step))
+        output = self.operator.step(step)
+        if output.late is not None and output.late_of is not None:
+            # Records that waited, and were refused when their time had come.
+            late = self._late_of(output.late, output.late_of)
+            self.metrics.count_late(output.late)
+            yield Outcome(late=late, stage=self.number)
+        yield from self._emitted(output)
+
+    def _late_of(self, late: LateBatch, bundle: Bundle) -> LateElements:
+        added = {"kind"} if self.stage.signed else set()
+        columns = {
+            name: column
+            for name, column in bundle.values.items()
+            if name not in added and not name.startswith(HIDDEN)
+        }
+        element = late.element
+        keys = tuple(key.take(element) for key in bundle.keys)
+        records = Records(columns, len(bundle))
+        return LateElements(late, records, element, bundle.times[element], keys)
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
         for tag, emitted in output.outputs.items():
@@ -146,7 +171,7 @@ class EmittingRun:
 def _operator_of(stage: Stage, work: Computed | Joined) -> ProcessOperator | JoinOperator:
     match work:
         case Computed():
-            return ProcessOperator(work.process, windowing=work.windowing)
+            return ProcessOperator(work.process, windowing=work.windowing, order=work.order)
         case Joined():
             return JoinOperator(work.joining, work.columns, signed=stage.signed)
         case _:

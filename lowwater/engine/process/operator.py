@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, assert_never, final
+from typing import assert_never, final
 
 from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
 from lowwater.engine.process.waiting import WaitingRecords
@@ -26,8 +26,6 @@ from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Hold
-
-Order: TypeAlias = Literal["arrival", "event_time"]
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from lowwater.engine.records.pane_table import (
 from lowwater.engine.records.steps import KINDS, Bundle, LateBatch
 from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
+
+Order: TypeAlias = Literal["arrival", "event_time"]
+"""In which order a process gets its records (S-K13)."""
 
 MAIN = "main"
 """The output that every stage has."""
