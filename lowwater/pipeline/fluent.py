@@ -60,8 +60,10 @@ from lowwater.pipeline.stages import (
     StreamParts,
     check_keys,
     checked_name,
+    no_passed_records,
     pane_types,
     panes_as_records,
+    passing_stage,
     process_stage,
     public_names,
     window_stage,
@@ -283,10 +285,22 @@ class RecordSteps(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stream(RecordSteps, StreamParts):
+class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
     """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known before a run.
+    Every step returns a new stream. Columns are checked as far as they are known before a run. A
+    stream can be run, collected and written by itself: its records come out as they are, with their
+    event time, and with a ``kind`` if they may be retractions.
+
+    >>> import lowwater as lw
+    >>> rides = [{"at": "2000-01-01T12:00:26Z", "points": 5}, {"at": "2000-01-01T12:01Z"}]
+    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).to_arrow()["points"]
+    <pyarrow.lib.ChunkedArray object at ...>
+    [
+      [
+        5
+      ]
+    ]
     """
 
     def __repr__(self) -> str:
@@ -322,14 +336,21 @@ class Stream(RecordSteps, StreamParts):
         """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
+    @property
+    def _stage(self) -> Stage:
+        return passing_stage(self)
+
+    def _to(self, *sinks: Sink) -> Writing:
+        stage = self._stage
+        return Writing(stage, no_passed_records(stage, self._schema), sinks)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(())
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
-                **dict.fromkeys(
-                    _ENDS,
-                    'Group first: .key_by("...").window(...).aggregate(...)',
-                ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',

@@ -13,6 +13,7 @@ from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import (
     Computed,
     Flow,
+    Passed,
     Read,
     Stage,
     Windowed,
@@ -21,10 +22,10 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import Order
+from lowwater.engine.process.output import RECORDS, Order, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
-from lowwater.engine.records.pane_table import RESERVED, TIME, records_schema
+from lowwater.engine.records.pane_table import MICROS_UTC, RESERVED, TIME, records_schema
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -216,6 +217,22 @@ def process_stage(
     if stage.signed and "kind" in (stream._known or ()):
         raise kind_taken()
     return stage
+
+
+def passing_stage(stream: StreamParts) -> Stage:
+    """Return the stage of a stream that is run by itself."""
+    return Stage(stream._flows, (), (), Passed(), stream._deduplication)
+
+
+def no_passed_records(stage: Stage, schema: pa.Schema | None) -> pa.Table:
+    """Return the table without rows of a stream that is run by itself."""
+    if schema is None:
+        return emitted_table((), ())
+    fields = {name: schema.field(name) for name in public_names(tuple(schema.names))}
+    if stage.retracts:
+        fields["kind"] = pa.field("kind", pa.string())
+    fields.setdefault("timestamp", pa.field("timestamp", MICROS_UTC))
+    return pa.schema(list(fields.values()), RECORDS).empty_table()
 
 
 def panes_as_records(

@@ -16,6 +16,8 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
+from lowwater.engine.process.passing import TABLES as PASSING_TABLES
+from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -37,6 +39,7 @@ from lowwater.time import START_OF_TIME, Instant, format_duration
 _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
     "process": PROCESS_TABLES,
+    "records": PASSING_TABLES,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}
 _DATABASE = re.compile(r"rocksdb-\d+")
@@ -213,6 +216,10 @@ def verify_state(path: PathLike) -> int:
                 continue
             if of["kind"] == "windows":
                 InspectedWindows(store, stage).verify()
+            elif of["kind"] == "records":
+                passing = PassingOperator(signed=False)
+                passing.keep_in_store(stage)
+                passing.restore(store)
             else:
                 verify_process(store, stage)
             if of["deduplicated"]:

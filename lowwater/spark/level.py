@@ -14,7 +14,15 @@ from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Flow, Joined, Windowed, admission_of, is_signed
+from lowwater.engine.graph.graph import (
+    Computed,
+    Flow,
+    Joined,
+    Passed,
+    Windowed,
+    admission_of,
+    is_signed,
+)
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
 from lowwater.engine.local.duplicates import DuplicateFilter
@@ -454,7 +462,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     match work:
         case Windowed():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined():
+        case Computed() | Joined() | Passed():
             return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

@@ -132,7 +132,20 @@ class Joined:
         return LEFT if nth < self.left else RIGHT
 
 
-Work: TypeAlias = Windowed | Computed | Joined
+@final
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The work of a stream that is run by itself: its records leave as they came, without keys."""
+
+    windowing: ClassVar[None] = None
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = True
+    retracts: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+
+Work: TypeAlias = Windowed | Computed | Joined | Passed
 
 
 @final
@@ -164,7 +177,7 @@ class Stage:
         inputs: The flows that it reads; several form a union.
         keys: The key columns.
         key_names: The names of the key columns in its output.
-        work: The windowing and aggregates, the process, or the join.
+        work: The windowing and aggregates, the process, or the join; or records pass as they are.
         deduplication: How duplicates are dropped before grouping; ``None``: they are kept.
         name: The name that the user gave it, if any.
     """
@@ -194,10 +207,11 @@ class Stage:
                 return work.lateness_us  # it accepts no late records
             case Computed(windowing=Windowing(lateness_us=lateness_us)):
                 return max(lateness_us, work.lateness_us)
-            case Computed():
+            case Computed() | Passed():
                 # Without windows it accepts late records, and may emit records equally late.
                 before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
-                return max((work.lateness_us, *(stage.lateness_us for stage in before)))
+                own = work.lateness_us if isinstance(work, Computed) else 0
+                return max((own, *(stage.lateness_us for stage in before)))
             case _:
                 assert_never(work)
 

@@ -8,7 +8,16 @@ from typing import Any, assert_never
 
 from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Joined, Read, Stage, Windowed
+from lowwater.engine.graph.graph import (
+    MAIN,
+    Computed,
+    Flow,
+    Joined,
+    Passed,
+    Read,
+    Stage,
+    Windowed,
+)
 from lowwater.engine.join.joining import LEFT, RIGHT
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
@@ -71,6 +80,8 @@ def stage_outline(stage: Stage) -> str:
         case Joined():
             left, right = stage.inputs[: work.left], stage.inputs[work.left :]
             return f"{outline(left)}{_ARROW}join({outline(right)}, {_join_options(stage, work)})"
+        case Passed():
+            return _before(stage, None)
         case _:
             assert_never(work)
 
@@ -103,6 +114,8 @@ def work_texts(stage: Stage) -> Iterator[str]:
             yield f"{work.joining.how} join within {work.joining.within!r}"
             if work.joining.is_alone(LEFT) or work.joining.is_alone(RIGHT):
                 yield f"unmatched {work.joining.unmatched}"
+        case Passed():
+            yield "records as they are"
         case _:
             assert_never(work)
 

@@ -15,6 +15,7 @@ from lowwater.engine.graph.graph import (
     Graph,
     Joined,
     Origin,
+    Passed,
     Read,
     Stage,
     Windowed,
@@ -100,6 +101,8 @@ def _kind(work: Work) -> str:
             return "process"
         case Joined():
             return "join"
+        case Passed():
+            return "records"
         case _:
             assert_never(work)
 
@@ -148,7 +151,7 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "allowed_lateness": joining.lateness_us,
             "suffixes": list(work.columns.suffixes),
         }
-    else:
+    elif isinstance(work, Computed):
         definition = Definition.of(work.process, work.windowing)
         parts |= {
             "process": definition.name,

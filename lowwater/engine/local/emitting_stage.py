@@ -1,14 +1,14 @@
-"""Runs a stage that emits records: a keyed computation written by the user, or a join."""
+"""Runs a stage that emits records: a keyed computation of the user's, a join, or none at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never, final
+from typing import TypeAlias, assert_never, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Joined, Stage
+from lowwater.engine.graph.graph import Computed, Joined, Passed, Stage
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.operator import JoinOperator, SideBundle
 from lowwater.engine.local.duplicates import DuplicateFilter
@@ -19,6 +19,7 @@ from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
+from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import (
@@ -32,6 +33,8 @@ from lowwater.errors import InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, Int64Array
+
+EmittingWork: TypeAlias = Computed | Joined | Passed
 
 
 @final
@@ -47,7 +50,7 @@ class EmittingRun:
     """
 
     def __init__(
-        self, stage: Stage, work: Computed | Joined, number: int, *, is_end: bool, is_read: bool
+        self, stage: Stage, work: EmittingWork, number: int, *, is_end: bool, is_read: bool
     ) -> None:
         self.stage = stage
         self.number = number
@@ -127,14 +130,19 @@ class EmittingRun:
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
         given, operator, work = incoming.bundle, self.operator, self.stage.work
+        columns = _columns(incoming)
         if isinstance(operator, ProcessOperator):
             kinds = _kinds(incoming) if self.stage.signed else {}
-            bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
+            bundle = replace(given, values={**columns, **kinds, **given.values})
             bundle = bundle if kept is None else bundle.take(kept)
             return bundle, operator.step(InputBundle(incoming.nth, bundle))
+        if isinstance(operator, PassingOperator):
+            bundle = replace(given, values=columns)
+            bundle = bundle if kept is None else bundle.take(kept)
+            return bundle, operator.step(bundle)
         assert isinstance(work, Joined)
         keys = self.stage.keys_of(incoming.nth)
-        values = {n: column for n, column in _columns(incoming).items() if n not in keys}
+        values = {n: column for n, column in columns.items() if n not in keys}
         bundle = replace(given, values=values)
         return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
 
@@ -168,12 +176,16 @@ class EmittingRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _operator_of(stage: Stage, work: Computed | Joined) -> ProcessOperator | JoinOperator:
+def _operator_of(
+    stage: Stage, work: EmittingWork
+) -> ProcessOperator | JoinOperator | PassingOperator:
     match work:
         case Computed():
             return ProcessOperator(work.process, windowing=work.windowing, order=work.order)
         case Joined():
             return JoinOperator(work.joining, work.columns, signed=stage.signed)
+        case Passed():
+            return PassingOperator(signed=stage.signed)
         case _:
             assert_never(work)
 

@@ -168,7 +168,7 @@ class StageRecorder:
         clock, watermark = Instant(taken.clock), Instant(taken.watermark)
         found = []
         for at, (key, time) in enumerate(
-            zip(key_values(bundle.keys), bundle.times.tolist(), strict=True)
+            zip(key_values(bundle.keys, number), bundle.times.tolist(), strict=True)
         ):
             gone = dropped[at]
             went = tuple(window for window in windows[at] if window not in gone)

@@ -15,6 +15,7 @@ from lowwater.engine.graph.graph import (
     Flow,
     Graph,
     Joined,
+    Passed,
     Read,
     Stage,
     Windowed,
@@ -532,7 +533,7 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
     match work:
         case Windowed():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined():
+        case Computed() | Joined() | Passed():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

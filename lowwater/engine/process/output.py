@@ -42,6 +42,7 @@ class Emitted:
         start, end: The windows, int64; ``None`` for a process without windows.
         signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` where the
             stage retracts nothing.
+        is_plain: Whether records with a column ``value`` alone are plain values.
     """
 
     times: Int64Array
@@ -50,6 +51,7 @@ class Emitted:
     start: Int64Array | None = None
     end: Int64Array | None = None
     signs: NDArray[np.int8] | None = None
+    is_plain: bool = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -68,6 +70,10 @@ class Emitted:
             return list(self.values)
         names = list(self.values)
         columns = [column.to_list() for column in self.values.values()]
+        if self.is_plain and names == ["value"]:
+            return columns[0]
+        if not names:
+            return [{} for _ in range(len(self))]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 

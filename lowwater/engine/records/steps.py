@@ -307,8 +307,15 @@ class StepOutput:
     replaced: tuple[MergedWindows, ...] = ()
 
 
-def key_values(keys: Sequence[Column]) -> list[Any]:
-    """Return each row's key: a plain value for one key column, a tuple for several."""
+def key_values(keys: Sequence[Column], number: int | None = None) -> list[Any]:
+    """Return each row's key: a plain value for one key column, a tuple for several.
+
+    Args:
+        keys: The key columns.
+        number: How many rows there are, where there may be no key column: the key is ``None``.
+    """
+    if not keys and number is not None:
+        return [None] * number
     columns = [column.to_list(exact=True) for column in keys]
     if len(columns) == 1:
         return columns[0]
