@@ -294,13 +294,8 @@ class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
 
     >>> import lowwater as lw
     >>> rides = [{"at": "2000-01-01T12:00:26Z", "points": 5}, {"at": "2000-01-01T12:01Z"}]
-    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).to_arrow()["points"]
-    <pyarrow.lib.ChunkedArray object at ...>
-    [
-      [
-        5
-      ]
-    ]
+    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).collect().values()
+    [{'at': '2000-01-01T12:00:26Z', 'points': 5}]
     """
 
     def __repr__(self) -> str:

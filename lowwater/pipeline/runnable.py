@@ -155,7 +155,7 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         return result.to_polars(self._to()._tag, final=final)
 
     def _outcomes(self, options: RunOptions) -> Outcomes:
-        return Outcomes((self._to()._stage,), options)
+        return Outcomes((self._to()._stage,), options, dead_letters_in=None)
 
     def write_parquet(
         self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, assert_never, final
+from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 
@@ -98,7 +98,8 @@ class EmittingRun:
         for incoming in waiting:
             times = incoming.bundle.times
             kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
-            bundle, output = self._stepped(incoming, kept)
+            bundle, step = self._given(incoming, kept)
+            output = operator.step(step)
             if self._recorder is not None:
                 self._recorder.took(
                     taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
@@ -120,31 +121,30 @@ class EmittingRun:
         """Drop record ids that the watermark has passed."""
         self._duplicates.forget(watermark)
 
-    def _stepped(
-        self, incoming: StageBundle, kept: Int64Array | None
-    ) -> tuple[Bundle, ProcessOutput]:
-        """Have the operator process a bundle; return it, with the columns the operator read.
+    def _given(self, incoming: StageBundle, kept: Int64Array | None) -> tuple[Bundle, Any]:
+        """Return a bundle with the columns that the operator reads, and the operator's step for it.
 
         Args:
             incoming: The bundle.
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
-        given, operator, work = incoming.bundle, self.operator, self.stage.work
+        bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
         columns = _columns(incoming)
-        if isinstance(operator, ProcessOperator):
+        if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
-            bundle = replace(given, values={**columns, **kinds, **given.values})
-            bundle = bundle if kept is None else bundle.take(kept)
-            return bundle, operator.step(InputBundle(incoming.nth, bundle))
-        if isinstance(operator, PassingOperator):
-            bundle = replace(given, values=columns)
-            bundle = bundle if kept is None else bundle.take(kept)
-            return bundle, operator.step(bundle)
-        assert isinstance(work, Joined)
-        keys = self.stage.keys_of(incoming.nth)
-        values = {n: column for n, column in columns.items() if n not in keys}
-        bundle = replace(given, values=values)
-        return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
+            columns = {**columns, **kinds, **bundle.values}
+        elif isinstance(work, Joined):
+            keys = self.stage.keys_of(nth)
+            columns = {name: column for name, column in columns.items() if name not in keys}
+        bundle = replace(bundle, values=columns)
+        bundle = bundle if kept is None else bundle.take(kept)
+        match work:
+            case Computed():
+                return bundle, InputBundle(nth, bundle)
+            case Joined():
+                return bundle, SideBundle(work.side_of(nth), bundle)
+            case _:
+                return bundle, bundle
 
     def _step(self, step: WatermarkAdvance | ClockAdvance | EndOfInput) -> Iterator[Outcome]:
         output = self.operator.step(step)

@@ -171,7 +171,7 @@ def test_it_is_described() -> None:
     assert "exchanges" not in some.explain()
     assert repr(some).startswith("Stream(")
     assert "records as they are" in str(some.graph())
-    assert not lw.check(some)
+    assert not lw.check(stream(watermark=lw.Ascending()))
 
 
 def test_it_is_traced() -> None:

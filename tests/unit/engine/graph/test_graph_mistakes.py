@@ -80,7 +80,7 @@ HOUR = lw.FixedWindows("1h")
             "only a stream that comes directly from its source",
         ),
         (lambda panes: panes.named(""), "is not a name"),
-        (lambda panes: panes.to_stream().collect(), r"no 'collect'. Group first"),
+        (lambda panes: panes.key_by("user").collect(), r"no 'collect'. Say what to compute first"),
         (lambda panes: panes.key_by("user").process(Counter).collect(), "is a class"),
     ],
 )
