@@ -112,9 +112,12 @@ class ProcessContext:
             )
         at = self.time if time is None else micros(time, "time")
         bounds = self._bounds
-        floor = bounds.floor if bounds.floor < bounds.lowest else bounds.lowest
-        if at < floor or at > LAST_EVENT_TIME or at == START_OF_TIME:
-            raise self._wrong(at, floor)
+        if (
+            (at < bounds.floor and at < bounds.lowest)
+            or at > LAST_EVENT_TIME
+            or at == START_OF_TIME
+        ):
+            raise self._wrong(at, min(bounds.floor, bounds.lowest))
         if kind is not None or buffer.signed:
             buffer.signs.append(sign_of(kind, signed=buffer.signed, place=bounds.place))
         buffer.scopes.append(self._cursor.scope)

@@ -204,9 +204,9 @@ class RecordProcess:
         ids = state_keys.encode(bundle.keys)
         keys = key_values(bundle.keys)
         times = bundle.times.tolist()
-        given = zip(ids, keys, times, self._rows(bundle), strict=True)
         in_order = self._in_order
-        for place, (scope, key, at, record) in enumerate(given):
+        places, rows = range(len(bundle)), self._rows(bundle)
+        for place, scope, key, at, record in zip(places, ids, keys, times, rows, strict=True):
             if in_order and at > self.watermark:
                 self._move_to(at)
                 context.watermark = at
