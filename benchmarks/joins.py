@@ -1,7 +1,7 @@
 """Records per second of joins and tables, beside a join of everything at once.
 
-``python -m benchmarks --only joins``, or ``python -m benchmarks.joins [RECORDS]``. In each round all
-cases run in turn, and medians are given.
+``python -m benchmarks --only joins``, or ``python -m benchmarks.joins [RECORDS]``. In each round
+all cases run in turn, and medians are given.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def measure(count: int, rounds: int) -> Iterator[Timing]:
 def show(count: int, rounds: int) -> None:
     """Print the table of joins."""
     print(
-        f"| join of 2 × {count:,} records, load {load():.1f} | records/s | against | ratio | target |"
+        f"| join of two inputs of {count:,} records, load {load():.1f} | records/s | against "
+        "| ratio | target |"
     )
     print("|---|---|---|---|---|")
     for found in measure(count, rounds):

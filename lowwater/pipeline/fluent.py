@@ -21,7 +21,7 @@ from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Un
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import emitted_table
+from lowwater.engine.process.output import Order, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import empty_panes
@@ -61,8 +61,10 @@ from lowwater.pipeline.stages import (
     StreamParts,
     check_keys,
     checked_name,
+    no_passed_records,
     pane_types,
     panes_as_records,
+    passing_stage,
     process_stage,
     public_names,
     window_stage,
@@ -380,10 +382,17 @@ class RecordSteps(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stream(RecordSteps, StreamParts):
+class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
     """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known before a run.
+    Every step returns a new stream. Columns are checked as far as they are known before a run. A
+    stream can be run, collected and written by itself: its records come out as they are, with their
+    event time, and with a ``kind`` if they may be retractions.
+
+    >>> import lowwater as lw
+    >>> rides = [{"at": "2000-01-01T12:00:26Z", "points": 5}, {"at": "2000-01-01T12:01Z"}]
+    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).collect().values()
+    [{'at': '2000-01-01T12:00:26Z', 'points': 5}]
     """
 
     def __repr__(self) -> str:
@@ -419,14 +428,21 @@ class Stream(RecordSteps, StreamParts):
         """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
+    @property
+    def _stage(self) -> Stage:
+        return passing_stage(self)
+
+    def _to(self, *sinks: Sink) -> Writing:
+        stage = self._stage
+        return Writing(stage, no_passed_records(stage, self._schema), sinks)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(())
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
-                **dict.fromkeys(
-                    _ENDS,
-                    'Group first: .key_by("...").window(...).aggregate(...)',
-                ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
@@ -517,21 +533,25 @@ class KeyedStream:
             require_names(windowing.windows.columns, known, "window")
         return WindowedStream(self, windowing)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation on the records of each key: see ``docs/process.md``.
 
         Args:
             process: An object with ``on_record`` or ``on_records``, and state cells and timers as
                 attributes of its class.
+            order: ``"arrival"``: records come as they arrive; with several sources, their order
+                then depends on how batches interleave. ``"event_time"``: a record waits until the
+                watermark has passed it; records and timers come by event time, and late records go
+                to the late output (S-K13).
 
         Raises:
-            InvalidArgument: ``process`` is not a process, or the stream is deduplicated.
+            InvalidArgument: ``process`` is not a process, or ``order`` is not known.
         """
-        return self._processed(process, None)
+        return self._processed(process, None, order)
 
-    def _processed(self, process: object, windowing: Windowing | None) -> Processed:
+    def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
-        stage = process_stage(stream, self._keys, self._names, process, windowing)
+        stage = process_stage(stream, self._keys, self._names, process, windowing, order)
         return Processed(stage)
 
     if not TYPE_CHECKING:
@@ -595,19 +615,21 @@ class WindowedStream:
             )
         return self._pipeline(aggregates, self._keyed._stream)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation, with state per key and window.
 
         State is released when the window expires.
 
         Args:
             process: As for :meth:`KeyedStream.process`.
+            order: Likewise. In event-time order windows expire at their end.
 
         Raises:
             InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
-                and a cell cannot.
+                and a cell cannot; or ``order`` is not known, or not for windows with an allowed
+                lateness.
         """
-        return self._keyed._processed(process, self._windowing)
+        return self._keyed._processed(process, self._windowing, order)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
         """Emit the records of each window as a list, in order of arrival.

@@ -18,6 +18,8 @@ from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
+from lowwater.engine.process.passing import TABLES as PASSING_TABLES
+from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -41,6 +43,7 @@ _TABLES: Mapping[str, Mapping[int, str]] = {
     "process": PROCESS_TABLES,
     "join": RECORD_TABLES,
     "table": RECORD_TABLES,
+    "records": PASSING_TABLES,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}
 _DATABASE = re.compile(r"rocksdb-\d+")
@@ -220,6 +223,10 @@ def verify_state(path: PathLike) -> int:
                     InspectedWindows(store, stage).verify()
                 case "process":
                     verify_process(store, stage)
+                case "records":
+                    passing = PassingOperator(signed=False)
+                    passing.keep_in_store(stage)
+                    passing.restore(store)
                 case _:
                     verify_records(store, stage)
             if of["deduplicated"]:

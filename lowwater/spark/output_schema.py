@@ -18,6 +18,7 @@ from lowwater.engine.graph.graph import (
     Graph,
     Grouped,
     Joined,
+    Passed,
     Read,
     Stage,
     Upserted,
@@ -39,7 +40,7 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import schema_after
-from lowwater.engine.records.steps import REASONS, UNWINDOWED, PaneBatch
+from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
 from lowwater.spark.messages import record_text
@@ -160,9 +161,10 @@ class ColumnTypes:
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
             return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
         if isinstance(stage.work, Computed):
-            taken = {"timestamp", *stage.key_names}
+            kinds = [pa.field("kind", pa.string())] if stage.retracts else []
+            taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}
             given = {name: kind for name, kind in self.given.items() if name not in taken}
-            fields += [pa.field(name, kind) for name, kind in given.items()]
+            fields += [*(pa.field(name, kind) for name, kind in given.items()), *kinds]
             return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
         fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
         fields += [
@@ -231,7 +233,7 @@ class ColumnTypes:
                     name: self.given.get(name) or result_type(spec, columns)
                     for name, spec in work.aggregates.items()
                 }
-            case Windowed() | Computed():
+            case Windowed() | Computed() | Passed():
                 return None
             case _:
                 assert_never(work)
@@ -427,14 +429,14 @@ class OutputRows:
             for key, column in zip(stage.key_names, late.keys, strict=True)
             if key in self._schema.schema.names
         }
-        windowed = batch.reason < UNWINDOWED
         for bound, instants in (("window_start", batch.start), ("window_end", batch.end)):
             made = instants_to_arrow(instants)
-            columns[bound] = pc.if_else(pa.array(windowed), made, None)
+            columns[bound] = pc.if_else(pa.array(batch.windowed), made, None)
         columns["timestamp"] = instants_to_arrow(late.times)
         at = np.full(len(late), batch.watermark, dtype=np.int64)
         columns["watermark"] = known_instants(instants_to_arrow(at))
         columns["reason"] = pa.array([REASONS[code] for code in batch.reason.tolist()])
+        columns["detail"] = pa.array(batch.all_details(), pa.string())
         columns["record"] = pa.array([record_text(r) for r in late.records.rows(late.rows)])
         columns["stage"] = pa.array([name] * len(late))
         self._add(LATE, columns, len(late))

@@ -291,12 +291,16 @@ def _keyed(draw: st.DrawFn, stream: Stream) -> Any:
             return stream.key_by("key")
 
 
-def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+def _perhaps_deduplicated(draw: st.DrawFn, stream: Stream) -> Any:
+    """Group a stream by keys; of some streams, duplicates are dropped first."""
     if draw(st.integers(0, 5)) == 0 and not any(is_signed(flow) for flow in stream._flows):
         ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
-        keyed: Any = stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
-    else:
-        keyed = _keyed(draw, stream)
+        return stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
+    return _keyed(draw, stream)
+
+
+def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+    keyed = _perhaps_deduplicated(draw, stream)
     windows = draw(
         st.builds(lw.FixedWindows, seconds(1, 15))
         | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
@@ -321,7 +325,8 @@ def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
 
 
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
-    made: Processed = _keyed(draw, stream).process(Alarms())
+    order = draw(st.sampled_from(["arrival", "arrival", "event_time"]))
+    made: Processed = _perhaps_deduplicated(draw, stream).process(Alarms(), order=order)
     return made
 
 

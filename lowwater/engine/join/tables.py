@@ -138,7 +138,7 @@ class UpsertOperator(KeyedOperator):
         output = self._finish(self._emitted(gone, new[~deletes[chosen]]))
         if not superseded:
             return output
-        return ProcessOutput(output.outputs, output.late, superseded)
+        return ProcessOutput(output.outputs, output.late, superseded=superseded)
 
     def _winners(
         self, values: Mapping[str, Column], place: Int64Array, old: Int64Array
