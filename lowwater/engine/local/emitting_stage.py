@@ -188,6 +188,7 @@ class EmittingRun:
         return LateElements(late, records, element, bundle.times[element], keys)
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
+        self.metrics.superseded += output.superseded
         for tag, emitted in output.outputs.items():
             self.metrics.emitted[tag] += len(emitted)
             if self._is_read:
