@@ -36,6 +36,19 @@ from lowwater.time import DurationLike, duration, format_duration
 On = str | Sequence[str]
 
 _KEEP = "1h"
+_HOWS_ELSEWHERE = {
+    "full": "outer",
+    "full_outer": "outer",
+    "fullouter": "outer",
+    "left_outer": "left",
+    "leftouter": "left",
+    "right_outer": "right",
+    "rightouter": "right",
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +89,16 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
-        for side, names in ((left, keys), (right, right_keys)):
+        both = ("on", "on") if on is not None else ("left_on", "right_on")
+        for side, names, argument in zip((left, right), (keys, right_keys), both, strict=True):
             if side._deduplication is not None:
                 raise InvalidArgument(
                     "a join does not drop duplicates",
                     where=f"deduplicate(...).{where}",
-                    hint="Put deduplicate in front of a stage that the join reads",
+                    hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
                 )
-            check_keys(names, names, side)
+            _require_columns(names, side, f"{where}({argument}=)")
+            check_keys((), names, side)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))
         return cls(left, right, keys, right_keys, _checked_suffixes(suffixes, where), where)
@@ -101,13 +116,19 @@ class JoinInputs:
         """
         least = inherited_lateness(self.flows)
         found = least if given is None else duration(given, name=argument)
+        if found < 0:
+            raise InvalidArgument(
+                f"{describe(argument, given)} is below zero",
+                where=f"{self.where}({argument}=)",
+                hint=f'Write, say, {argument}="1h"',
+            )
         if found < least:
             raise InvalidArgument(
                 f"{argument}={format_duration(found)!r} is shorter than the lateness of the "
                 f"upstream stage, {format_duration(least)!r}, so what it emits late would be "
                 "dropped here",
                 where=f"{self.where}({argument}=)",
-                hint="Leave it out, or make it as long",
+                hint=f"Leave {argument} out, or make it as long",
             )
         return found
 
@@ -172,8 +193,14 @@ def as_of_stage(
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
     if order is not None:
-        names = _known(inputs.right)
-        require_names([order], names or (), f"{where}(order=)")
+        if not isinstance(order, str):
+            raise InvalidArgument(
+                f"{describe('order', order)} is not the name of a column",
+                where=f"{where}(order=)",
+                hint='Write, say, order="revision"',
+            )
+        _require_known(inputs.right, "right", where)
+        _require_columns([order], inputs.right, f"{where}(order=)")
     age = None if tolerance is None else duration(tolerance, name="tolerance")
     if age is not None and age < 0:
         raise InvalidArgument(
@@ -183,8 +210,7 @@ def as_of_stage(
         )
     if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
         raise InvalidArgument(
-            "an input retracts records, and what was emitted with them cannot be corrected with "
-            'late_versions="ignore"',
+            'an input retracts records, but late_versions="ignore" corrects nothing it has emitted',
             where=where,
             hint='Use late_versions="correct"',
         )
@@ -267,7 +293,7 @@ def _check_choice(argument: str, given: object, known: Sequence[str], where: str
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
             where=where,
-            hint=nearest(str(given), known),
+            hint=nearest(str(given), known, _HOWS_ELSEWHERE),
         )
 
 
@@ -322,6 +348,13 @@ def _require_known(side: StreamParts, which: str, where: str) -> None:
             where=where,
             hint='Name those that are needed in front of the join: .select("user", "amount")',
         )
+
+
+def _require_columns(names: Sequence[str], side: StreamParts, where: str) -> None:
+    """Raise if a side lacks a column, as far as its columns are known."""
+    known = _known(side)
+    if known is not None:
+        require_names(names, public_names(tuple(known)), where)
 
 
 def _check_names(columns: JoinedColumns, where: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.time import DurationLike, duration, format_duration
+from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
 
 How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
@@ -23,7 +23,7 @@ RIGHT: Side = 1
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Between:
     """An interval of time differences: ``low <= right.time - left.time <= high`` (J-1).
 
@@ -38,6 +38,8 @@ class Between:
     high: DurationLike
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "low", meant(duration(self.low, name="low")))
+        object.__setattr__(self, "high", meant(duration(self.high, name="high")))
         if self.low_us > self.high_us:
             raise InvalidArgument(
                 f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r}) is "
@@ -49,12 +51,12 @@ class Between:
     @property
     def low_us(self) -> int:
         """The lower end in microseconds."""
-        return duration(self.low, name="low")
+        return as_micros(self.low)
 
     @property
     def high_us(self) -> int:
         """The upper end in microseconds."""
-        return duration(self.high, name="high")
+        return as_micros(self.high)
 
     def __repr__(self) -> str:
         return f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r})"
@@ -96,9 +98,9 @@ def interval_of(within: object) -> Between:
         raise InvalidArgument(
             f"{describe('within', within)} is below zero",
             where="join(within=)",
-            hint=f"Write within=lw.between({format_duration(high)!r}, 0)",
+            hint=f'Write within=lw.between({format_duration(high)!r}, "0s")',
         )
-    return Between(0, within)  # type: ignore[arg-type]  # it is a duration
+    return Between(0, meant(high))
 
 
 @final
