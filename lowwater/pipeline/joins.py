@@ -143,10 +143,19 @@ class JoinInputs:
             _require_known(self.right, "right", self.where)
         left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
         columns = JoinedColumns(left, right, self.keys, self.suffixes)
+        names = _output_names(columns, of_both=joining.emits_pairs)
         if joining.emits_pairs:
-            _check_names(columns, self.where)
+            _check_names(names, self.where)
         work = Joined(joining, len(self.left._flows), self.right_keys, columns)
-        return Stage(self.flows, self.keys, self.keys, work)
+        stage = Stage(self.flows, self.keys, self.keys, work)
+        if stage.retracts and "kind" in names:
+            raise InvalidArgument(
+                "a column of the output would be called 'kind', which says which records are "
+                "retractions",
+                where=self.where,
+                hint="Leave it out, or rename it, in a select in front of the join",
+            )
+        return stage
 
 
 def join_stage(
@@ -357,10 +366,16 @@ def _require_columns(names: Sequence[str], side: StreamParts, where: str) -> Non
         require_names(names, public_names(tuple(known)), where)
 
 
-def _check_names(columns: JoinedColumns, where: str) -> None:
-    """Raise if two columns of the output would have one name."""
+def _output_names(columns: JoinedColumns, *, of_both: bool) -> list[str]:
+    """Return the names of the columns of the output, as far as they are known."""
+    if not of_both:
+        return [*columns.keys, *columns.left]
     left, right = columns.names(tuple(columns.left), tuple(columns.right))
-    names = [*columns.keys, *left.values(), *right.values()]
+    return [*columns.keys, *left.values(), *right.values()]
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    """Raise if two columns of the output would have one name."""
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(

@@ -147,7 +147,9 @@ class ColumnTypes:
             found = self._joined(stage, stage.work)
             fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
-            return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
+            # A column of that name, as panes have, takes the place of the event time.
+            times = [] if "timestamp" in found else [pa.field("timestamp", MICROS_UTC)]
+            return [*fields, *kinds, *times]
         if isinstance(stage.work, Computed):
             taken = {"timestamp", *stage.key_names}
             given = {name: kind for name, kind in self.given.items() if name not in taken}

@@ -130,3 +130,22 @@ def test_kinds_of_a_join_that_retracts() -> None:
     ]
     kinds = found.to_arrow().column("kind").to_pylist()
     assert kinds == ["insert", "retract", "insert", "insert"]
+
+
+def test_a_column_may_be_called_kind_where_nothing_is_retracted() -> None:
+    of_kinds = clicks().with_columns(kind=lw.lit("paid"))
+    joined = searches().join(of_kinds, on="id", within="1h", how="left")
+    assert joined.collect().to_arrow().column("kind").to_pylist() == ["paid", None]
+    behind = searches().join(
+        of_kinds, on="id", within="1h", how="semi", unmatched="final", allowed_lateness="1h"
+    )
+    assert "kind" not in behind.collect().to_arrow().column_names
+
+
+def test_the_timestamp_of_a_pane_takes_the_place_of_the_event_time() -> None:
+    """As a field of that name that a process emits does; the element has the event time."""
+    panes = searches().key_by("id").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    joined = panes.select("id", "n").join(clicks(), on="id", within="1h")
+    found = joined.collect()
+    assert found.to_arrow().column_names.count("timestamp") == 1
+    assert [str(one.timestamp) for one in found.elements()] == ["2024-05-01T12:01:00Z"]
