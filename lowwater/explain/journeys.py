@@ -211,7 +211,7 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
     if element.windows and not panes and stage.aggregates:
         yield "  no pane contains it yet: see explain(key, window)"
     if stage.windowing is None and element.reason is None:
-        yield "  the process received it; a trace does not record the state of a process"
+        yield "  it was received; a trace does not record the state of processes and joins"
 
 
 def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:

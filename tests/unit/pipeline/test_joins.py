@@ -99,7 +99,8 @@ def test_what_is_too_late() -> None:
     assert (
         "dropped (too_late): it was '2h5m' below the watermark; '3h' would have admitted it" in told
     )
-    assert "received it" not in told
+    assert "it was received" not in told
+    assert "state of processes and joins" in str(found.why({"id": "s1"}))
 
 
 def test_text() -> None:
