@@ -798,4 +798,4 @@ class JoinedStream(StageOutput[Element, Emitted]):
 
 
 def _joined(stage: Stage, inputs: JoinInputs) -> JoinedStream:
-    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs.left, inputs.right)))
+    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs)))

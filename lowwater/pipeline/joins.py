@@ -62,6 +62,9 @@ class JoinInputs:
         right_keys: Those of the right side.
         suffixes: What is appended to the name of a column that both sides have.
         where: The method, for messages.
+        left_known: The columns of the left side, with their types if these are known; ``None`` if
+            the columns are not. Looking at elements in memory costs O(elements).
+        right_known: Those of the right side.
     """
 
     left: StreamParts
@@ -70,6 +73,8 @@ class JoinInputs:
     right_keys: tuple[str, ...]
     suffixes: tuple[str, str]
     where: str
+    left_known: Types | None
+    right_known: Types | None
 
     @classmethod
     def of(
@@ -89,19 +94,23 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
-        both = ("on", "on") if on is not None else ("left_on", "right_on")
-        for side, names, argument in zip((left, right), (keys, right_keys), both, strict=True):
+        arguments = ("on", "on") if on is not None else ("left_on", "right_on")
+        known = (_known(left), _known(right))
+        sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
+        for side, columns, names, argument in sides:
             if side._deduplication is not None:
                 raise InvalidArgument(
                     "a join does not drop duplicates",
                     where=f"deduplicate(...).{where}",
                     hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
                 )
-            _require_columns(names, side, f"{where}({argument}=)")
+            _require_columns(names, columns, f"{where}({argument}=)")
             check_keys((), names, side)
+        _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))
-        return cls(left, right, keys, right_keys, _checked_suffixes(suffixes, where), where)
+        checked = _checked_suffixes(suffixes, where)
+        return cls(left, right, keys, right_keys, checked, where, *known)
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -139,9 +148,10 @@ class JoinInputs:
             InvalidArgument: The columns are not known, or two would have one name.
         """
         if joining.emits_pairs:
-            _require_known(self.left, "left", self.where)
-            _require_known(self.right, "right", self.where)
-        left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
+            _require_known(self.left_known, "left", self.where)
+            _require_known(self.right_known, "right", self.where)
+        left = _types(self.left_known, self.keys)
+        right = _types(self.right_known, self.right_keys)
         columns = JoinedColumns(left, right, self.keys, self.suffixes)
         names = _output_names(columns, of_both=joining.emits_pairs)
         if joining.emits_pairs:
@@ -208,8 +218,8 @@ def as_of_stage(
                 where=f"{where}(order=)",
                 hint='Write, say, order="revision"',
             )
-        _require_known(inputs.right, "right", where)
-        _require_columns([order], inputs.right, f"{where}(order=)")
+        _require_known(inputs.right_known, "right", where)
+        _require_columns([order], inputs.right_known, f"{where}(order=)")
     age = None if tolerance is None else duration(tolerance, name="tolerance")
     if age is not None and age < 0:
         raise InvalidArgument(
@@ -229,19 +239,19 @@ def as_of_stage(
     return inputs.stage(AsOf(how, order, age, late_versions, lateness))  # type: ignore[arg-type]  # checked above
 
 
-def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> dict[str, Any]:
+def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
     assert isinstance(work, Joined)
     flows = (Flow(stage, (), TIME),)
     of_both = work.joining.emits_pairs
-    if _known(left) is None or (of_both and _known(right) is None):
+    if inputs.left_known is None or (of_both and inputs.right_known is None):
         return {"_flows": flows}
     columns = work.columns
     of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
+    schema = inputs.left._schema
     types: dict[str, pa.DataType | None] = {
-        key: left._schema.field(key).type if left._schema is not None else None
-        for key in stage.keys
+        key: None if schema is None else schema.field(key).type for key in stage.keys
     }
     if of_both:
         types |= {of_left[name]: kind for name, kind in columns.left.items()}
@@ -321,9 +331,9 @@ def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
     return (given[0], given[1])
 
 
-def _types(side: StreamParts, keys: tuple[str, ...]) -> Types:
+def _types(known: Types | None, keys: tuple[str, ...]) -> Types:
     """Return the columns of a side without its keys, as far as they are known."""
-    types = _known(side) or {}
+    types = known or {}
     public = public_names(tuple(types))
     return {name: types[name] for name in public if name not in keys}
 
@@ -349,9 +359,9 @@ def _known(side: StreamParts) -> Types | None:
     return found
 
 
-def _require_known(side: StreamParts, which: str, where: str) -> None:
+def _require_known(known: Types | None, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
-    if _known(side) is None:
+    if known is None:
         raise InvalidArgument(
             f"the columns of the {which} side are not known before the pipeline runs",
             where=where,
@@ -359,9 +369,34 @@ def _require_known(side: StreamParts, which: str, where: str) -> None:
         )
 
 
-def _require_columns(names: Sequence[str], side: StreamParts, where: str) -> None:
+def _check_comparable(
+    left: Types | None, right: Types | None, pairs: Sequence[tuple[str, str]], where: str
+) -> None:
+    """Raise if two keys can never be equal, one a number and the other text."""
+    of_left, of_right = left or {}, right or {}
+    for name, other in pairs:
+        one, two = of_left.get(name), of_right.get(other)
+        if one is None or two is None:
+            continue
+        if (_is_text(one) and _is_number(two)) or (_is_number(one) and _is_text(two)):
+            raise InvalidArgument(
+                f"the keys {name!r} ({one}) and {other!r} ({two}) are never equal: one is text and "
+                "the other a number",
+                where=where,
+                hint="Convert one in front of the join: with_columns(name=lw.col(...).cast(...))",
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
     """Raise if a side lacks a column, as far as its columns are known."""
-    known = _known(side)
     if known is not None:
         require_names(names, public_names(tuple(known)), where)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import lowwater as lw
+from lowwater.io.in_memory import IterableSource
 
 SEARCHES = [
     {"at": "2024-05-01T12:00:00Z", "id": "s1", "query": "boots", "page": 1},
@@ -150,3 +151,18 @@ def test_the_timestamp_of_a_pane_takes_the_place_of_the_event_time() -> None:
     found = joined.collect()
     assert found.to_arrow().column_names.count("timestamp") == 1
     assert [str(one.timestamp) for one in found.elements()] == ["2024-05-01T12:01:00Z"]
+
+
+@pytest.mark.parametrize("value", ["x", 2**70, {"nested": 1}, object(), "\ud800"])
+def test_values_that_have_no_type_in_common_have_no_known_type(value: Any) -> None:
+    kinds: list[Any] = [1, value]
+    source = IterableSource([{"k": kind} for kind in kinds], {})
+    assert source.looked_at() == {"k": None}
+
+
+def test_text_and_numbers_in_one_list_of_keys() -> None:
+    """Only keys that are known to differ in type are refused."""
+    at = "2024-05-01T12:00:00Z"
+    mixed = lw.from_iterable([{"at": at, "id": 1}, {"at": at, "id": "s1"}], time="at")
+    joined = mixed.join(clicks(), on="id", within="1h")
+    assert [one.key for one in joined.collect().elements()] == ["s1"]
