@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from lowwater.engine.aggregates import first as first
     from lowwater.engine.aggregates import last as last
     from lowwater.engine.aggregates import max as max
+    from lowwater.engine.aggregates import max_by as max_by
     from lowwater.engine.aggregates import mean as mean
     from lowwater.engine.aggregates import min as min
+    from lowwater.engine.aggregates import min_by as min_by
     from lowwater.engine.aggregates import std as std
     from lowwater.engine.aggregates import sum as sum
     from lowwater.engine.aggregates import var as var
@@ -153,7 +155,7 @@ _PLACES = {
     "lowwater.engine.records.column_expressions": "Expr col lit",
     "lowwater.engine.aggregates": (
         "AggregateSpec Combiner all any collect collect_set combine count count_distinct first "
-        "last max mean min std sum var"
+        "last max max_by mean min min_by std sum var"
     ),
     "lowwater.engine.graph.clocks": "ArrivalClock ManualClock WallClock",
     "lowwater.engine.graph.metrics": "Metrics",

@@ -161,6 +161,10 @@ def probes() -> Iterator[Probe]:
         lw.collect_set("value"),
     ):  # fmt: skip
         yield Probe("Aggregates", spec.name, showing(spec))
+    yield Probe("Aggregates", "first(by=...)", showing(lw.first("at", by="value")))
+    yield Probe("Aggregates", "last(by=...)", showing(lw.last("at", by="value")))
+    yield Probe("Aggregates", "min_by", showing(lw.min_by("even", "value")))
+    yield Probe("Aggregates", "max_by", showing(lw.max_by("even", "value")))
     yield Probe("Aggregates", "any", showing(lw.any("even")))
     yield Probe("Aggregates", "all", showing(lw.all("even")))
     yield Probe("Aggregates", "count_distinct", showing(lw.count_distinct("value")))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowwater.io.log import Compacted as Compacted
     from lowwater.io.log import Log as Log
     from lowwater.io.log import LogBatch as LogBatch
     from lowwater.io.log import LogReader as LogReader
     from lowwater.io.log import Recovered as Recovered
 
-_LOG = ("Log", "LogBatch", "LogReader", "Recovered")
+_LOG = ("Compacted", "Log", "LogBatch", "LogReader", "Recovered")
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Un
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import emitted_table
+from lowwater.engine.process.output import Order, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import empty_panes
@@ -45,6 +45,7 @@ from lowwater.errors import InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
+    check_no_table,
     check_retracted_in_time,
     checked_aggregate,
     checked_expressions,
@@ -60,12 +61,15 @@ from lowwater.pipeline.stages import (
     StreamParts,
     check_keys,
     checked_name,
+    no_passed_records,
     pane_types,
     panes_as_records,
+    passing_stage,
     process_stage,
     public_names,
     window_stage,
 )
+from lowwater.pipeline.tables import Table, table_of
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike
 from lowwater.triggers import Default, Trigger
@@ -314,6 +318,40 @@ class RecordSteps(ABC):
         )  # fmt: skip
         return _joined(stage, inputs)
 
+    def table(
+        self,
+        *,
+        key: str | Sequence[str],
+        order: str | None = None,
+        deleted: nw.Expr | None = None,
+        ttl: DurationLike | None = None,
+        keep_deleted: DurationLike | None = None,
+    ) -> Table[Stream]:
+        """Return the table of which the records are upserts: the newest row of each key (T-1).
+
+        >>> import lowwater as lw
+        >>> rows = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
+        >>> people = lw.from_iterable(rows, time="at").table(key="id")
+        >>> people.key
+        ('id',)
+
+        Args:
+            key: The columns of the primary key.
+            order: The column that says which of two records of a key is the newer: one of a lower
+                order is ignored, and counted. By default the one that arrives later.
+            deleted: An expression that is true for records that delete their row.
+            ttl: How long after its last change a row is deleted, in event time; by default never.
+            keep_deleted: How long a deleted key is remembered, in event time, so that older
+                records do not bring it back; by default a day.
+
+        Raises:
+            InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
+        """
+        return table_of(
+            self.to_stream(),
+            key=key, order=order, deleted=deleted, ttl=ttl, keep_deleted=keep_deleted,
+        )  # fmt: skip
+
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
             name = "other" if where == "join" else "versions"
@@ -368,10 +406,17 @@ class RecordSteps(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stream(RecordSteps, StreamParts):
+class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
     """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known before a run.
+    Every step returns a new stream. Columns are checked as far as they are known before a run. A
+    stream can be run, collected and written by itself: its records come out as they are, with their
+    event time, and with a ``kind`` if they may be retractions.
+
+    >>> import lowwater as lw
+    >>> rides = [{"at": "2000-01-01T12:00:26Z", "points": 5}, {"at": "2000-01-01T12:01Z"}]
+    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).collect().values()
+    [{'at': '2000-01-01T12:00:26Z', 'points': 5}]
     """
 
     def __repr__(self) -> str:
@@ -407,14 +452,21 @@ class Stream(RecordSteps, StreamParts):
         """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
+    @property
+    def _stage(self) -> Stage:
+        return passing_stage(self)
+
+    def _to(self, *sinks: Sink) -> Writing:
+        stage = self._stage
+        return Writing(stage, no_passed_records(stage, self._schema), sinks)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(())
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
-                **dict.fromkeys(
-                    _ENDS,
-                    'Group first: .key_by("...").window(...).aggregate(...)',
-                ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
@@ -499,26 +551,31 @@ class KeyedStream:
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
         check_retracted_in_time(self._stream._flows)
+        check_no_table(self._stream._flows, "window")
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
         return WindowedStream(self, windowing)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation on the records of each key: see ``docs/process.md``.
 
         Args:
             process: An object with ``on_record`` or ``on_records``, and state cells and timers as
                 attributes of its class.
+            order: ``"arrival"``: records come as they arrive; with several sources, their order
+                then depends on how batches interleave. ``"event_time"``: a record waits until the
+                watermark has passed it; records and timers come by event time, and late records go
+                to the late output (S-K13).
 
         Raises:
-            InvalidArgument: ``process`` is not a process, or the stream is deduplicated.
+            InvalidArgument: ``process`` is not a process, or ``order`` is not known.
         """
-        return self._processed(process, None)
+        return self._processed(process, None, order)
 
-    def _processed(self, process: object, windowing: Windowing | None) -> Processed:
+    def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
-        stage = process_stage(stream, self._keys, self._names, process, windowing)
+        stage = process_stage(stream, self._keys, self._names, process, windowing, order)
         return Processed(stage)
 
     if not TYPE_CHECKING:
@@ -582,19 +639,21 @@ class WindowedStream:
             )
         return self._pipeline(aggregates, self._keyed._stream)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation, with state per key and window.
 
         State is released when the window expires.
 
         Args:
             process: As for :meth:`KeyedStream.process`.
+            order: Likewise. In event-time order windows expire at their end.
 
         Raises:
             InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
-                and a cell cannot.
+                and a cell cannot; or ``order`` is not known, or not for windows with an allowed
+                lateness.
         """
-        return self._keyed._processed(process, self._windowing)
+        return self._keyed._processed(process, self._windowing, order)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
         """Emit the records of each window as a list, in order of arrival.

@@ -19,18 +19,17 @@ from lowwater.engine.join.joining import (
     interval_of,
 )
 from lowwater.engine.join.pairs import JoinedColumns, Types
-from lowwater.engine.process.output import TIME
-from lowwater.engine.records.pane_table import MICROS_UTC, SIGN
 from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
 from lowwater.pipeline.checks import (
     check_adds_up,
+    check_no_table,
     check_retracted_in_time,
     inherited_lateness,
     names_after,
 )
-from lowwater.pipeline.stages import StreamParts, check_keys, public_names
+from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records, public_names
 from lowwater.time import DurationLike, duration, format_duration
 
 On = str | Sequence[str]
@@ -95,7 +94,7 @@ class JoinInputs:
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
-        known = (_known(left), _known(right))
+        known = (known_columns(left), known_columns(right))
         sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
         for side, columns, names, argument in sides:
             if side._deduplication is not None:
@@ -116,6 +115,13 @@ class JoinInputs:
     def flows(self) -> tuple[Flow, ...]:
         """The inputs of the stage."""
         return (*self.left._flows, *self.right._flows)
+
+    @property
+    def columns(self) -> JoinedColumns:
+        """The columns of both sides, and their names in the output."""
+        left = _types(self.left_known, self.keys)
+        right = _types(self.right_known, self.right_keys)
+        return JoinedColumns(left, right, self.keys, self.suffixes)
 
     def lateness(self, given: DurationLike | None, argument: str) -> int:
         """Return the lateness that was given, at least that of the upstream stages.
@@ -150,9 +156,7 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left_known, "left", self.where)
             _require_known(self.right_known, "right", self.where)
-        left = _types(self.left_known, self.keys)
-        right = _types(self.right_known, self.right_keys)
-        columns = JoinedColumns(left, right, self.keys, self.suffixes)
+        columns = self.columns
         names = _output_names(columns, of_both=joining.emits_pairs)
         if joining.emits_pairs:
             _check_names(names, self.where)
@@ -190,6 +194,7 @@ def join_stage(
             where="join(unmatched=)",
             hint='Leave it out, or use how="left"',
         )
+    check_no_table(inputs.flows, "join")
     lateness = inputs.lateness(allowed_lateness, "allowed_lateness")
     return inputs.stage(Joining(interval_of(within), how, unmatched, lateness))  # type: ignore[arg-type]  # checked above
 
@@ -233,6 +238,7 @@ def as_of_stage(
             where=where,
             hint='Use late_versions="correct"',
         )
+    check_no_table(inputs.flows, where)
     least = inherited_lateness(inputs.flows)
     given = max(least, duration(_KEEP)) if keep is None else keep
     lateness = inputs.lateness(given, "keep")
@@ -243,27 +249,19 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
     assert isinstance(work, Joined)
-    flows = (Flow(stage, (), TIME),)
     of_both = work.joining.emits_pairs
-    if inputs.left_known is None or (of_both and inputs.right_known is None):
-        return {"_flows": flows}
+    known = inputs.left_known
+    if known is None or (of_both and inputs.right_known is None):
+        return emitted_as_records(stage, None)
     columns = work.columns
-    of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
-    schema = inputs.left._schema
-    types: dict[str, pa.DataType | None] = {
-        key: None if schema is None else schema.field(key).type for key in stage.keys
-    }
+    types = {key: known.get(key) for key in stage.keys}
     if of_both:
+        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
         types |= {of_left[name]: kind for name, kind in columns.left.items()}
         types |= {of_right[name]: kind for name, kind in columns.right.items()}
     else:
         types |= columns.left
-    types[TIME] = MICROS_UTC
-    if stage.retracts:
-        types[SIGN] = pa.int64()
-    if any(kind is None for kind in types.values()):
-        return {"_flows": flows, "_names": tuple(types)}
-    return {"_flows": flows, "_schema": pa.schema(list(types.items()))}
+    return emitted_as_records(stage, types)
 
 
 def _keys(
@@ -338,7 +336,7 @@ def _types(known: Types | None, keys: tuple[str, ...]) -> Types:
     return {name: types[name] for name in public if name not in keys}
 
 
-def _known(side: StreamParts) -> Types | None:
+def known_columns(side: StreamParts) -> Types | None:
     """Return a side's columns, of elements in memory too, with their types if these are known."""
     if side._schema is not None:
         return {field.name: field.type for field in side._schema}
@@ -396,8 +394,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
-    """Raise if a side lacks a column, as far as its columns are known."""
-    if known is not None:
+    """Raise if a side lacks a column, as far as its columns are known; an empty list has none."""
+    if known:
         require_names(names, public_names(tuple(known)), where)
 
 

@@ -40,6 +40,7 @@ _STEP = {other: step for step, others in _STEPS_ELSEWHERE.items() for other in o
 _AGGREGATES = {
     **{name: f'{name}("...")' for name in ("all", "any", "count_distinct", "first", "last")},
     **{name: f'{name}("...")' for name in ("max", "mean", "min", "std", "sum", "var")},
+    **{name: f'{name}("...", by="...")' for name in ("max_by", "min_by")},
     **dict.fromkeys(("avg", "average"), 'mean("...")'),
     **dict.fromkeys(("count", "size"), "count()"),
     **dict.fromkeys(("n_unique", "nunique"), 'count_distinct("...")'),
@@ -113,6 +114,8 @@ _NAMES_ELSEWHERE = {
     "all": "bool_and every",
     "first": "first_value",
     "last": "last_value",
+    "max_by": "argmax argMax arg_max idxmax maxBy",
+    "min_by": "argmin argMin arg_min idxmin minBy",
     "sum": "total",
     "col": "Column column field",
     "lit": "literal",

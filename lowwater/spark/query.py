@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Upserted, Windowed
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
@@ -366,6 +366,8 @@ def _counted(stage: Stage) -> set[str]:
     never = {"emitted"} if isinstance(stage.work, Windowed) else set()
     if stage.deduplication is None:
         never.add("duplicates")
+    if not isinstance(stage.work, Upserted):
+        never.add("superseded")
     return {*COUNTS} - never
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 import numpy as np
 
 from lowwater.engine.aggregates import collect
-from lowwater.engine.aggregates._base import AggregateSpec, Needs
+from lowwater.engine.aggregates._base import AggregateSpec, strictest_needs
 from lowwater.engine.graph.graph import Stage, Windowed
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
@@ -20,7 +20,6 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import (
     REASONS,
-    UNWINDOWED,
     Bundle,
     ClockAdvance,
     EndOfInput,
@@ -42,11 +41,7 @@ from lowwater.testing._arrivals import (
     WatermarkMove,
 )
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
-from lowwater.windows import Window
 
-_STRICTEST: tuple[Needs, ...] = (
-    "nothing", "presence", "anything", "ordered", "numbers", "booleans",
-)  # fmt: skip
 Aggregates: TypeAlias = "AggregateSpec | Mapping[str, AggregateSpec]"
 
 
@@ -123,7 +118,7 @@ def _check_columns(
     """Raise if a column is read that no element has; one that some have is null in the others."""
     elements = scenario.elements
     given = ("value", *dict.fromkeys(name for element in elements for name in element.columns))
-    read = dict.fromkeys((*windowing.windows.columns, *_needs(specs)))
+    read = dict.fromkeys((*windowing.windows.columns, *strictest_needs(specs)))
     missing = [name for name in read if name not in (*given, "key", "time")]
     if elements and missing:
         raise InvalidArgument(
@@ -211,8 +206,9 @@ class _Source:
         }
         self._shown = ("value", *extra)  # what a record is: see ScenarioElement.record
         self._admission = Admission(
-            time="time", keys=("key",), needs=_needs(specs), durations=durations, on_error=on_error
-        )
+            time="time", keys=("key",), needs=strictest_needs(specs), durations=durations,
+            on_error=on_error,
+        )  # fmt: skip
 
     def inputs(self) -> Iterator[tuple[StepInput, Sequence[ScenarioElement]]]:
         """Yield each input, with the elements that a bundle's rows stand for."""
@@ -257,18 +253,6 @@ def _named(aggregate: Aggregates) -> dict[str, AggregateSpec]:
     return {name: checked_aggregate(name, spec) for name, spec in specs.items()}
 
 
-def _needs(specs: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
-    """Return the strictest need of each column that an aggregate reads."""
-    needs: dict[str, Needs] = {}
-    for spec in specs.values():
-        if spec.needs == "nothing" and spec.column is None:
-            continue
-        column = spec.column or "value"
-        known = needs.get(column, "nothing")
-        needs[column] = max(known, spec.needs, key=_STRICTEST.index)
-    return needs
-
-
 def _read(element: ScenarioElement, name: str) -> Any:
     return element.value if name == "value" else element.columns.get(name)
 
@@ -298,19 +282,15 @@ def _dtype(kinds: set[type], given: list[Any]) -> type[np.generic] | None:
 
 
 def _late_records(late: LateBatch, elements: Sequence[ScenarioElement]) -> Iterator[LateRecord]:
-    for index, start, end, reason in zip(
-        late.element.tolist(),
-        late.start.tolist(),
-        late.end.tolist(),
-        late.reason.tolist(),
-        strict=True,
+    for index, window, reason in zip(
+        late.element.tolist(), late.windows(), late.reason.tolist(), strict=True
     ):
         element = elements[index]
         yield LateRecord(
             value=element.record,
             time=element.time,
             key=element.key,
-            window=None if reason >= UNWINDOWED else Window(Instant(start), Instant(end)),
+            window=window,
             watermark=Instant(late.watermark),
             reason=REASONS[reason],
         )

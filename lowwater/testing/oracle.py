@@ -48,7 +48,49 @@ from lowwater.testing.scenario import Scenario
 from lowwater.time import END_OF_TIME, Instant, saturating_add
 from lowwater.windows import Window
 
-AggregateFunction: TypeAlias = Callable[[list[Any]], Any]
+
+@final
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What ``first``, ``last``, ``min_by`` and ``max_by`` give with a column that decides.
+
+    Args:
+        column: The column of the result.
+        by: The column that decides which element it is from, and after it the event time.
+        last: Whether the last of them is picked, and not the first.
+        nulls: Whether it may be from an element in which the column is null.
+    """
+
+    column: str
+    by: str
+    last: bool
+    nulls: bool = False
+
+    def __call__(self, elements: Sequence[ScenarioElement]) -> Any:
+        """Return the result over elements in order of arrival."""
+        takes = [
+            one
+            for one in elements
+            if _read(one, self.by) is not None
+            if self.nulls or _read(one, self.column) is not None
+        ]
+        if not takes:
+            return None
+
+        def place(one: ScenarioElement) -> tuple[Any, int]:
+            return _read(one, self.by), one.time
+
+        # Of equal ones, min and max return the one that comes first.
+        picked = max(reversed(takes), key=place) if self.last else min(takes, key=place)
+        return _read(picked, self.column)
+
+    def equal(self, one: ScenarioElement, other: ScenarioElement) -> bool:
+        """Return whether a retraction of one element takes the other back."""
+        names = (self.column, self.by)
+        return one.time == other.time and all(_read(one, n) == _read(other, n) for n in names)
+
+
+AggregateFunction: TypeAlias = Callable[[list[Any]], Any] | Picked
 
 
 @final
@@ -74,7 +116,7 @@ def run(
         scenario: What arrived when.
         windowing: Where, when and how.
         aggregate: From a pane's values, in order of arrival, to its result; one of them is named
-            ``value``.
+            ``value``. Those that read more than the value are :class:`Picked`.
         signs: +1 for each element that comes, -1 for one that takes an equal one back (S-C1), in
             order of arrival; ``None`` if all come.
         differing: Names of the functions whose results are differences: from the result over the
@@ -326,10 +368,16 @@ class _Oracle:
             one.shown = True
 
     def _values(self, shown: list[_Admitted]) -> dict[str, Any]:
-        there, waiting = _balance(shown)
-        values = {name: function(there) for name, function in self.functions.items()}
-        for name in self.differing:
-            values[name] -= self.functions[name](waiting)
+        values = {}
+        for name, function in self.functions.items():
+            if isinstance(function, Picked):
+                there, _ = _balance(shown, function.equal)
+                values[name] = function(there)
+                continue
+            there, waiting = _balance(shown, _equal)
+            values[name] = function([one.value for one in there])
+            if name in self.differing:
+                values[name] -= function([one.value for one in waiting])
         return values
 
     def _timestamp(self, window: Window, shown: list[_Admitted]) -> Instant:
@@ -378,18 +426,24 @@ class _Oracle:
         self.places = {key: place for key, place in self.places.items() if key in held}
 
 
-def _balance(shown: list[_Admitted]) -> tuple[list[Any], list[Any]]:
-    """Return the values that are there, and those of retractions that found no element (S-C1)."""
+def _balance(
+    shown: list[_Admitted], equal: Callable[[ScenarioElement, ScenarioElement], bool]
+) -> tuple[list[ScenarioElement], list[ScenarioElement]]:
+    """Return the elements that are there, and retractions that found no element (S-C1)."""
     there: list[_Admitted] = []
     waiting: list[_Admitted] = []
     for one in shown:
         mine, other = (there, waiting) if one.sign > 0 else (waiting, there)
-        same = [held for held in other if _equal(held.element, one.element)]
+        same = [held for held in other if equal(held.element, one.element)]
         if same:
             other.remove(same[-1])
         else:
             mine.append(one)
-    return [one.element.value for one in there], [one.element.value for one in waiting]
+    return [one.element for one in there], [one.element for one in waiting]
+
+
+def _read(element: ScenarioElement, name: str) -> Any:
+    return element.value if name == "value" else element.columns.get(name)
 
 
 def _equal(one: ScenarioElement, other: ScenarioElement) -> bool:

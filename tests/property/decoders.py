@@ -130,8 +130,12 @@ def _frame_samples() -> list[bytes]:
     for kind, what, count in (
         (frames.Kind.SCHEMA, _SCHEMA, 0),
         (frames.Kind.RECORDS, batch, 3),
+        (frames.Kind.SPARSE, frames.Sparse(7, np.array([0, 4, 5]), batch), 9),
     ):
-        payload = frames.encode_payload(what)
+        if isinstance(what, frames.Sparse):
+            payload = pa.py_buffer(frames.encode_sparse(what))
+        else:
+            payload = frames.encode_payload(what)
         samples.append(frames.encode_header(kind, 5, 6, count, payload) + payload.to_pybytes())
         samples.append(payload.to_pybytes())
     return samples
@@ -146,8 +150,14 @@ def _check_frame(sample: int, data: bytes) -> None:
     payload = data if sample % 2 else data[frames.HEADER_BYTES :]
     if sample < 2:
         frames.decode_schema(payload)
-    else:
+    elif sample < 4:
         frames.decode_records(payload, _SCHEMA, 3).to_pydict()
+    else:
+        found = frames.decode_sparse(memoryview(payload), _SCHEMA, 9)
+        assert len(found.places) == (0 if found.records is None else found.records.num_rows)
+        assert all(0 <= place < 9 for place in found.places)
+        if found.records is not None:
+            found.records.to_pydict()
 
 
 def _check_sequencer(_: int, data: bytes) -> None:

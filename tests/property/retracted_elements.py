@@ -116,7 +116,7 @@ def about(pane: Pane, *, orders: bool) -> Pane:
 @st.composite
 def signed_scenarios(draw: st.DrawFn, *, gaps: bool) -> tuple[Scenario, list[int]]:
     """Scenarios with small values, some elements in which take back one that came before."""
-    scenario = draw(own.scenarios(gaps=gaps))
+    scenario = draw(own.scenarios(gaps=gaps, ranked=True))
     signs: list[int] = []
     there: list[ScenarioElement] = []
     steps: list[Step] = []

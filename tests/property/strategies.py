@@ -11,8 +11,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 
+import lowwater as lw
 from lowwater.engine.window.windowing import Windowing
-from lowwater.testing import Scenario, strategies
+from lowwater.testing import Scenario, oracle, strategies
 from lowwater.triggers import CustomTrigger, Trigger
 from lowwater.windows import CustomWindows, WindowFunction
 from tests.property.custom_windows import (
@@ -116,9 +117,31 @@ def windowings(
     )
 
 
+# Aggregates that pick a value by another column, and the same for the oracle. Ranks and names are
+# few, so that often two are equal, and some are null.
+RANKED = {
+    "rank": st.none() | st.sampled_from([-1, 0, 1, 0.5]),
+    "name": st.none() | st.sampled_from(["a", "b"]),
+}
+PICKED = {
+    "last by rank": lw.last("name", by="rank"),
+    "first by name": lw.first(by="name"),
+    "name of the most": lw.max_by("name", "rank"),
+    "rank of the least": lw.min_by("rank", "name"),
+    "most by name": lw.max_by("value", "name"),
+}
+PICKED_PLAIN = {
+    "last by rank": oracle.Picked("name", "rank", last=True),
+    "first by name": oracle.Picked("value", "name", last=False),
+    "name of the most": oracle.Picked("name", "rank", last=True, nulls=True),
+    "rank of the least": oracle.Picked("rank", "name", last=False, nulls=True),
+    "most by name": oracle.Picked("value", "name", last=True, nulls=True),
+}
+
+
 @cache
 def scenarios(
-    *, ends: bool = True, gaps: bool = True, max_steps: int = 14
+    *, ends: bool = True, gaps: bool = True, max_steps: int = 14, ranked: bool = False
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios full of disorder, with late elements.
 
@@ -126,8 +149,9 @@ def scenarios(
         ends: Whether the input ends at the end.
         gaps: Whether elements have a gap of their own.
         max_steps: How many steps there may be before the end.
+        ranked: Whether elements have the columns that ``PICKED`` reads.
     """
-    columns = {"gap": seconds(1, 9)} if gaps else None
+    columns = ({"gap": seconds(1, 9)} if gaps else {}) | (RANKED if ranked else {})
     return strategies.scenarios(disorder="40s", columns=columns, ends=ends, max_steps=max_steps)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -36,6 +36,8 @@ AGGREGATES: dict[str, AggregateSpec] = {
     "total": lw.sum(),
     "most": lw.max(),
     "first": lw.first(),
+    "lead": lw.max_by("value", "rank"),
+    "trail": lw.first(by="rank"),
     "all": lw.collect(),
     "distinct": lw.count_distinct(),
     "mean": lw.mean(),
@@ -45,6 +47,8 @@ BATCH: dict[str, Callable[[list[Item]], Any]] = {
     "total": lambda items: sum(value for _, _, value in items),
     "most": lambda items: max((value for _, _, value in items), default=None),
     "first": lambda items: min(items, key=lambda item: item[1])[2] if items else None,
+    "lead": lambda items: _pick(max, reversed(items)),
+    "trail": lambda items: _pick(min, items),
     "all": lambda items: [value for _, _, value in items],
     "distinct": lambda items: len({value for _, _, value in items}),
     "mean": lambda items: sum(value for _, _, value in items) / len(items) if items else None,
@@ -52,12 +56,24 @@ BATCH: dict[str, Callable[[list[Item]], Any]] = {
 SUBTRACTED = ("count", "total")
 
 
+def rank(value: int) -> int:
+    """What values are ranked by; many have the same."""
+    return value % 3
+
+
+def _pick(best: Callable[..., Item | None], items: Iterable[Item]) -> Any:
+    found = best(items, key=lambda item: (rank(item[2]), item[1]), default=None)
+    return None if found is None else found[2]
+
+
 def as_elements(panes: PaneBatch) -> Bundle:
     """The panes of a stage as elements of the next one, keyed by side."""
     sides = [SIDES[team] for team in panes.keys[0].to_list()]
     signs = np.where(panes.kind == RETRACT, -1, 1).astype(np.int8)
     keys = (Column(np.array(sides, dtype=np.int64)),)
-    return Bundle(panes.timestamp, keys, {"value": panes.values["value"]}, signs)
+    values = panes.values["value"]
+    ranks = Column(np.array([rank(value) for value in values.to_list()], dtype=np.int64))
+    return Bundle(panes.timestamp, keys, {"value": values, "rank": ranks}, signs)
 
 
 class Chain:

@@ -60,3 +60,15 @@ def test_aggregates_that_keep_no_elements(case: Case) -> None:
         "most": lambda values: max(values, default=None),
     }
     check(*case, aggregates, functions)
+
+
+@given(own.cases(ranked=True))
+@EXAMPLES
+def test_aggregates_that_pick_by_another_column(case: Case) -> None:
+    check(*case, own.PICKED, own.PICKED_PLAIN)
+
+
+@given(own.cases(own.windowings(own.sessions()), ranked=True))
+@EXAMPLES
+def test_they_pick_the_same_where_sessions_merge(case: Case) -> None:
+    check(*case, own.PICKED, own.PICKED_PLAIN)

@@ -34,7 +34,8 @@ Build = Callable[[Stream], Pipeline]
 def build(windowing: Windowing) -> Build:
     def pipeline(stream: Stream) -> Pipeline:
         return (
-            stream.key_by("key")
+            stream.with_columns(rank=lw.col("value") % 3)
+            .key_by("key")
             .window(windowing)
             .aggregate(
                 n=lw.count(),
@@ -43,6 +44,9 @@ def build(windowing: Windowing) -> Build:
                 mean=lw.mean("value"),
                 each=lw.collect("value"),
                 first=lw.first("value"),
+                last=lw.last("value", by="rank"),
+                lead=lw.max_by("value", "rank"),
+                trail=lw.min_by("value", "rank"),
             )
         )
 

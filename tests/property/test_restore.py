@@ -39,6 +39,15 @@ def test_numbers(spills: bool, case: tuple[Windowing, Scenario], fates: list[str
     check(*case, fates, aggregates, plain, spills=spills)
 
 
+@SPILLS
+@given(own.cases(ranked=True), FATES)
+@examples(2.5)
+def test_what_is_picked_by_another_column(
+    spills: bool, case: tuple[Windowing, Scenario], fates: list[str | None]
+) -> None:
+    check(*case, fates, own.PICKED, own.PICKED_PLAIN, spills=spills)
+
+
 def check(
     windowing: Windowing,
     scenario: Scenario,

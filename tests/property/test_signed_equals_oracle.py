@@ -39,6 +39,9 @@ def check_any(case: own.Case) -> None:
     aggregates, plain = own.SUBTRACTED, own.SUBTRACTED_PLAIN
     if not case[0].shows_differences:
         aggregates, plain = aggregates | own.KEPT, plain | own.KEPT_PLAIN
+        if case[0].windows.merge_scope != "key":  # as for lists: see check
+            aggregates |= strategies.PICKED
+            plain |= strategies.PICKED_PLAIN
     check(case, aggregates, plain)
 
 

@@ -41,6 +41,8 @@ INPUT = pa.schema(
         ("key", pa.string()),
         ("value", pa.int64()),
         ("gap", pa.int64()),
+        ("rank", pa.float64()),
+        ("name", pa.string()),
         ("at_clock", pa.int64()),
         ("at_watermark", pa.int64()),
     ]
@@ -131,7 +133,7 @@ class Case:
                 "time": element.time if isinstance(element.time, Instant) else None,
                 "key": element.key,
                 "value": element.value,
-                "gap": element.columns.get("gap"),
+                **{name: element.columns.get(name) for name in ("gap", "rank", "name")},
             }
             for element in elements
         ]

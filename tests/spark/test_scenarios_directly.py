@@ -89,10 +89,11 @@ def test_goldens_too(case: dict[str, Any]) -> None:
 AGGREGATES = {
     "values": lw.collect(), "n": lw.count(), "total": lw.sum(), "least": lw.min(),
     "last": lw.last(), "mean": lw.mean(), "spread": lw.std(), "kinds": lw.count_distinct(),
+    **own.PICKED,
 }  # fmt: skip
 
 
-@given(own.cases(), st.booleans(), st.none() | st.integers(0, 4_000))
+@given(own.cases(ranked=True), st.booleans(), st.none() | st.integers(0, 4_000))
 @examples(2.5)
 def test_any_windowing(
     case: tuple[lw.Windowing, Scenario], little_memory: bool, most_in_cell: int | None

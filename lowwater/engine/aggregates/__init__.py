@@ -19,8 +19,10 @@ from lowwater.engine.aggregates.specs import count_distinct as count_distinct
 from lowwater.engine.aggregates.specs import first as first
 from lowwater.engine.aggregates.specs import last as last
 from lowwater.engine.aggregates.specs import max as max
+from lowwater.engine.aggregates.specs import max_by as max_by
 from lowwater.engine.aggregates.specs import mean as mean
 from lowwater.engine.aggregates.specs import min as min
+from lowwater.engine.aggregates.specs import min_by as min_by
 from lowwater.engine.aggregates.specs import std as std
 from lowwater.engine.aggregates.specs import sum as sum
 from lowwater.engine.aggregates.specs import var as var

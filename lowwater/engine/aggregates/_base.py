@@ -46,6 +46,10 @@ class AggregateInput:
         arrival: Position of each element in the whole input, int64, shape (n,), ascending.
         signs: +1 (insert) or -1 (retraction) for each (S-C1), int8, shape (n,); ``None`` if all
             are +1, as in any operator without retractions in its input.
+        by: The values that decide which element is picked, without nulls, dtype as in
+            :class:`Column`, shape (n,); ``None`` for an aggregate that reads one column.
+        valid: Which values are not null, bool, shape (n,), for an aggregate that takes nulls, whose
+            ``values`` hold arbitrary values there; ``None`` if there are none.
     """
 
     rows: Int64Array
@@ -53,6 +57,20 @@ class AggregateInput:
     times: Int64Array
     arrival: Int64Array
     signs: NDArray[np.int8] | None = None
+    by: NDArray[Any] | None = None
+    valid: NDArray[np.bool_] | None = None
+
+    def where(self, kept: NDArray[np.bool_]) -> AggregateInput:
+        """Return the pairs that a mask, bool, shape (n,), keeps."""
+        return AggregateInput(
+            rows=self.rows[kept],
+            values=None if self.values is None else self.values[kept],
+            times=self.times[kept],
+            arrival=self.arrival[kept],
+            signs=None if self.signs is None else self.signs[kept],
+            by=None if self.by is None else self.by[kept],
+            valid=None if self.valid is None else self.valid[kept],
+        )
 
 
 class State(Protocol):
@@ -100,16 +118,37 @@ class AggregateSpec(Protocol):
         ...
 
 
+def bound(
+    spec: AggregateSpec, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None
+) -> Aggregate:
+    """Bind a spec to the type and dtype of its values, and to the dtype of ``by``, if any."""
+    if by is None:
+        return spec.bind(type, dtype)
+    return spec.bind(type, dtype, by)  # type: ignore[call-arg]  # it has a second column
+
+
 _STRICTEST: tuple[Needs, ...] = (
     "nothing", "presence", "anything", "ordered", "numbers", "booleans",
 )  # fmt: skip
+
+
+def columns_read(spec: AggregateSpec) -> tuple[tuple[str, Needs], ...]:
+    """Return the columns that an aggregate reads, each with the kind of values it accepts there.
+
+    The first is that of its values. A second, which only some built-in aggregates have, decides
+    which of the values is picked.
+    """
+    if spec.column is None:
+        return ()
+    by = getattr(spec, "by", None)
+    read: tuple[tuple[str, Needs], ...] = ((spec.column, spec.needs),)
+    return read if by is None else (*read, (by, "ordered"))
 
 
 def strictest_needs(aggregates: Mapping[str, AggregateSpec]) -> dict[str, Needs]:
     """Return, for each column that aggregates read, the strictest of their needs."""
     needs: dict[str, Needs] = {}
     for spec in aggregates.values():
-        if spec.column is not None:
-            known = needs.get(spec.column, "nothing")
-            needs[spec.column] = max(known, spec.needs, key=_STRICTEST.index)
+        for column, need in columns_read(spec):
+            needs[column] = max(needs.get(column, "nothing"), need, key=_STRICTEST.index)
     return needs

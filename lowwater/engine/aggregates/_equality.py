@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lowwater.errors import DataError
 from lowwater.time import Int64Array
 
+_TEXT = {str, type(None)}
 _NAN = object()  # NaN differs from itself; this stands for every NaN, so that they count as equal
 
 
@@ -33,9 +34,10 @@ def equality_codes(values: NDArray[Any], *, where: str) -> Int64Array:
 
 def _codes_of_objects(values: NDArray[Any], where: str) -> Int64Array:
     # Only if all are text: Arrow would coerce several types to one, and "a" would equal b"a".
-    if set(map(type, values)) == {str}:
+    if {str} <= set(map(type, values)) <= _TEXT:
         try:
-            return np.asarray(pa.array(values).dictionary_encode().indices, dtype=np.int64)
+            encoded = pa.array(values).dictionary_encode(null_encoding="encode")
+            return np.asarray(encoded.indices, dtype=np.int64)
         except UnicodeEncodeError:  # a lone surrogate
             pass
     known: dict[Any, int] = {}

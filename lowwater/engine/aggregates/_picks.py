@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
+import pyarrow.compute as pc
+from numpy.typing import DTypeLike, NDArray
 
 from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
 from lowwater.engine.records.columns import Column
@@ -16,34 +17,61 @@ from lowwater.time import Int64Array
 
 @final
 class Endmost:
-    """The value with the earliest or latest event time; null for no values.
+    """The value of the element that comes first or last in an order; null for no values.
 
-    Order of arrival matters only between equal event times, where the first or last to arrive wins
-    (S-W7).
+    Elements are in the order of ``by``, if they have it, then of their event times. Order of
+    arrival matters only where these are equal: there the first or last to arrive wins (S-W7).
+
+    Args:
+        type: The Arrow type of the values, if known.
+        dtype: Their dtype.
+        by: The dtype of the values that order the elements; ``None`` if event time alone does.
+        last: Whether the last element wins, and not the first.
+        nulls: Whether an element whose value is null can win; the result is null then.
     """
 
-    def __init__(self, type: pa.DataType | None, dtype: DTypeLike, *, last: bool) -> None:
+    def __init__(
+        self,
+        type: pa.DataType | None,
+        dtype: DTypeLike,
+        by: DTypeLike | None = None,
+        *,
+        last: bool,
+        nulls: bool = False,
+    ) -> None:
         self._type = type
         self._last = last
-        kind = np.dtype(dtype)
+        self._nulls = nulls
+        self._order = ("time", "arrival") if by is None else ("by", "time", "arrival")
+        self._kept = ("value", *self._order, *(("valid",) if nulls else ()))
         self.columns = (
-            StateColumn("value", kind, None if kind.kind == "O" else 0),
+            StateColumn("value", dtype, _fill(dtype)),
             StateColumn("time", np.int64),
             StateColumn("arrival", np.int64),
             StateColumn("seen", np.bool_, False),
+            *(() if by is None else (StateColumn("by", by, _fill(by)),)),
+            *((StateColumn("valid", np.bool_, False),) if nulls else ()),
         )
 
     def add(self, state: State, batch: AggregateInput) -> None:
         if batch.values is None or not len(batch.rows):
             return
-        order = sort_by_key_and_time(batch.rows, batch.times)
+        if batch.by is None:
+            order = sort_by_key_and_time(batch.rows, batch.times)
+        else:
+            order = np.lexsort((batch.times, _ranks(batch.by), batch.rows))
         begins = run_starts(batch.rows[order])
         ends = np.append(begins[1:], True)
         chosen = order[ends if self._last else begins]
-        self._offer(
-            state, batch.rows[chosen], batch.values[chosen], batch.times[chosen],
-            batch.arrival[chosen],
-        )  # fmt: skip
+        given = {"value": batch.values, "time": batch.times, "arrival": batch.arrival}
+        if batch.by is not None:
+            given["by"] = batch.by
+        offered = {name: column[chosen] for name, column in given.items()}
+        if self._nulls:
+            offered["valid"] = (
+                np.ones(len(chosen), np.bool_) if batch.valid is None else batch.valid[chosen]
+            )
+        self._offer(state, batch.rows[chosen], offered)
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
         seen = state["seen"][rows]
@@ -53,34 +81,42 @@ class Endmost:
         while into.size:
             first = run_starts(into)
             now = rows[first]
-            self._offer(
-                state, into[first], *(state[name][now] for name in ("value", "time", "arrival"))
-            )
+            self._offer(state, into[first], {name: state[name][now] for name in self._kept})
             into, rows = into[~first], rows[~first]
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        seen = state["seen"][rows]
-        return Column(state["value"][rows], None if seen.all() else seen, self._type)
+        valid = state["valid" if self._nulls else "seen"][rows]
+        return Column(state["value"][rows], None if valid.all() else valid, self._type)
 
-    def _offer(
-        self,
-        state: State,
-        rows: Int64Array,
-        values: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
-        times: Int64Array,
-        arrival: Int64Array,
-    ) -> None:
-        held, came = state["time"][rows], state["arrival"][rows]
-        if self._last:
-            better = (times > held) | ((times == held) & (arrival > came))
-        else:
-            better = (times < held) | ((times == held) & (arrival < came))
-        better |= ~state["seen"][rows]
+    def _offer(self, state: State, rows: Int64Array, offered: dict[str, NDArray[Any]]) -> None:
+        """Offer rows, each given once, another element; they keep the one that wins."""
+        seen = state["seen"][rows]
+        better = ~seen
+        tied = np.flatnonzero(seen)
+        for name in self._order:
+            new, held = offered[name][tied], state[name][rows[tied]]
+            better[tied[new > held if self._last else new < held]] = True
+            tied = tied[new == held]
         rows = rows[better]
-        state["value"][rows] = values[better]
-        state["time"][rows] = times[better]
-        state["arrival"][rows] = arrival[better]
+        for name in self._kept:
+            state[name][rows] = offered[name][better]
         state["seen"][rows] = True
+
+
+def _fill(dtype: DTypeLike) -> Any:
+    return None if np.dtype(dtype).kind == "O" else 0
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers or bools that are in the order of the values. O(n log n)."""
+    if values.dtype != object:
+        return values
+    try:  # only the distinct texts are sorted; Arrow compares them by code point, as Python does
+        encoded = pa.array(values, pa.string()).dictionary_encode()
+    except (pa.ArrowException, UnicodeEncodeError):  # no text, or half of a surrogate pair
+        return np.unique(values, return_inverse=True)[1]
+    ranks = pc.rank(encoded.dictionary, tiebreaker="dense")
+    return np.asarray(ranks)[np.asarray(encoded.indices)]
 
 
 @final

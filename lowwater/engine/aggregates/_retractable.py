@@ -17,6 +17,7 @@ from lowwater.engine.aggregates._base import (
     Needs,
     State,
     StateColumn,
+    bound,
 )
 from lowwater.engine.aggregates._equality import equality_codes
 from lowwater.engine.records.columns import Column
@@ -26,45 +27,63 @@ from lowwater.state.bag import Bag
 from lowwater.time import Int64Array
 
 _SPARE = 1024
-_BAGS = ("value", "time", "sign")
 
 
 @final
 class Retractable:
     """Keeps the inputs of each row and recomputes the result from those not retracted.
 
-    A row is three parallel bags: value, event time and sign of each input. A retraction cancels
-    the latest insert with the same value and event time; if there is none yet, it waits for it.
-    Cancelled pairs are dropped lazily: when the row is read, and in all rows once retractions are
-    a quarter of the stored inputs. That is amortised O(log n) per retraction.
+    A row is parallel bags: value, event time and sign of each input, and what orders the inputs and
+    whether the value is null, where the aggregate takes that. A retraction cancels the latest
+    insert that is equal in all but the sign; if there is none yet, it waits for it. Cancelled pairs
+    are dropped lazily: when the row is read, and in all rows once retractions are a quarter of the
+    stored inputs. That is amortised O(log n) per retraction.
 
     Args:
         dtype: The dtype of the values.
         make: Returns the aggregate that computes results, bound to its column.
         valued: Whether the aggregate takes values.
+        by: The dtype of the values that order the inputs; ``None`` if the aggregate takes none.
+        nulls: Whether the aggregate takes null values.
     """
 
     def __init__(
-        self, dtype: DTypeLike, make: Callable[[], Aggregate], *, valued: bool = True
+        self,
+        dtype: DTypeLike,
+        make: Callable[[], Aggregate],
+        *,
+        valued: bool = True,
+        by: DTypeLike | None = None,
+        nulls: bool = False,
     ) -> None:
         self._make = make
         self._valued = valued
         self.notes = {"taken back": 0}
         self.columns = (
             StateColumn("value", dtype if valued else np.int8, None, bag=True),
+            *(() if by is None else (StateColumn("by", by, None, bag=True),)),
+            *((StateColumn("valid", np.bool_, None, bag=True),) if nulls else ()),
             StateColumn("time", np.int64, None, bag=True),
             StateColumn("sign", np.int8, None, bag=True),
         )
+        self._told_apart = [column.name for column in self.columns[:-2]]
 
     def add(self, state: State, batch: AggregateInput) -> None:
-        signs = batch.signs
-        if signs is None:
-            signs = np.ones(len(batch.rows), dtype=np.int8)
+        count = len(batch.rows)
+        signs = np.ones(count, dtype=np.int8) if batch.signs is None else batch.signs
         values = batch.values
         if values is None or not self._valued:
-            values = np.zeros(len(batch.rows), dtype=np.int8)
-        for name, column in zip(_BAGS, (values, batch.times, signs), strict=True):
-            state[name].append(batch.rows, column, batch.arrival)
+            values = np.zeros(count, dtype=np.int8)
+        valid = np.ones(count, dtype=np.bool_) if batch.valid is None else batch.valid
+        given = {
+            "value": values,
+            "by": batch.by,
+            "valid": valid,
+            "time": batch.times,
+            "sign": signs,
+        }
+        for column in self.columns:
+            state[column.name].append(batch.rows, given[column.name], batch.arrival)
         self.notes["taken back"] += int((signs < 0).sum())
         bag: Bag = state["sign"]
         if self.notes["taken back"] > max(_SPARE, len(bag) // 4):
@@ -72,60 +91,65 @@ class Retractable:
             self.notes["taken back"] = 0
 
     def merge(self, state: State, into: Int64Array, rows: Int64Array) -> None:
-        for name in _BAGS:
-            state[name].merge(into, rows)
+        for column in self.columns:
+            state[column.name].merge(into, rows)
 
     def result(self, state: State, rows: Int64Array) -> Column:
-        held = self._held(state, rows)
-        there = None if held.signs is None else held.signs > 0
-        if there is not None and not there.all():  # a waiting retraction has no effect yet
-            values = None if held.values is None else held.values[there]
-            held = AggregateInput(held.rows[there], values, held.times[there], held.arrival[there])
+        held, signs = self._held(state, rows)
+        there = signs > 0
+        if not there.all():  # a waiting retraction has no effect yet
+            held = held.where(there)
         aggregate = self._make()
         inputs = _Inputs(aggregate.columns, len(rows))
         if len(held.rows):
-            aggregate.add(inputs, AggregateInput(held.rows, held.values, held.times, held.arrival))
+            aggregate.add(inputs, held)
         return aggregate.result(inputs, np.arange(len(rows), dtype=np.int64))
 
-    def _held(self, state: State, rows: Int64Array) -> AggregateInput:
-        """Drop cancelled pairs; return the remaining inputs, rows numbered by position."""
-        values, arrival, counts = state["value"].gather_with_arrivals(rows)
-        times, _ = state["time"].gather(rows)
-        signs, _ = state["sign"].gather(rows)
+    def _held(self, state: State, rows: Int64Array) -> tuple[AggregateInput, NDArray[np.int8]]:
+        """Drop cancelled pairs; return the rest, rows numbered by position, and their signs."""
+        signs, arrival, counts = state["sign"].gather_with_arrivals(rows)
+        held = {column.name: state[column.name].gather(rows)[0] for column in self.columns[:-1]}
+        held["sign"] = signs
         owner = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
         if len(signs) and signs.min() < 0:
-            codes = equality_codes(values, where="an aggregate whose inputs may be taken back")
-            left = uncancelled(owner, times, codes, signs)
+            codes = [
+                equality_codes(held[name], where="an aggregate whose inputs may be taken back")
+                for name in self._told_apart
+            ]
+            if "valid" in held:  # nulls hold arbitrary values, which must not tell them apart
+                codes[0] = np.where(held["valid"], codes[0], 0)
+            left = uncancelled(signs, owner, held["time"], *codes)
             if not left.all():
-                for name, column in zip(_BAGS, (values, times, signs), strict=True):
+                for name, column in held.items():
                     state[name].keep(rows, column, left)
-                owner, values, times, signs = owner[left], values[left], times[left], signs[left]
-                arrival = arrival[left]
-        return AggregateInput(owner, values if self._valued else None, times, arrival, signs)
+                held = {name: column[left] for name, column in held.items()}
+                owner, arrival = owner[left], arrival[left]
+        inputs = AggregateInput(
+            owner, held["value"] if self._valued else None, held["time"], arrival,
+            by=held.get("by"), valid=held.get("valid"),
+        )  # fmt: skip
+        return inputs, held["sign"]
 
 
-def uncancelled(
-    owner: Int64Array, times: Int64Array, codes: Int64Array, signs: NDArray[np.int8]
-) -> NDArray[np.bool_]:
+def uncancelled(signs: NDArray[np.int8], *columns: Int64Array) -> NDArray[np.bool_]:
     """Return which elements remain after each retraction has cancelled an insert (S-C1).
 
-    Those equal by ``owner``, ``times`` and ``codes`` are taken in their order: a retraction cancels
-    the latest insert that is left, or waits for the next one. So with the running sum of their
-    signs as a height, an insert is left if it is the last to reach its height above 0, and a
-    retraction if it is the last to reach its depth below. O(n log n).
+    Those equal in all columns are taken in their order: a retraction cancels the latest insert that
+    is left, or waits for the next one. So with the running sum of their signs as a height, an
+    insert is left if it is the last to reach its height above 0, and a retraction if it is the last
+    to reach its depth below. O(n log n).
 
     Args:
-        owner: State row, int64, shape (n,).
-        times: Event time.
-        codes: Integers that are equal where values are.
-        signs: +1 or -1.
+        signs: +1 or -1, int8, shape (n,).
+        columns: State row, event time, and for each column of values integers that are equal where
+            the values are.
 
-    >>> uncancelled(*np.zeros((3, 4), dtype=np.int64), np.array([1, 1, -1, 1], dtype=np.int8))
+    >>> uncancelled(np.array([1, 1, -1, 1], dtype=np.int8), np.zeros(4, dtype=np.int64))
     array([ True, False, False,  True])
     """
-    order = np.lexsort((codes, times, owner))
+    order = np.lexsort(columns)
     sign = signs[order].astype(np.int64)
-    begins = run_starts(owner[order], times[order], codes[order])
+    begins = run_starts(*(column[order] for column in columns))
     group = np.cumsum(begins) - 1
     height = np.cumsum(sign)
     height -= (height - sign)[begins][group]
@@ -184,13 +208,28 @@ class Signed:
         """The output's default name."""
         return self.plain.name
 
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    @property
+    def by(self) -> str | None:
+        """The column that decides which value is picked."""
+        return getattr(self.plain, "by", None)
+
+    @property
+    def nulls(self) -> bool:
+        """Whether it takes null values."""
+        return getattr(self.plain, "nulls", False)
+
+    def bind(
+        self, type: pa.DataType | None, dtype: DTypeLike, by: DTypeLike | None = None
+    ) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
         if (make := getattr(self.plain, "make_signed", None)) is not None:
             subtracts: Aggregate = make(type, dtype)
             return subtracts
         valued = self.plain.column is not None and self.plain.needs not in ("nothing", "presence")
-        return Retractable(dtype, lambda: self.plain.bind(type, dtype), valued=valued)
+        return Retractable(
+            dtype, lambda: bound(self.plain, type, dtype, by),
+            valued=valued, by=by, nulls=self.nulls,
+        )  # fmt: skip
 
 
 def signed_specs(

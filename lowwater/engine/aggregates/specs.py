@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias, final
 
 import numpy as np
@@ -24,7 +25,8 @@ from lowwater.engine.aggregates._subtracting import (
 )
 from lowwater.errors import InvalidArgument, describe
 
-Make: TypeAlias = Callable[[pa.DataType | None, DTypeLike], Aggregate]
+Make: TypeAlias = Callable[..., Aggregate]
+"""Takes the Arrow type and the dtype of the values; and the dtype of ``by``, if there is one."""
 
 VALUE = "value"
 """The column that holds plain elements of element-wise sources."""
@@ -48,6 +50,8 @@ class BuiltIn:
         rejoins: Returns the aggregate that combines this one's results over disjoint elements, in
             the column of that name; ``None`` if results do not tell.
         lists: Whether a result is a list of values, which ``rejoins`` takes one by one.
+        by: The column that decides which value is picked; ``None`` for none.
+        nulls: Whether it takes null values; otherwise they are ignored.
     """
 
     name: str
@@ -59,13 +63,17 @@ class BuiltIn:
     differs: bool = field(default=False, compare=False)
     rejoins: Callable[[str], BuiltIn] | None = field(default=None, compare=False)
     lists: bool = field(default=False, compare=False)
+    by: str | None = None
+    nulls: bool = False
 
-    def bind(self, type: pa.DataType | None, dtype: DTypeLike) -> Aggregate:
+    def bind(self, type: pa.DataType | None, dtype: DTypeLike, *by: DTypeLike) -> Aggregate:
         """Return the aggregate for a column of this Arrow type and dtype."""
-        return self.make(type, dtype)
+        return self.make(type, dtype, *by)
 
     def __repr__(self) -> str:
-        parts = [] if self.column in (None, VALUE) else [repr(self.column)]
+        implied = self.column is None or (self.column == VALUE and self.by is None)
+        parts = [] if implied else [repr(self.column)]
+        parts += [] if self.by is None else [f"by={self.by!r}"]
         parts += [f"{name}={shown(value, exact=True)}" for name, value in self.options]
         return f"{self.name}({', '.join(parts)})"
 
@@ -131,18 +139,65 @@ def std(column: str = VALUE, *, ddof: int = 1) -> BuiltIn:
     return _spread("std", column, ddof, root=True)
 
 
-def first(column: str = VALUE) -> BuiltIn:
-    """Keep the value with the earliest event time (ties: first to arrive); null for no values."""
-    return BuiltIn(
-        "first", _named(column), "anything", lambda type, dtype: Endmost(type, dtype, last=False)
-    )
+def first(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
+    """Keep the value with the earliest event time (ties: first to arrive); null for no values.
+
+    Args:
+        column: The column.
+        by: The column that decides which value is first, before the event time does: the value
+            with the smallest ``by`` wins, at equal ``by`` the one with the earliest event time. As
+            for :func:`last`.
+    """
+    return _endmost("first", column, by, last=False)
 
 
-def last(column: str = VALUE) -> BuiltIn:
-    """Keep the value with the latest event time (ties: last to arrive); null for no values."""
-    return BuiltIn(
-        "last", _named(column), "anything", lambda type, dtype: Endmost(type, dtype, last=True)
-    )
+def last(column: str = VALUE, *, by: str | None = None) -> BuiltIn:
+    """Keep the value with the latest event time (ties: last to arrive); null for no values.
+
+    Args:
+        column: The column.
+        by: The column that decides which value is last, before the event time does: the value with
+            the largest ``by`` wins, at equal ``by`` the one with the latest event time. It may have
+            any ordered type, and a NaN is invalid, as for :func:`max`. Records in which ``column``
+            or ``by`` is null are ignored.
+
+    >>> last("status"), last("status", by="version")
+    (last('status'), last('status', by='version'))
+    """
+    return _endmost("last", column, by, last=True)
+
+
+def max_by(column: str, by: str) -> BuiltIn:
+    """Keep the value of ``column`` in the record with the largest ``by``; null for no records.
+
+    At equal ``by`` the record with the latest event time wins (ties: last to arrive), whatever
+    bundles or merging sessions records come in.
+
+    A record whose ``by`` is null is ignored. If ``column`` is null in the record that wins, so is
+    the result. Hence several columns picked by the same ``by`` come from one record. This is how it
+    differs from ``last(column, by=by)``, which ignores null values of ``column`` too.
+
+    Args:
+        column: The column of the result, of any type.
+        by: The column that decides, of any ordered type; a NaN is invalid, as for :func:`max`.
+
+    >>> max_by("player", "points")
+    max_by('player', by='points')
+    """
+    return _endmost("max_by", column, _named(by, "by"), last=True, nulls=True)
+
+
+def min_by(column: str, by: str) -> BuiltIn:
+    """Keep the value of ``column`` in the record with the smallest ``by``; null for no records.
+
+    At equal ``by`` the record with the earliest event time wins (ties: first to arrive). Otherwise
+    as :func:`max_by`.
+
+    Args:
+        column: The column of the result, of any type.
+        by: The column that decides, of any ordered type; a NaN is invalid, as for :func:`min`.
+    """
+    return _endmost("min_by", column, _named(by, "by"), last=False, nulls=True)
 
 
 def any(column: str = VALUE) -> BuiltIn:
@@ -207,6 +262,13 @@ def _test(name: str, column: str, *, every: bool) -> BuiltIn:
     )  # fmt: skip
 
 
+def _endmost(name: str, column: str, by: str | None, *, last: bool, nulls: bool = False) -> BuiltIn:
+    return BuiltIn(
+        name, _named(column), "anything", partial(Endmost, last=last, nulls=nulls),
+        by=None if by is None else _named(by, "by"), nulls=nulls,
+    )  # fmt: skip
+
+
 def _spread(name: str, column: str, ddof: int, *, root: bool) -> BuiltIn:
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
         raise InvalidArgument(
@@ -228,9 +290,9 @@ def _kept(
     )  # fmt: skip
 
 
-def _named(column: str) -> str:
+def _named(column: str, what: str = "column") -> str:
     if not isinstance(column, str) or not column:
         raise InvalidArgument(
-            f"{describe('column', column)} must be the name of a column", hint='Write, say, "delay"'
+            f"{describe(what, column)} must be the name of a column", hint='Write, say, "delay"'
         )
     return column

@@ -8,8 +8,20 @@ from typing import Any, assert_never
 
 from lowwater.display.text import cut, shown
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Joined, Read, Stage, Windowed
+from lowwater.engine.graph.graph import (
+    MAIN,
+    Computed,
+    Flow,
+    Grouped,
+    Joined,
+    Passed,
+    Read,
+    Stage,
+    Upserted,
+    Windowed,
+)
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
+from lowwater.engine.join.tables import Upserting
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.expressions import Expressions
@@ -72,6 +84,13 @@ def stage_outline(stage: Stage) -> str:
             left, right = stage.inputs[: work.left], stage.inputs[work.left :]
             name = "join_as_of" if isinstance(work.joining, AsOf) else "join"
             return f"{outline(left)}{_ARROW}{name}({outline(right)}, {_join_options(stage, work)})"
+        case Upserted():
+            return f"{outline(stage.inputs)}{_ARROW}table({_table_options(stage, work.rules)})"
+        case Grouped():
+            by = ", ".join(map(repr, stage.key_names))
+            return f"{outline(stage.inputs, (), None, work.aggregates)} by {by}"
+        case Passed():
+            return _before(stage, None)
         case _:
             assert_never(work)
 
@@ -91,11 +110,24 @@ def work_texts(stage: Stage) -> Iterator[str]:
             for name, spec in work.aggregates.items():
                 yield f"{name} = {spec_text(spec)}"
         case Computed():
-            yield f"process {_process(work)}"
+            yield f"process {type(work.process).__name__}"
+            if work.order != "arrival":
+                yield "in event-time order"
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
+            if work.retracts:
+                yield "retracts what it emitted"
+            if work.lateness_us:
+                yield f"emits up to {format_duration(work.lateness_us)} late"
         case Joined():
             yield from _join_texts(work.joining)
+        case Upserted():
+            yield f"table({_table_options(stage, work.rules)})"
+        case Grouped():
+            for name, spec in work.aggregates.items():
+                yield f"{name} = {spec_text(spec)}"
+        case Passed():
+            yield "records as they are"
         case _:
             assert_never(work)
 
@@ -105,6 +137,15 @@ def spec_text(spec: AggregateSpec) -> str:
     column = getattr(spec, "column", None)
     hidden = isinstance(column, str) and column.startswith(HIDDEN)
     return "group()" if hidden else shown(spec)
+
+
+def _table_options(stage: Stage, rules: Upserting) -> str:
+    options = [f"key={_names(stage.keys)}"]
+    if rules.order is not None:
+        options.append(f"order={rules.order!r}")
+    if rules.ttl_us is not None:
+        options.append(f"ttl={format_duration(rules.ttl_us)!r}")
+    return ", ".join(options)
 
 
 def _join_options(stage: Stage, work: Joined) -> str:
@@ -121,6 +162,8 @@ def _join_options(stage: Stage, work: Joined) -> str:
         options.append(f"late_versions={joining.late_versions!r}")
         options.append(f"keep={format_duration(joining.keep_us)!r}")
         return ", ".join(options)
+    if joining.within is None:
+        return ", ".join([*on, f"how={joining.how!r}"])
     options = [*on, f"within={joining.within!r}", f"how={joining.how!r}"]
     if joining.unmatched != "final":
         options.append(f"unmatched={joining.unmatched!r}")
@@ -134,6 +177,9 @@ def _join_texts(joining: Joining | AsOf) -> Iterator[str]:
         yield f"{joining.how} join as of event time, late versions {joining.late_versions}"
         yield f"remembers {format_duration(joining.keep_us)}"
         return
+    if joining.within is None:
+        yield f"{joining.how} join of tables"
+        return
     yield f"{joining.how} join within {joining.within!r}"
     if joining.is_alone(LEFT) or joining.is_alone(RIGHT):
         yield f"unmatched {joining.unmatched}"
@@ -146,7 +192,8 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _process(work: Computed) -> str:
-    return type(work.process).__name__
+    order = "" if work.order == "arrival" else f", order={work.order!r}"
+    return f"{type(work.process).__name__}{order}"
 
 
 def _origin_text(flow: Flow) -> str:

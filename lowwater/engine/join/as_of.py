@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never, final
 
@@ -241,7 +242,7 @@ class AsOfOperator(TwoSided):
         rows, which = versions.find(keys[found], times, times)
         if len(rows) > len(found):
             (column,) = versions.kept.take(rows, [name]).values()
-            order = np.lexsort((versions.table["born"][rows], _ranks(column, name), which))
+            order = np.lexsort((versions.table["born"][rows], ranks((column,), name)[0], which))
             last = np.append(which[order][1:] != which[order][:-1], True)
             met[found] = rows[order[last]]
         return met
@@ -271,21 +272,26 @@ class AsOfOperator(TwoSided):
         return output
 
 
-def _ranks(column: Column, name: str) -> Int64Array:
-    """Return the rank of each value; nulls come first.
+def ranks(columns: Sequence[Column], name: str) -> list[Int64Array]:
+    """Return the rank of each value among those of all columns; nulls have rank -1.
+
+    Args:
+        columns: Columns that are ordered together.
+        name: What they are called, for messages.
 
     Raises:
         DataError: Values cannot be compared.
     """
+    whole = Column.concat(columns)
+    data, valid = whole.data, whole.valid
+    found = np.full(len(data), -1, dtype=np.int64)
+    some = np.arange(len(data)) if valid is None else np.flatnonzero(valid)
     try:
-        _, ranks = np.unique(column.data, return_inverse=True)
+        found[some] = np.unique(data[some], return_inverse=True)[1]
     except TypeError as error:
         raise DataError(
             f"values of the column {name!r} cannot be compared: {error}",
-            where="join_as_of(order=)",
+            where="order=",
             hint="Use a column of numbers, times or text",
         ) from None
-    ranks = ranks.astype(np.int64)
-    if column.valid is not None:
-        ranks[~column.valid] = -1
-    return ranks
+    return np.split(found, np.cumsum([len(column) for column in columns])[:-1])

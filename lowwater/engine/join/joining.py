@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.time import DurationLike, as_micros, duration, format_duration, meant
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    DurationLike,
+    as_micros,
+    duration,
+    format_duration,
+    meant,
+)
 
 How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
@@ -106,16 +114,17 @@ def interval_of(within: object) -> Between:
 @final
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The rules of a join by time (J-1 to J-6).
+    """The rules of a join by time (J-1 to J-6), or of two tables (T-3).
 
     Args:
-        within: Which differences of time make a pair.
+        within: Which differences of time make a pair; ``None`` for tables, whose rows meet whatever
+            their times, and are kept until they are retracted.
         how: Which rows come out.
         unmatched: When rows without a partner come out.
         lateness_us: How far below the watermark a record may be, in microseconds.
     """
 
-    within: Between
+    within: Between | None
     how: How = "inner"
     unmatched: Unmatched = "final"
     lateness_us: int = 0
@@ -123,12 +132,12 @@ class Joining:
     @property
     def low_us(self) -> int:
         """The lowest difference, right minus left."""
-        return self.within.low_us
+        return START_OF_TIME if self.within is None else self.within.low_us
 
     @property
     def high_us(self) -> int:
         """The highest difference, right minus left."""
-        return self.within.high_us
+        return END_OF_TIME if self.within is None else self.within.high_us
 
     def horizon_us(self, side: Side) -> int:
         """How long after its time a row may still meet a timely partner, or be retracted (J-3)."""
@@ -139,6 +148,16 @@ class Joining:
         if side == LEFT:
             return self.how in ("left", "outer", "anti")
         return self.how in ("right", "outer")
+
+    @property
+    def holds(self) -> bool:
+        """Whether records that may come out by themselves hold the output watermark (J-4, T-2)."""
+        return self.within is not None
+
+    @property
+    def emits_late_us(self) -> int:
+        """How far below its output watermark it may emit, in microseconds."""
+        return self.lateness_us if self.holds else 0
 
     def waits(self, side: Side) -> bool:
         """Whether rows of a side may come out later than with their first partner (J-4, J-6)."""
@@ -184,6 +203,20 @@ class AsOf:
         return self.keep_us
 
     @property
+    def emits_late_us(self) -> int:
+        """How far below its output watermark it may emit, in microseconds."""
+        return self.keep_us
+
+    @property
     def retracts(self) -> bool:
         """Whether it retracts what it emitted."""
         return self.late_versions == "correct"
+
+
+TABLES_LATENESS = END_OF_TIME
+"""The lateness of a join of tables: changes are never late."""
+
+
+def of_tables(how: How) -> Joining:
+    """Return the rules of a join of two tables (T-3): what is alone comes out at once."""
+    return Joining(None, how, "early", TABLES_LATENESS)

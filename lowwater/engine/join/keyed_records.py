@@ -9,9 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lowwater.engine.records.columns import Column
+from lowwater.engine.aggregates import AggregateSpec
+from lowwater.engine.records.columns import Column, type_from_bytes, type_to_bytes
 from lowwater.engine.records.kept_records import KeptRecords
+from lowwater.engine.window.aggregation import Aggregation
 from lowwater.state.arrays import NONE, Scratch, run_starts, widened
+from lowwater.state.bag import Bag
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.journal import Journal
 from lowwater.state.segments import Segments
@@ -33,6 +36,7 @@ class KeyedRecords:
         types: The columns of the records, as far as they are known before any has come.
         fields: Further columns of the table.
         signed: Whether records may be retracted.
+        aggregates: What is aggregated in each row, in columns of the table; ``None`` for nothing.
     """
 
     def __init__(
@@ -41,12 +45,14 @@ class KeyedRecords:
         fields: Sequence[Field] = (),
         *,
         signed: bool = False,
+        aggregates: Mapping[str, AggregateSpec] | None = None,
     ) -> None:
         own = [Field(name, np.int64) for name in ("key", "start", "born")]
         if signed:
             own.append(Field("hash", np.int64))
         self.table = Table([*own, *fields])
         self.kept = KeptRecords(self.table, types)
+        self.aggregation = Aggregation(aggregates or {}, self.table)
         self.segments = Segments(self.table, disjoint=True, end="start")
         self.births = 0
         self.by_time = Deadlines()
@@ -107,6 +113,14 @@ class KeyedRecords:
         found[which[chosen]] = rows[chosen]
         return found
 
+    def retime(self, rows: Int64Array, times: Int64Array) -> None:
+        """Give rows, of keys that have no others, another time. O(rows)."""
+        later = times > self.table["start"][rows]
+        rows, times = rows[later], times[later]
+        self.table["start"][rows] = times
+        self.by_time.push(times, rows)
+        self.touch(rows)
+
     def count(self, rows: Int64Array, column: str, by: int) -> Int64Array:
         """Add to a column, once for each time a row is given; return the distinct rows."""
         own, place = self._scratch.unique(rows, self.table.capacity)
@@ -138,11 +152,32 @@ class KeyedRecords:
         for rows in self._gone:
             keys = self.table["key"][rows]
             self.touch(rows)
+            self.aggregation.release(rows)
             self.table.release(rows)
             self._count_keys(keys, -1)
             if self.journal is not None:
                 self.left.append(keys)
         self._gone = []
+
+    def bags(self) -> Mapping[str, Bag]:
+        """Return the bags of the aggregates."""
+        return self.aggregation.bags()
+
+    def kinds(self) -> dict[str, Any]:
+        """Return what :meth:`expect` needs to know."""
+        return {
+            "records": self.kept.kinds(),
+            "aggregates": self.aggregation.bindings(type_to_bytes),
+        }
+
+    def expect(self, known: Mapping[str, Any]) -> None:
+        """Have the columns that were there when rows were stored; the table is empty.
+
+        Raises:
+            StateError: A type cannot be read.
+        """
+        self.kept.expect(known["records"])
+        self.aggregation.rebind(known["aggregates"], type_from_bytes)
 
     def gone_keys(self) -> Int64Array:
         """Return keys that have lost rows since the last call."""

@@ -118,10 +118,9 @@ class JoinOperator(TwoSided):
 
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
-        dues = [
-            self.joining.horizon_us(side) + self.joining.lateness_us + 1 for side in (LEFT, RIGHT)
-        ]
-        self._keep(place, dues)
+        joining = self.joining
+        dues = [joining.horizon_us(side) + joining.lateness_us + 1 for side in (LEFT, RIGHT)]
+        self._keep(place, dues if joining.holds else (None, None))
 
     def restore(self, store: StateStore) -> bool:
         """Load what was saved in a store, before the first step; return whether there was any.
@@ -144,11 +143,12 @@ class JoinOperator(TwoSided):
         rows = own.insert(keys, bundle.times, bundle.values, hashes)
         self._pair(side, rows, 1)
         if self._counted[side]:
-            if self.joining.unmatched != "final" or self.joining.how == "semi":
+            if self.joining.unmatched == "on_time":
                 self._dues[side].push(bundle.times, rows)
-                self._settle(side, rows)
-            waits = rows if self.retracts else rows[own.table["matches"][rows] == 0]
-            self._waiting[side].push(own.table["start"][waits], waits)
+            self._settle(side, rows)
+            if self.joining.holds:
+                waits = rows if self.retracts else rows[own.table["matches"][rows] == 0]
+                self._waiting[side].push(own.table["start"][waits], waits)
 
     def _retract_rows(self, side: Side, rows: Int64Array) -> None:
         if self._counted[side]:
@@ -161,15 +161,16 @@ class JoinOperator(TwoSided):
         """Emit or retract the pairs of some rows, and count them on either side."""
         joining = self.joining
         own, other = self.sides[side], self.sides[1 - side]
-        low, high = joining.low_us, joining.high_us
-        if side == RIGHT:
-            low, high = -high, -low
         times = own.table["start"][rows]
-        found, which = other.find(
-            own.table["key"][rows],
-            saturating_add_array(times, low),
-            saturating_add_array(times, high),
-        )
+        if joining.within is None:
+            first = np.full(len(rows), START_OF_TIME, dtype=np.int64)
+            last = np.full(len(rows), END_OF_TIME, dtype=np.int64)
+        else:
+            low, high = joining.low_us, joining.high_us
+            if side == RIGHT:
+                low, high = -high, -low
+            first, last = saturating_add_array(times, low), saturating_add_array(times, high)
+        found, which = other.find(own.table["key"][rows], first, last)
         if not found.size:
             return
         mine = rows[which]
@@ -243,7 +244,7 @@ class JoinOperator(TwoSided):
         low = self.watermark
         owner: Side | None = None
         for side in (LEFT, RIGHT):
-            if self._counted[side]:
+            if self._counted[side] and self.joining.holds:
                 at = self._waiting[side].first_that(partial(self._is_waiting, side), low)
                 if at < low:
                     low, owner = at, side

@@ -1,36 +1,22 @@
-"""What joins of two inputs have in common: the records of both sides, their keys, late ones."""
+"""What joins of two inputs have in common: late records, retractions, and the pairs they emit."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from lowwater.engine.join.joining import LEFT, RIGHT, Side
+from lowwater.engine.join.joining import Side
+from lowwater.engine.join.keyed_operator import KeyedOperator, record_hashes, unknown_record
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import Pairs
-from lowwater.engine.join.persistence import StoredJoin
-from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
-from lowwater.engine.records.columns import Column
-from lowwater.engine.records.key_hash import hash_keys
-from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.steps import TOO_LATE, Bundle, LateBatch
-from lowwater.errors import DataError, InternalError
-from lowwater.state.arrays import mixed
+from lowwater.engine.process.output import ProcessOutput
+from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines
-from lowwater.state.key_layout import StoredPlace
-from lowwater.state.store import Batch, StateStore
-from lowwater.time import (
-    END_OF_TIME,
-    Int64Array,
-    format_instant,
-    saturating_add,
-)
-
-_GARBAGE = 1 << 16
+from lowwater.time import END_OF_TIME, Int64Array, saturating_add
 
 
 @final
@@ -47,8 +33,8 @@ class SideBundle:
     bundle: Bundle
 
 
-class TwoSided(ABC):
-    """The state of an operator with two inputs. All of it is in memory.
+class TwoSided(KeyedOperator):
+    """An operator with two inputs that emits pairs of their records.
 
     Args:
         left: The records of the left side.
@@ -61,9 +47,6 @@ class TwoSided(ABC):
         clock: Clock to begin with, int microseconds.
     """
 
-    is_advancing = False
-    is_over = False
-    next_deadline = END_OF_TIME
     pairs_at_left = False
 
     def __init__(
@@ -78,25 +61,11 @@ class TwoSided(ABC):
         watermark: int,
         clock: int,
     ) -> None:
-        self.watermark = self.output_watermark = watermark
-        self.clock = clock
-        self.retracts = retracts
-        self.keys: KeyDictionary | None = None
-        self.sides = (left, right)
+        super().__init__(
+            (left, right), signed=signed, retracts=retracts, watermark=watermark, clock=clock
+        )
         self._pairs = pairs
         self._lateness = lateness_us
-        self._signed = signed
-        self._stored: StoredJoin | None = None
-
-    @property
-    def open_windows(self) -> int:
-        """How many records of both sides there are."""
-        return len(self.sides[LEFT]) + len(self.sides[RIGHT])
-
-    @property
-    def state_rows(self) -> int:
-        """The same."""
-        return self.open_windows
 
     @abstractmethod
     def _insert(
@@ -108,52 +77,20 @@ class TwoSided(ABC):
     def _retract_rows(self, side: Side, rows: Int64Array) -> None:
         """Emit what changes as some rows, at least one, are taken back: they are met no more."""
 
-    def _facts(self) -> dict[str, int]:
-        """Return what is stored beside the records."""
-        return {
-            "watermark": self.watermark,
-            "clock": self.clock,
-            "output watermark": self.output_watermark,
-        }
-
-    def save(self, batch: Batch) -> None:
-        """Add what changed since the last save to a batch of a store. O(changed)."""
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        self._stored.write(batch, self.keys, self._facts())
-
-    def _keep(self, place: StoredPlace, dues: Sequence[int | None]) -> None:
-        self._stored = StoredJoin(self.sides, dues, place, frozenset(self._facts()))
-
-    def _restored(self, store: StateStore) -> dict[str, int] | None:
-        """Load the records; return what was stored beside them, ``None`` if nothing was.
-
-        Raises:
-            StateError: What is stored is damaged, or of another layout.
-        """
-        if self._stored is None:
-            raise InternalError("keep_in_store was not called")
-        facts = self._stored.load(store)
-        if facts is None:
-            return None
-        self.keys = self._stored.keys.keys
-        self.watermark, self.clock = facts["watermark"], facts["clock"]
-        self.output_watermark = facts["output watermark"]
-        return facts
-
     def _take(self, side: Side, bundle: Bundle) -> LateBatch | None:
         """Take a bundle; return what of it is late.
 
         Raises:
             DataError: A retraction came of a record that never did.
         """
-        late, bundle = self._without_late(bundle)
+        lowest = saturating_add(self.watermark, -self._lateness)
+        late, timely = without_late(bundle, lowest, self.watermark)
+        if timely is not None:
+            bundle = bundle.take(timely)
         if not len(bundle):
             return late
-        if self.keys is None:
-            self.keys = KeyDictionary(len(bundle.keys))
-        keys = self.keys.encode(bundle.keys)
-        hashes = _hashes(bundle) if self._signed else None
+        _, keys = self._encode(bundle)
+        hashes = record_hashes(bundle) if self._signed else None
         signs = bundle.signs
         if hashes is None or signs is None or (signs > 0).all():
             self._insert(side, bundle, keys, hashes)
@@ -166,18 +103,8 @@ class TwoSided(ABC):
             self._insert(side, bundle.take(new), keys[new], hashes[new])
         back = self._retract(side, bundle, keys, hashes, back)
         if back.size:
-            raise _unknown(bundle, back)
+            raise unknown_record(bundle, back, "join")
         return late
-
-    def _without_late(self, bundle: Bundle) -> tuple[LateBatch | None, Bundle]:
-        late = bundle.times < saturating_add(self.watermark, -self._lateness)
-        if not late.any():
-            return None, bundle
-        element = np.flatnonzero(late)
-        none = np.zeros(len(element), dtype=np.int64)
-        reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
-        dropped = LateBatch(element, none, none, reason, self.watermark)
-        return dropped, bundle.take(np.flatnonzero(~late))
 
     def _retract(
         self,
@@ -196,40 +123,17 @@ class TwoSided(ABC):
             self._retract_rows(side, rows)
         return chosen[found < 0]
 
-    def _emitted(
-        self, late: LateBatch | None, *queues: tuple[Deadlines, Deadlines]
-    ) -> ProcessOutput:
+    def _emitted(self, late: LateBatch | None, *queues: Sequence[Deadlines]) -> ProcessOutput:
         """Collect what was emitted, and free what is removed.
 
         Args:
             late: What of the bundle is late.
             queues: Further queues of the rows of both sides.
         """
-        outputs: dict[str, Emitted] = {}
+        emitted = None
         if self._pairs and self.keys is not None:
-            outputs[MAIN] = self._pairs.take(
-                self.keys, signed=self.retracts, at_left=self.pairs_at_left
-            )
-        for number, side in enumerate(self.sides):
-            side.release_removed()
-            side.tidy(*(both[number] for both in queues))
-        self._forget_keys()
-        return ProcessOutput(outputs, late) if outputs or late is not None else NOTHING
-
-    def _forget_keys(self) -> None:
-        """Recycle the ids of keys without records, once most have none. Amortised."""
-        if self.keys is None or len(self.keys) <= 2 * self.state_rows + _GARBAGE:
-            return
-        every = np.arange(self.keys.capacity)
-        kept = self.sides[LEFT].has_rows(every) | self.sides[RIGHT].has_rows(every)
-        if self._stored is not None:
-            self._stored.keys.forget(kept)
-        self.keys.retain(kept)
-
-    def _check(self) -> None:
-        """Assert what must hold between the sides. O(records)."""
-        for side in self.sides:
-            side._check()
+            emitted = self._pairs.take(self.keys, signed=self.retracts, at_left=self.pairs_at_left)
+        return self._finish(emitted, late, queues)
 
 
 def before(watermark: int, horizon: int) -> int:
@@ -237,28 +141,3 @@ def before(watermark: int, horizon: int) -> int:
     if watermark == END_OF_TIME:
         return END_OF_TIME
     return saturating_add(saturating_add(watermark, -horizon), -1)
-
-
-def _unknown(bundle: Bundle, places: Int64Array) -> DataError:
-    at = places[:1]
-    record = {name: column.take(at).to_list()[0] for name, column in bundle.values.items()}
-    key = tuple(column.take(at).to_list()[0] for column in bundle.keys)
-    return DataError(
-        f"a record is retracted that never came: key {key[0] if len(key) == 1 else key!r}, "
-        f"time {format_instant(int(bundle.times[at[0]]))}, {record!r}",
-        where="join",
-        hint="Whatever retracts must have emitted the same record with the same time before",
-    )
-
-
-def _hashes(bundle: Bundle) -> Int64Array:
-    """Return a hash of each record, int64: a null is like a column that is not there."""
-    total = np.zeros(len(bundle), dtype=np.uint64)
-    for name, column in bundle.values.items():
-        salt = hash_keys([Column.of_objects([name])])
-        hashes = hash_keys([column])
-        hashes = mixed([hashes.view(np.int64), np.full(len(bundle), salt.view(np.int64)[0])])
-        if column.valid is not None:
-            hashes = np.where(column.valid, hashes, np.uint64(0))
-        total += hashes
-    return total.view(np.int64)

@@ -14,9 +14,12 @@ from lowwater.engine.graph.graph import (
     Computed,
     Flow,
     Graph,
+    Grouped,
     Joined,
+    Passed,
     Read,
     Stage,
+    Upserted,
     Windowed,
     admission_of,
     is_signed,
@@ -353,7 +356,7 @@ class LocalRun:
             yield from self._turn(began)
             self._notify_observer()
         resumed = reader.bundles_done
-        reader.begin(fresh=not resumed)
+        reader.begin(records, fresh=not resumed)
         reader.count(records)
         is_judged_before = bool(resumed)  # a bundle of this batch was processed
         if not resumed:
@@ -548,7 +551,7 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
     match work:
         case Windowed():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined():
+        case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

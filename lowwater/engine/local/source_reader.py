@@ -34,7 +34,7 @@ from lowwater.engine.records.stateless import (
     WithColumns,
     apply_steps,
 )
-from lowwater.errors import InvalidArgument
+from lowwater.errors import DataError, InvalidArgument
 from lowwater.time import Int64Array
 from lowwater.watermark import columns_read
 
@@ -116,6 +116,7 @@ class SourceReader:
         self.taken = 0
         self.due_at = 0.0
         self._arrived_at: int | None = None
+        self._rows: int | None = None
         self._learned = self._learn()
 
     @property
@@ -160,14 +161,27 @@ class SourceReader:
         """Count a batch and what the source could not parse of it, before it is validated."""
         self.tally.count(records.length + len(records.unreadable), records.unreadable)
 
-    def begin(self, *, fresh: bool) -> None:
+    def begin(self, records: Records, *, fresh: bool) -> None:
         """Start a batch: a ``fresh`` one, or the one in which a restart resumes.
 
         A fresh batch saves what admission knows *before* it. A resumed run reads this batch again
         and must validate and cut it exactly as before.
+
+        Raises:
+            DataError: Records of the batch in which a restart resumes were removed since, and it
+                was one of several bundles.
         """
         if fresh:
             self._learned = self._learn() if self._durable else {}
+            self._rows = records.length
+        elif self._rows not in (None, records.length) and not self._is_one_bundle(self._rows):
+            raise DataError(
+                f"a batch that the earlier run had read in part, up to bundle {self.bundles_done}, "
+                f"had {self._rows} records and has {records.length} now",
+                where=records.origin,
+                hint="Put the records back from a copy, or begin without the state of that run; "
+                "compact a log only when its runs have read it",
+            )
 
     def cuts(self, records: Records) -> Iterator[Sequence[ErrorRecord] | SourceCut]:
         """Validate a batch and yield its cuts, and its dead letters as they are found.
@@ -206,6 +220,7 @@ class SourceReader:
         return {
             "position": self.position,
             "bundles": self.bundles_done,
+            "rows": self._rows if self.bundles_done else None,
             "learned": self._learned if self.bundles_done else self._learn(),
             **self.mark.remember(),
         }
@@ -214,6 +229,8 @@ class SourceReader:
         """Resume from the state that an earlier run stored."""
         self.position = known["position"]
         self.bundles_done = known["bundles"]
+        rows = known.get("rows")  # earlier versions did not store it
+        self._rows = rows if isinstance(rows, int) else None
         self._learned = known["learned"]
         self.tally.resume(self._learned.get("tally"))
         for admission, learned in zip(self._admissions(), self._learned["ingest"], strict=True):
@@ -230,6 +247,19 @@ class SourceReader:
             "tick": self._cutter.tick,
             "came": self._arrived_at,
         }
+
+    def _is_one_bundle(self, rows: int | None) -> bool:
+        """Return whether a batch of so many records is certain to be at most one bundle.
+
+        Then a restart that skips one bundle skips what is left of that batch, however much it is.
+        """
+        steps = (step for entry in self._entries for step in entry.steps)
+        return (
+            rows is not None
+            and rows <= self._size
+            and not isinstance(self._clock, ArrivalClock)
+            and not any(isinstance(step, (FlatMap, MapBatches)) for step in steps)
+        )
 
     def _arrivals(self, records: Records) -> int | Int64Array | None:
         """Return the clock at arrival if event times have a ``max_ahead``; else ``None``.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
-from lowwater.engine.aggregates._base import strictest_needs
-from lowwater.engine.records.columns import Column
+from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
+from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import InternalError
 from lowwater.state.bag import Bag
@@ -50,8 +51,7 @@ class Aggregation:
         signs = bundle.signs if bundle.signs is None or element is None else bundle.signs[element]
         plain = AggregateInput(rows, None, times, arrival, signs)
         for part in self._parts:
-            column = None if part.column is None else bundle.values[part.column]
-            part.add(plain, column, element)
+            part.add(plain, [bundle.values[name] for name in part.columns], element)
 
     def merge(self, into: Int64Array, rows: Int64Array) -> None:
         """Merge ``rows[i]`` into ``into[i]``."""
@@ -91,22 +91,60 @@ class Aggregation:
 
 
 @final
+class _ColumnRead:
+    """How an aggregate is bound to a column that it reads: the type of the values, as far as known.
+
+    Args:
+        dtype: The dtype, if it is known from the start.
+    """
+
+    def __init__(self, dtype: np.dtype[Any] | None = None) -> None:
+        self.dtype = dtype
+        self.type: pa.DataType | None = None
+        self.guessed = False
+
+    def fit(self, column: Column) -> bool:
+        """Widen the type so that it takes a column's values; return whether it has changed."""
+        dtype = column.data.dtype
+        before = None if self.dtype is None else (self.dtype, self.type)
+        if self.dtype is None or self.guessed:
+            # Of nulls alone the type is a guess, and no row holds a value of it yet.
+            if self.dtype is None or self.dtype.kind != "O":
+                self.dtype, self.type = dtype, _plain(column.type)
+            self.guessed = column.valid is not None and not column.valid.any()
+        elif dtype != self.dtype:
+            numbers = object not in (dtype, self.dtype)
+            wider = np.result_type(dtype, self.dtype) if numbers else np.dtype(object)
+            if wider != self.dtype:
+                self.dtype, self.type = wider, None
+        return (self.dtype, self.type) != before
+
+    def values(self, column: Column, element: Int64Array | None) -> NDArray[Any]:
+        """Return a column's values, or those of some elements, in the dtype that was bound."""
+        data = column.data
+        if data.dtype != self.dtype:
+            data = data.astype(self.dtype)
+        return data if element is None else data[element]
+
+
+@final
 class _Part:
     """One aggregate and its state: arrays and bags by the aggregate's own column names."""
 
     def __init__(self, name: str, spec: AggregateSpec, table: Table) -> None:
         self.name = name
-        self.column = spec.column
+        self.columns = tuple(column for column, _ in columns_read(spec))
         self._spec = spec
+        self._takes_nulls: bool = getattr(spec, "nulls", False)
         self._table = table
-        self._dtype: np.dtype[Any] | None = None
-        self._type: pa.DataType | None = None
-        self._guessed = False
         self._aggregate: Aggregate | None = None
         self.bags: dict[str, Bag] = {}
         self._fields: list[str] = []
-        if spec.column is None:
-            self._bind(None, np.dtype(np.int64))
+        if self.columns:
+            self._read = [_ColumnRead() for _ in self.columns]
+        else:
+            self._read = [_ColumnRead(np.dtype(np.int64))]
+            self._bind()
 
     @property
     def bound(self) -> Aggregate:
@@ -118,27 +156,31 @@ class _Part:
         bag = self.bags.get(name)
         return self._table[f"{self.name}:{name}"] if bag is None else bag
 
-    def add(self, batch: AggregateInput, column: Column | None, element: Int64Array | None) -> None:
-        if column is None:
+    def add(
+        self, batch: AggregateInput, columns: Sequence[Column], element: Int64Array | None
+    ) -> None:
+        if not columns:
             self.bound.add(self, batch)
             return
-        values, valid = None, column.valid
         if self._spec.needs == "presence":
-            self._fit(Column(_NO_VALUES))
+            self._fit([Column(_NO_VALUES)])
+            values = by = None
         else:
-            values = column.data
-            self._fit(column)
-            if values.dtype != self._dtype:
-                values = values.astype(self._dtype)
-        if element is not None:
-            values = None if values is None else values[element]
-            valid = None if valid is None else valid[element]
-        rows, times, arrival, signs = batch.rows, batch.times, batch.arrival, batch.signs
-        if valid is not None:
-            values = None if values is None else values[valid]
-            rows, times, arrival = rows[valid], times[valid], arrival[valid]
-            signs = None if signs is None else signs[valid]
-        self.bound.add(self, AggregateInput(rows, values, times, arrival, signs))
+            self._fit(columns)
+            values, *rest = (
+                read.values(column, element)
+                for read, column in zip(self._read, columns, strict=True)
+            )
+            by = rest[0] if rest else None
+        valid, *of_by = (_valid(column, element) for column in columns)
+        required = of_by if self._takes_nulls else (valid, *of_by)
+        if not self._takes_nulls:
+            valid = None
+        taken = AggregateInput(
+            batch.rows, values, batch.times, batch.arrival, batch.signs, by, valid
+        )
+        masks = [mask for mask in required if mask is not None]
+        self.bound.add(self, taken.where(np.logical_and.reduce(masks)) if masks else taken)
 
     def reset(self, rows: Int64Array) -> None:
         self._table.reset(rows, self._fields)
@@ -149,37 +191,36 @@ class _Part:
             bag.clear(rows)
 
     def binding(self, written: Callable[[pa.DataType | None], Any]) -> Any:
-        if self._dtype is None or self._aggregate is None:
+        if self._aggregate is None:
             return None
         notes = getattr(self._aggregate, "notes", {})
-        return (written(self._type), self._dtype.str, dict(notes), self._guessed)
+        (kind, dtype, guessed), *by = [
+            (written(read.type), read.dtype.str, read.guessed)
+            for read in self._read
+            if read.dtype is not None
+        ]
+        return (kind, dtype, dict(notes), guessed, *by)
 
     def rebind(self, binding: Any, read: Callable[[Any], pa.DataType | None]) -> None:
         if binding is None:
             return
-        kind, dtype, notes, self._guessed = binding
-        self._bind(read(kind), np.dtype(dtype))
+        kind, dtype, notes, guessed, *by = binding
+        for column, stored in zip(self._read, [(kind, dtype, guessed), *by], strict=True):
+            column.type, column.dtype = read(stored[0]), np.dtype(stored[1])
+            column.guessed = stored[2]
+        self._bind()
         if notes:
             self.bound.notes.update(notes)  # type: ignore[attr-defined]  # it had them before
 
-    def _fit(self, column: Column) -> None:
-        """Bind the aggregate, or widen it, so that it takes a column's values."""
-        dtype = column.data.dtype
-        if self._aggregate is None or self._guessed:
-            # Of nulls alone the type is a guess, and no row holds a value of it yet.
-            if self._dtype is None or self._dtype.kind != "O":
-                self._bind(_plain(column.type), dtype)
-            self._guessed = column.valid is not None and not column.valid.any()
-        elif dtype != self._dtype and self._dtype is not None:
-            numbers = object not in (dtype, self._dtype)
-            wider = np.result_type(dtype, self._dtype) if numbers else np.dtype(object)
-            if wider != self._dtype:
-                self._bind(None, wider)
+    def _fit(self, columns: Sequence[Column]) -> None:
+        """Bind the aggregate, or widen it, so that it takes the values of its columns."""
+        changed = [read.fit(column) for read, column in zip(self._read, columns, strict=True)]
+        if any(changed):
+            self._bind()
 
-    def _bind(self, type: pa.DataType | None, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-        self._type = type
-        self._aggregate = self._spec.bind(type, dtype)
+    def _bind(self) -> None:
+        dtype, *by = (read.dtype for read in self._read if read.dtype is not None)
+        self._aggregate = bound(self._spec, self._read[0].type, dtype, by[0] if by else None)
         for column in self._aggregate.columns:
             name = f"{self.name}:{column.name}"
             if column.bag:
@@ -195,6 +236,10 @@ class _Part:
                 seen = self._table.columns.get(f"{self.name}:seen")
                 if seen is not None:  # what was the fill may also have been a value
                     self._table[name][seen] = before[seen]
+
+
+def _valid(column: Column, element: Int64Array | None) -> Mask | None:
+    return column.valid if column.valid is None or element is None else column.valid[element]
 
 
 def _plain(type: pa.DataType | None) -> pa.DataType | None:

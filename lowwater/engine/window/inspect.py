@@ -127,7 +127,7 @@ class InspectedWindows:
                 return pa.Table.from_arrays(columns, names=[*names, *times])
             if len(tables) == 1:  # names may repeat in it
                 return tables[0]
-            return pa.concat_tables(tables, promote_options="permissive")
+            return _concat(tables)
 
     def _in_memory(self, layouts: Layouts, panes: Layouts) -> list[_Windows]:
         """Return the windows that were in memory, in a table for each block."""
@@ -276,6 +276,31 @@ def _held(side: bytes, count: int, panes: Layouts) -> dict[str, list[Any]]:
             raise damaged("the stored state", "panes that were emitted belong to no window")
         read_side(chunk.side, len(chunk))
     return held
+
+
+def _concat(tables: list[pa.Table]) -> pa.Table:
+    """Concatenate tables; a column whose types cannot be merged becomes one of texts.
+
+    Of nulls alone an aggregate guesses the type of its column, so one layout may hold numbers, all
+    of them meaningless, where the next one holds text.
+    """
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    for name in names:
+        schemas = [table.select([name]).schema for table in tables if name in table.column_names]
+        try:
+            pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowTypeError:
+            tables = [_with_text(table, name) for table in tables]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _with_text(table: pa.Table, name: str) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    if at < 0:
+        return table
+    values = table.column(at).to_pylist()
+    texts = [value if value is None or isinstance(value, str) else repr(value) for value in values]
+    return table.set_column(at, name, pa.array(texts, pa.string()))
 
 
 def _to_arrow(values: list[Any]) -> pa.Array:

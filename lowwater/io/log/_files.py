@@ -1,10 +1,12 @@
-"""File primitives of the log: atomic replacement, fsync of folders, and the writer lock."""
+"""File primitives of the log: atomic replacement, fsync of folders, and locks."""
 
 from __future__ import annotations
 
 import json
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -73,45 +75,70 @@ def sync_folder(folder: Path) -> None:
 
 
 @final
-class WriterLock:
-    """The lock that the single writer of a log holds; the OS releases it when the process ends.
+class FileLock:
+    """A lock between threads and processes; the OS releases it when the process ends.
 
     Args:
         path: The file to lock; created if it does not exist.
+        purpose: What it is for, as in "opened for writing".
 
     Raises:
-        StateError: Another writer holds it, in this process or another.
+        StateError: The file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
-        import fcntl
-
+    def __init__(self, path: Path, purpose: str) -> None:
         self._descriptor = -1
+        self._taken = False
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StateError(
-                f"the log cannot be opened for writing: {error.strerror or error}",
+                f"the log cannot be {purpose}: {error.strerror or error}",
                 where=str(path.parent),
-                hint="Check the permissions of the folder, or open it with read_only=True",
+                hint="Check the permissions of the folder, or open it with read_only=True and only "
+                "read",
             ) from None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
-            raise StateError(
-                "the log has a writer already",
-                where=str(path.parent),
-                hint="Close that one first, or open the log with read_only=True",
-            ) from None
+
+    def take(self, *, wait: bool = True) -> bool:
+        """Take the lock, unless this object has it already; return whether it has it now.
+
+        Args:
+            wait: Whether to wait until another holder releases it.
+        """
+        import fcntl
+
+        if not self._taken:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return False
+            self._taken = True
+        return True
 
     def release(self) -> None:
         """Release the lock; idempotent."""
+        import fcntl
+
+        if self._taken:
+            self._taken = False
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock for the time of a ``with``."""
+        self.take()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Release the lock and close its file; idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
-            self._descriptor = -1
+            self._descriptor, self._taken = -1, False
 
-    __del__ = release
+    __del__ = close
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

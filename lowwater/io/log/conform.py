@@ -195,13 +195,18 @@ def partitions_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
     Raises:
         InvalidArgument: There is no such column, or its type cannot be a key.
     """
-    columns = [_column(batch, name) for name in key]
+    columns = [key_column(batch, name) for name in key]
     if not columns:
         raise InvalidArgument("key= names no column", hint='Write, say, key="user"')
     return (hash_keys(columns) % np.uint64(partitions)).astype(np.int64)
 
 
-def _column(batch: pa.RecordBatch, name: str) -> Column:
+def key_column(batch: pa.RecordBatch, name: str) -> Column:
+    """Return a column that keys are made of.
+
+    Raises:
+        InvalidArgument: There is no such column, or its type cannot be a key.
+    """
     if name not in batch.schema.names:
         raise InvalidArgument(
             f"there is no column {name!r} for key=", hint=nearest(name, batch.schema.names)

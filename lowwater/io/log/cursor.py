@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from pathlib import Path
-from typing import final
+from typing import TypeVar, final
 
 import pyarrow as pa
 
 from lowwater.errors import DataError
-from lowwater.io.log.frames import (
-    LAST_OFFSET,
-    Damaged,
-    Header,
-    Kind,
-    decode_records,
-    decode_schema,
-)
+from lowwater.io.log.frames import LAST_OFFSET, Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
-from lowwater.io.log.segment_files import Frame, Gap, Segment, SegmentReader, damaged, segments_in
+from lowwater.io.log.segment_files import (
+    Frame,
+    Gap,
+    Segment,
+    SegmentReader,
+    damaged,
+    schema_of,
+    segments_in,
+)
+from lowwater.io.log.stored_records import StoredRecords
 from lowwater.io.log.values import LogBatch
 from lowwater.time import Instant
+
+T = TypeVar("T")
 
 
 @final
@@ -48,17 +53,37 @@ class PartitionView:
 
     def latest(self) -> int:
         """Return the offset that the next record will have."""
-        segments = self.segments()
-        return self.index(segments[-1]).next_offset() if segments else 0
+
+        def latest(segments: list[Segment]) -> int:
+            return self.index(segments[-1]).next_offset() if segments else 0
+
+        return self._look(latest)
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema of the records; ``None`` while there are none.
+
+        Raises:
+            DataError: It is damaged.
+        """
+
+        def schema(segments: list[Segment]) -> pa.Schema | None:
+            found = (schema_of(segment) for segment in reversed(segments))
+            return next((one for one in found if one is not None), None)
+
+        return self._look(schema)
 
     def offset_at(self, time: int) -> int:
         """Return the first offset appended at a time (microseconds) or later, or the next one."""
+        return self._look(lambda segments: self._offset_at(time, segments))
+
+    def _look(self, at: Callable[[list[Segment]], T]) -> T:
+        """Look at the segments, again if retention or compaction removes one meanwhile."""
         while True:
             segments = self.segments()
             try:
-                return self._offset_at(time, segments)
+                return at(segments)
             except FileNotFoundError:
-                if segments == self.segments():  # else retention removed one meanwhile: retry
+                if segments == self.segments():
                     raise
 
     def _offset_at(self, time: int, segments: list[Segment]) -> int:
@@ -67,11 +92,14 @@ class PartitionView:
             found = self.index(segment).find_time(time)
             if found is not None:
                 return found
-        return self.latest()
+        return self.index(segments[-1]).next_offset() if segments else 0
 
     def index(self, segment: Segment) -> SparseIndex:
         """Return the index of a segment."""
-        return self._indexes.setdefault(segment.base, SparseIndex(segment))
+        known = self._indexes.get(segment.base)
+        if known is None or known.segment != segment:  # it was compacted
+            known = self._indexes[segment.base] = SparseIndex(segment)
+        return known
 
 
 @final
@@ -90,8 +118,7 @@ class PartitionCursor:
         self._segment: Segment | None = None
         self._reader: SegmentReader | None = None
         self._schema: pa.Schema | None = None
-        self._frame: Header | None = None
-        self._records: pa.RecordBatch | None = None
+        self._records: StoredRecords | None = None
 
     def peek(self) -> int | None:
         """Return when the next records were appended; ``None`` if there are none yet.
@@ -99,28 +126,40 @@ class PartitionCursor:
         Raises:
             DataError: The log is damaged there, or retention has removed the records.
         """
-        if self.offset >= self.limit:
-            return None
-        if self._records is None and not self._load():
-            return None
-        return None if self._frame is None else self._frame.time
+        while self.offset < self.limit:
+            if self._records is None and not self._load():
+                return None
+            stored = self._records
+            assert stored is not None
+            first = stored.offset_from(self.offset)
+            if first < min(stored.next_offset, self.limit):
+                return stored.time
+            self._move_to(min(first, self.limit))  # compaction has removed those before it
+        return None
 
     def take(self, rows: int) -> LogBatch | None:
         """Return up to ``rows`` of the next records, from one frame, and move past them."""
-        if self.peek() is None or self._records is None or self._frame is None:
+        if self.peek() is None or self._records is None:
             return None
-        start = self.offset - self._frame.offset
-        stop = min(self._frame.next_offset, self.limit, self.offset + rows)
+        stored = self._records
+        start = stored.place_of(self.offset)
+        stop = min(start + rows, stored.place_of(self.limit))
+        offsets = None if stored.offsets is None else stored.offsets[start:stop]
+        first = stored.offset_from(self.offset)
         batch = LogBatch(
             self._view.number,
-            self.offset,
-            Instant(self._frame.time),
-            self._records.slice(start, stop - self.offset),
+            first,
+            Instant(stored.time),
+            stored.records.slice(start, stop - start),
+            offsets,
         )
-        self.offset = stop
-        if stop == self._frame.next_offset:
-            self._records = None
+        self._move_to(batch.next_offset)
         return batch
+
+    def _move_to(self, offset: int) -> None:
+        self.offset = offset
+        if self._records is not None and offset >= self._records.next_offset:
+            self._records = None
 
     def seek(self, offset: int) -> None:
         """Move to an offset."""
@@ -136,7 +175,7 @@ class PartitionCursor:
         """Close the open file."""
         if self._reader is not None:
             self._reader.close()
-        self._segment = self._reader = self._schema = self._frame = self._records = None
+        self._segment = self._reader = self._schema = self._records = None
 
     def _load(self) -> bool:
         """Read the frame with the offset; return whether it exists."""
@@ -146,13 +185,12 @@ class PartitionCursor:
             assert segment is not None
             found = reader.next()
             if isinstance(found, Gap):
-                after = self._after(segment)
-                if after is None:
+                if self._is_last(segment):
                     self._require_unfinished(reader, found)
                     return False
                 found = reader.next()  # its writer may have completed it before the next segment
                 if isinstance(found, Gap):
-                    if not reader.ends_at(found) or after.base != self.offset:
+                    if not reader.ends_at(found) or not self._continues(segment):
                         raise damaged(reader.path, found.position, self.offset, found.reason)
                     self.close()
                     continue
@@ -161,15 +199,11 @@ class PartitionCursor:
         return False
 
     def _accept(self, reader: SegmentReader, frame: Frame) -> None:
-        header = frame.header
         try:
-            if not header.offset <= self.offset < header.next_offset:
-                raise Damaged(f"records {header.offset} to {header.next_offset - 1} stand there")
-            self._records = decode_records(frame.payload, self._schema, header.count)
+            self._records = StoredRecords.decode(frame, self.offset, self._schema)
         except Damaged as error:
             reader.position = frame.position
             raise damaged(reader.path, frame.position, self.offset, str(error)) from None
-        self._frame = header
 
     def _require_unfinished(self, reader: SegmentReader, gap: Gap) -> None:
         if reader.size() < gap.position:
@@ -177,11 +211,27 @@ class PartitionCursor:
         if reader.more_behind(gap):
             raise damaged(reader.path, gap.position, self.offset, gap.reason)
 
-    def _after(self, segment: Segment) -> Segment | None:
-        """Return the segment after one, or ``None`` if it is the last."""
+    def _is_last(self, segment: Segment) -> bool:
+        """Return whether no segment begins after one."""
         segments = self._view.segments()
-        at = bisect_right(segments, segment.base, key=lambda other: other.base)
-        return segments[at] if at < len(segments) else None
+        return not segments or segments[-1].base <= segment.base
+
+    def _continues(self, segment: Segment) -> bool:
+        """Return whether another segment has, or begins with, the next record.
+
+        A segment that ends before it is the other one if it has been replaced since it was opened.
+        A folder is not listed in one instant, so a list may lack what was renamed meanwhile: only
+        if a second list agrees is the record missing.
+        """
+        seen: list[Segment] | None = None
+        while True:
+            segments = self._view.segments()
+            at = bisect_right(segments, self.offset, key=lambda other: other.base) - 1
+            if at < 0 or segments[at] != segment:
+                return True
+            if segments == seen:
+                return False
+            seen = segments
 
     def _open(self) -> bool:
         """Open the segment with the offset, at its frame; return whether it exists."""
@@ -194,9 +244,10 @@ class PartitionCursor:
                 return False
             try:
                 reader = SegmentReader(segments[at].path)
-            except FileNotFoundError:  # retention removed it meanwhile: look again
+                begun = self._begin(reader, segments[at], last=at == len(segments) - 1)
+            except FileNotFoundError:  # retention or compaction removed it meanwhile: look again
                 continue
-            if self._begin(reader, segments[at], last=at == len(segments) - 1):
+            if begun:
                 return True
             reader.close()
             return False

@@ -5,16 +5,27 @@ A frame is a header of 40 bytes, all little-endian, and a payload, a whole numbe
     offset  type  what
     0       4s    magic, b"LWLG"
     4       u16   version of this layout, 1
-    6       u16   kind of payload: 0 an Arrow schema message, 1 an Arrow record batch message
+    6       u16   kind of payload: 0 an Arrow schema message, 1 an Arrow record batch message,
+                  2 what compaction left of records
     8       u64   offset of the first record
     16      i64   time of the append, microseconds since 1970
-    24      u32   how many records; 0 for a schema
+    24      u32   how many records; 0 for a schema; of kind 2, how many there were
     28      u32   bytes of payload
     32      u32   CRC-32 of bytes 0 to 31
     36      u32   CRC-32 of bytes 0 to 35 and the payload
 
 The header has its own checksum, so that frames can be skipped without reading their payload. A
 segment begins with a schema; its record batches do not repeat it.
+
+A frame of kind 2 covers all offsets of the frames that it replaces, those of removed records too.
+So the frames of a partition still follow each other without a gap, and a frame or segment that is
+missing is noticed. Its payload is::
+
+    0       i64   time of the compaction that first rewrote these records, microseconds since 1970
+    8       u32   how many records are left
+    12      4x    zeros
+    16      u32   for each of them its offset minus the frame's, rising; zeros up to 8 bytes
+    ...           an Arrow record batch message, if any are left
 """
 
 from __future__ import annotations
@@ -25,7 +36,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, final
 
+import numpy as np
 import pyarrow as pa
+
+from lowwater.time import Int64Array
 
 MAGIC = b"LWLG"
 LAYOUT = 1
@@ -33,10 +47,13 @@ HEADER_BYTES = 40
 ALIGNMENT = 8
 LONGEST_PAYLOAD = 2**32 - ALIGNMENT
 LAST_OFFSET = 2**63 - 1
+LONGEST_SPAN = 2**32 - 1
+"""The most offsets that a frame can cover."""
 
 _PLAIN = struct.Struct("<4sHHQqII")
 _HEADER = struct.Struct("<4sHHQqIIII")
 _CRC = struct.Struct("<I")
+_SPARSE = struct.Struct("<qI4x")
 
 
 class Damaged(Exception):
@@ -48,6 +65,7 @@ class Kind(IntEnum):
 
     SCHEMA = 0
     RECORDS = 1
+    SPARSE = 2
 
 
 @final
@@ -59,7 +77,7 @@ class Header:
         kind: The kind of its payload.
         offset: Offset of its first record; of the next one, for a schema.
         time: When it was appended, microseconds.
-        count: The number of records in it.
+        count: The number of offsets that it covers: of its records, and of those removed.
         length: Bytes of payload.
         checksum: CRC-32 of the header so far and the payload.
     """
@@ -78,8 +96,24 @@ class Header:
 
     @property
     def next_offset(self) -> int:
-        """Offset of the record after its last."""
+        """Offset after the last that it covers."""
         return self.offset + self.count
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """What compaction left of the records of a frame.
+
+    Args:
+        since: When they were first compacted, microseconds.
+        places: The offset of each record minus the frame's, int64, rising.
+        records: The records; ``None`` if none are left.
+    """
+
+    since: int
+    places: Int64Array
+    records: pa.RecordBatch | None
 
 
 def encode_header(kind: Kind, offset: int, time: int, count: int, payload: Any) -> bytes:
@@ -102,8 +136,7 @@ def decode_header(data: bytes | memoryview) -> Header | None:
     magic, layout, kind, offset, time, count, length, own, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC or layout != LAYOUT or own != zlib.crc32(data[: _PLAIN.size]):
         return None
-    records = kind == Kind.RECORDS
-    if not records and (kind != Kind.SCHEMA or count):
+    if kind > Kind.SPARSE or (kind == Kind.SCHEMA and count):
         return None
     if length % ALIGNMENT or offset + count > LAST_OFFSET:
         return None
@@ -155,6 +188,33 @@ def decode_records(payload: Any, schema: pa.Schema, count: int) -> pa.RecordBatc
     if batch.num_rows != count:
         raise Damaged(f"there are {batch.num_rows} records instead of {count}")
     return batch
+
+
+def encode_sparse(content: Sparse) -> bytes:
+    """Encode what compaction left of a frame as its payload."""
+    head = _SPARSE.pack(content.since, len(content.places))
+    places = content.places.astype("<u4").tobytes()
+    message = b"" if content.records is None else encode_payload(content.records).to_pybytes()
+    return head + places + bytes(-len(places) % ALIGNMENT) + message
+
+
+def decode_sparse(payload: memoryview, schema: pa.Schema, count: int) -> Sparse:
+    """Decode the payload of a frame that was compacted, without copying its records.
+
+    Raises:
+        Damaged: The payload does not contain valid records of this schema at places below count.
+    """
+    if len(payload) < _SPARSE.size:
+        raise Damaged("the payload is too short")
+    since, left = _SPARSE.unpack_from(payload)
+    end = _SPARSE.size + 4 * left
+    message = payload[end + -end % ALIGNMENT :]
+    if left > count or end > len(payload) or bool(left) != bool(message):
+        raise Damaged(f"there cannot be {left} records")
+    places = np.frombuffer(payload, "<u4", left, _SPARSE.size).astype(np.int64)
+    if left and (places[-1] >= count or (np.diff(places) <= 0).any()):
+        raise Damaged("the offsets of the records are out of order")
+    return Sparse(since, places, decode_records(message, schema, left) if left else None)
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, EOFError, MemoryError)

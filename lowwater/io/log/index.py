@@ -26,7 +26,7 @@ class SparseIndex:
     """
 
     def __init__(self, segment: Segment) -> None:
-        self._segment = segment
+        self.segment = segment
         self._positions: list[int] = []
         self._offsets: list[int] = []
         self._times: list[int] = []
@@ -66,20 +66,20 @@ class SparseIndex:
         """Return the offset after the last valid frame; only that frame's checksum is verified."""
         self._catch_up()
         if self._last is None:
-            return self._segment.base
+            return self.segment.base
         position, header = self._last
-        with closing(SegmentReader(self._segment.path)) as reader:
+        with closing(SegmentReader(self.segment.path)) as reader:
             reader.position = position
             sound = isinstance(reader.next(), Frame)
         return header.next_offset if sound else header.offset
 
     def _catch_up(self) -> None:
-        if self._segment.path.stat().st_size < self._end:  # a damaged tail was cut: rebuild
+        if self.segment.path.stat().st_size < self._end:  # a damaged tail was cut: rebuild
             self._positions, self._offsets, self._times = [], [], []
             self._end, self._last = 0, None
         for position, header in self._scan(self._end):
             self._end = position + header.size
-            if header.kind is not Kind.RECORDS:
+            if header.kind is Kind.SCHEMA:
                 continue
             self._last = position, header
             if not self._positions or position - self._positions[-1] >= _STEP_BYTES:
@@ -88,13 +88,13 @@ class SparseIndex:
                 self._times.append(header.time)
 
     def _from(self, at: int) -> Iterator[tuple[int, Header]]:
-        """Yield the frames of records from the ``at``-th entry on."""
+        """Yield the frames of records, also of removed ones, from the ``at``-th entry on."""
         if 0 <= at < len(self._positions):
             for position, header in self._scan(self._positions[at]):
-                if header.kind is Kind.RECORDS:
+                if header.kind is not Kind.SCHEMA:
                     yield position, header
 
     def _scan(self, position: int) -> Iterator[tuple[int, Header]]:
-        with closing(SegmentReader(self._segment.path)) as reader:
+        with closing(SegmentReader(self.segment.path)) as reader:
             reader.position = position
             yield from reader.headers()

@@ -4,7 +4,10 @@
 
     log.json                                          layout version and number of partitions
     lock                                              held by the one writer
+    compaction.lock                                   held by the one compaction
+    segments.lock                                     held while the set of segments changes
     partition-00000/00000000000000000000.segment      frames, from the offset in the name on
+    partition-00000/OFFSET-OFFSET.1.segment           the same compacted, up to the second offset
     readers/NAME.json                                 the offsets a named reader has committed
 """
 
@@ -21,7 +24,6 @@ import pyarrow as pa
 from lowwater.errors import InvalidArgument, StateError, describe
 from lowwater.io.log._files import read_checked, sync_folder, write_checked
 from lowwater.io.log.cursor import PartitionView
-from lowwater.io.log.segment_files import schema_of
 from lowwater.io.log.values import Offsets, as_offsets
 from lowwater.io.paths import require_local
 
@@ -31,6 +33,8 @@ LAYOUT = 2
 Layout 1 placed keys by another hash, so what is appended to such a log now would put one key into
 two partitions.
 """
+COMPACTED_LAYOUT = 3
+"""Of a log that has been compacted. Versions that know layout 2 alone would take it for damaged."""
 MOST_PARTITIONS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -59,9 +63,11 @@ class Layout:
         found = read_checked(folder / "log.json")
         if found is None:
             return None
-        if found.get("layout") != LAYOUT:
+        number = found.get("layout")
+        if number not in (LAYOUT, COMPACTED_LAYOUT):
             raise StateError(
-                f"the log has layout {found.get('layout')!r}, and this version reads {LAYOUT}",
+                f"the log has layout {number!r}, and this version reads {LAYOUT} and "
+                f"{COMPACTED_LAYOUT}",
                 where=str(folder),
                 hint="Read it with the lowwater that wrote it, and append its records to a new log",
             )
@@ -93,7 +99,19 @@ class Layout:
 
     def create(self) -> None:
         """Write the metadata of a new log."""
-        write_checked(self.path / "log.json", {"layout": LAYOUT, "partitions": self.partitions})
+        self._write(LAYOUT)
+
+    def mark_compacted(self) -> None:
+        """Store that the log may have compacted segments, before there are any; idempotent.
+
+        Raises:
+            StateError: It cannot be written.
+        """
+        if (read_checked(self.path / "log.json") or {}).get("layout") != COMPACTED_LAYOUT:
+            self._write(COMPACTED_LAYOUT)
+
+    def _write(self, number: int) -> None:
+        write_checked(self.path / "log.json", {"layout": number, "partitions": self.partitions})
 
     def partition(self, number: int) -> Path:
         """Return the folder of a partition."""
@@ -109,12 +127,8 @@ class Layout:
         Raises:
             DataError: It is damaged.
         """
-        for number in range(self.partitions):
-            for segment in reversed(self.view(number).segments()):
-                schema = schema_of(segment)
-                if schema is not None:
-                    return schema
-        return None
+        found = (self.view(number).schema() for number in range(self.partitions))
+        return next((schema for schema in found if schema is not None), None)
 
     def numbers(self, given: object, name: str = "partitions") -> tuple[int, ...]:
         """Convert one partition, several, or ``None`` for all, to a tuple of numbers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -11,12 +12,14 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import Clock, WallClock
 from lowwater.errors import DataError, InvalidArgument, StateError, describe
-from lowwater.io.log._files import WriterLock
+from lowwater.io.log._files import FileLock
+from lowwater.io.log.compaction import PartitionCompactor, remove_unfinished
 from lowwater.io.log.conform import as_batch, difference, split_by_key
+from lowwater.io.log.last_records import LastRecords, require_columns
 from lowwater.io.log.layout import MOST_PARTITIONS, Layout
 from lowwater.io.log.partition import PartitionWriter
 from lowwater.io.log.reader import LogReader
-from lowwater.io.log.values import Recovered, Start
+from lowwater.io.log.values import Compacted, Recovered, Start
 from lowwater.time import DurationLike, duration
 
 _SEGMENT_BYTES = 64 << 20
@@ -81,7 +84,8 @@ class Log:
         self._rolled = False
         self._broken: str | None = None
         self._writers: list[PartitionWriter] = []
-        self._lock: WriterLock | None = None
+        self._lock: FileLock | None = None
+        self._changing: FileLock | None = None
         if partitions is not None:
             _count(partitions, "partitions", least=1, most=MOST_PARTITIONS)
         if read_only:
@@ -166,6 +170,9 @@ class Log:
         except BaseException as error:
             self._undo(marks, error)
             raise
+        finally:
+            if self._changing is not None:
+                self._changing.release()
         self._rolled = any(writers[n].mark().base != mark.base for n, mark in marks.items())
         return offsets
 
@@ -199,7 +206,89 @@ class Log:
         if size is None and age is None:
             return 0
         since = None if age is None else self._clock.now() - age
-        return sum(writer.retain(size, since) for writer in writers)
+        assert self._changing is not None
+        with self._changing.held():
+            return sum(writer.retain(size, since) for writer in writers)
+
+    def compact(
+        self,
+        key: str | Iterable[str],
+        *,
+        deleted: Any = None,
+        keep_deleted: DurationLike = "1d",
+        partitions: int | Iterable[int] | None = None,
+    ) -> Compacted:
+        """Remove superseded records: of each key, and in each partition, only the last one stays.
+
+        Compacts closed segments, but not the last one of a partition, to which records are
+        appended. Offsets and times stay as they are, so positions stay valid: a reader continues
+        with the next record that is there. A reader that has a segment open reads the old file to
+        its end. Partitions are compacted separately, so append with ``key=`` if there are several.
+        Records whose key has a null stay, all of them. Small neighbouring segments are joined up to
+        ``segment_bytes``.
+
+        Runs beside readers and the writer: in another thread, or in another process with
+        ``Log(path, read_only=True).compact(...)``. A crash at any time leaves a log without damage.
+
+        Args:
+            key: The column, or columns, of the key.
+            deleted: A condition such as ``lw.col("points").is_null()``, or the name of a boolean
+                column, that is true for records that delete their key.
+            keep_deleted: How long a record that deletes stays after the first compaction that finds
+                it in a closed segment; a later compaction removes it. A reader that has read an
+                older record of the key has this long to reach it.
+            partitions: One partition or several; all by default.
+
+        Returns:
+            How many records and bytes the closed segments had and have. O(records) time. Memory:
+            the distinct keys of one partition's closed segments, some 50 bytes for a number or a
+            time, some 250 for text, and one frame.
+
+        Raises:
+            InvalidArgument: There is no such column, or it cannot be a key; or ``deleted`` is no
+                condition.
+            DataError: The log is damaged, or its values cannot be read. Partitions before the
+                damaged one are compacted; it is not.
+            StateError: Another compaction is in progress, or files cannot be written.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, Log(folder, segment_bytes=1) as log:
+        ...     for points in (5, 6, 7):
+        ...         _ = log.append([{"user": "ann", "points": points}])
+        ...     done = log.compact("user")
+        ...     with log.reader() as reader:
+        ...         done.records_before, done.records_after, [batch.offset for batch in reader]
+        (2, 1, [1, 2])
+        """
+        names = (key,) if isinstance(key, str) else tuple(key)
+        kept = duration(keep_deleted, name="keep_deleted")
+        numbers = self._layout.numbers(partitions)
+        if not names:
+            raise InvalidArgument("key= names no column", hint='Write, say, key="user"')
+        schema = self.schema
+        if schema is not None:
+            require_columns(schema, names, deleted, str(self._layout.path))
+        now = self._clock.now()
+        path = self._layout.path
+        done = Compacted(0, 0, 0, 0)
+        with closing(FileLock(path / "compaction.lock", "compacted")) as only:
+            if not only.take(wait=False):
+                raise StateError(
+                    "the log is being compacted already",
+                    where=str(path),
+                    hint="Wait until that compaction has ended",
+                )
+            with closing(FileLock(path / "segments.lock", "compacted")) as changing:
+                for number in numbers:
+                    done += PartitionCompactor(
+                        self._layout,
+                        number,
+                        lambda bases: LastRecords(names, deleted, bases, now - kept),
+                        segment_bytes=self._segment_bytes,
+                        now=now,
+                        changing=changing,
+                    ).run()
+        return done
 
     def reader(
         self,
@@ -231,9 +320,10 @@ class Log:
             for writer in writers:
                 writer.close()
         finally:
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+            for lock in (self._lock, self._changing):
+                if lock is not None:
+                    lock.close()
+            self._lock = self._changing = None
 
     def _open(self, path: Path, partitions: int | None) -> Layout:
         if path.exists() and not path.is_dir():
@@ -246,8 +336,16 @@ class Log:
                 where=str(path),
                 hint="See that the folder above it may be written to",
             ) from None
-        self._lock = WriterLock(path / "lock")
+        self._lock = FileLock(path / "lock", "opened for writing")
+        if not self._lock.take(wait=False):
+            self.close()
+            raise StateError(
+                "the log has a writer already",
+                where=str(path),
+                hint="Close that one first, or open the log with read_only=True",
+            )
         try:
+            self._changing = FileLock(path / "segments.lock", "opened for writing")
             layout = Layout.find(path)
             if layout is None:
                 layout = Layout(path, partitions or 1)
@@ -259,9 +357,13 @@ class Log:
                     )
                 layout.create()
             _require_same(partitions, layout)
-            for number in range(layout.partitions):
-                folder = layout.partition(number)
-                self._writers.append(PartitionWriter(number, folder, self._segment_bytes))
+            _clear_up(layout)
+            with self._changing.held():
+                for number in range(layout.partitions):
+                    folder = layout.partition(number)
+                    self._writers.append(
+                        PartitionWriter(number, folder, self._segment_bytes, self._changing)
+                    )
             _require_one_schema(self._writers, path)
         except BaseException:
             self.close()
@@ -303,6 +405,23 @@ class Log:
                 hint="Open it for writing: Log(path)",
             )
         return self._writers
+
+
+def _clear_up(layout: Layout) -> None:
+    """Remove what an unfinished compaction left, unless one is in progress."""
+    path = layout.path
+    with closing(FileLock(path / "compaction.lock", "opened for writing")) as only:
+        if not only.take(wait=False):
+            return
+        try:
+            for number in range(layout.partitions):
+                remove_unfinished(layout.partition(number))
+        except OSError as error:
+            raise StateError(
+                f"what a compaction left cannot be removed: {error.strerror or error}",
+                where=str(path),
+                hint="See that the folder may be written to",
+            ) from None
 
 
 def _require_one_schema(writers: list[PartitionWriter], path: Path) -> None:

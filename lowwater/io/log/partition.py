@@ -11,7 +11,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, StateError
-from lowwater.io.log._files import sync_folder
+from lowwater.io.log._files import FileLock, sync_folder
 from lowwater.io.log.frames import (
     LONGEST_PAYLOAD,
     Kind,
@@ -20,7 +20,7 @@ from lowwater.io.log.frames import (
 )
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.recovery import recover
-from lowwater.io.log.segment_files import Segment, segment_path, segments_in
+from lowwater.io.log.segment_files import remove_covered, segment_path, segments_in
 from lowwater.io.log.values import Recovered
 from lowwater.time import START_OF_TIME
 
@@ -50,13 +50,16 @@ class PartitionWriter:
         number: The number of the partition.
         folder: Its folder; created if it does not exist.
         segment_bytes: The size above which a new segment is started.
+        changing: The lock on changes to the set of segments. An append takes it with a new segment
+            and whoever called it releases it, once it is certain that nothing will be undone: what
+            an append may still undo must not be compacted.
 
     Raises:
         DataError: A segment that is not the last is damaged where it has to be read.
         StateError: The folder cannot be written to.
     """
 
-    def __init__(self, number: int, folder: Path, segment_bytes: int) -> None:
+    def __init__(self, number: int, folder: Path, segment_bytes: int, changing: FileLock) -> None:
         self._descriptor = -1
         self.number = number
         self.next_offset = 0
@@ -65,6 +68,7 @@ class PartitionWriter:
         self.recovered: Recovered | None = None
         self._folder = folder
         self._segment_bytes = segment_bytes
+        self._changing = changing
         self._base: int | None = None
         self._size = 0
         self._dirty = False
@@ -72,9 +76,9 @@ class PartitionWriter:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
                 sync_folder(folder.parent)
-            segments = segments_in(folder)
-            if segments:
-                self._resume(segments)
+            remove_covered(folder)
+            if segments_in(folder):
+                self._resume()
         except OSError as error:
             raise self._failed("opened for writing", error) from None
 
@@ -136,11 +140,14 @@ class PartitionWriter:
     def retain(self, size: int | None, since: int | None) -> int:
         """Delete whole segments from the front, never the last; return how many.
 
+        The caller holds the lock on changes.
+
         Args:
             size: Delete the first segment while the partition has more bytes than this.
             since: Delete segments whose records were all appended before this time.
         """
         try:
+            remove_covered(self._folder)  # or what a deleted segment covers would appear again
             removed = self._remove_first(size, since)
             if removed:
                 sync_folder(self._folder)
@@ -193,10 +200,14 @@ class PartitionWriter:
         return removed
 
     def _roll(self) -> None:
+        self._changing.take()
         self.sync()
         self._close()
-        self._open(self.next_offset, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._create(self.next_offset)
         self._size = 0
+
+    def _create(self, base: int) -> None:
+        self._open(base, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         sync_folder(self._folder)
 
     def _open(self, base: int, flags: int) -> None:
@@ -212,8 +223,13 @@ class PartitionWriter:
 
     __del__ = _close
 
-    def _resume(self, segments: list[Segment]) -> None:
-        self._open(segments[-1].base, os.O_WRONLY)
+    def _resume(self) -> None:
+        last = segments_in(self._folder)[-1]
+        if last.end is None:
+            self._open(last.base, os.O_WRONLY)
+        else:  # the file after it was lost: what is compacted never changes
+            self._create(last.end)
+        segments = segments_in(self._folder)
         end = recover(self.number, segments, self._descriptor)
         self._size, self.next_offset, self.last_time = end.size, end.next_offset, end.last_time
         self.schema, self.recovered = end.schema, end.recovered

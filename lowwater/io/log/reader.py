@@ -100,7 +100,7 @@ class LogReader:
 
     @property
     def lag(self) -> dict[int, int]:
-        """The number of unread records in each partition."""
+        """The number of unread offsets in each partition, those that were compacted included."""
         return {
             number: max(0, view.latest() - self._cursors[number].offset)
             for number, view in self._views.items()

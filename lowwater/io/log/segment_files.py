@@ -1,4 +1,10 @@
-"""Segments: the files of a partition, each named by the offset of its first record."""
+"""Segments: the files of a partition, each named by the offset of its first record.
+
+A compacted segment replaces one segment or several neighbours. Its name says from which offset up
+to which it covers, and how often the records were compacted, so that a name always means the same
+content. It takes the place of all that it covers at the moment it appears: files that it covers
+are not listed, and whether they have been removed yet makes no difference.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.errors import DataError
+from lowwater.io.log._files import sync_folder
 from lowwater.io.log.frames import (
     ALIGNMENT,
     HEADER_BYTES,
@@ -24,7 +31,7 @@ from lowwater.io.log.frames import (
     is_sound,
 )
 
-_NAME = re.compile(r"\d{20}\.segment", re.ASCII)
+_NAME = re.compile(r"(\d{20})(?:-(\d{20})\.(\d{1,9}))?\.segment", re.ASCII)
 _FRAMES_WINDOW = 1 << 20
 _HEADERS_WINDOW = 1 << 14
 
@@ -37,10 +44,14 @@ class Segment:
     Args:
         base: Offset of its first record.
         path: The file.
+        end: Offset after its last, if it is compacted; else ``None``.
+        generation: How often its records were compacted.
     """
 
     base: int
     path: Path
+    end: int | None = None
+    generation: int = 0
 
 
 @final
@@ -76,13 +87,52 @@ def segment_path(folder: Path, base: int) -> Path:
     return folder / f"{base:020d}.segment"
 
 
+def compacted_path(folder: Path, base: int, end: int, generation: int) -> Path:
+    """Return the path of a compacted segment."""
+    return folder / f"{base:020d}-{end:020d}.{generation}.segment"
+
+
 def segments_in(folder: Path) -> list[Segment]:
     """Return the segments of a partition in order; none if there is no such folder."""
+    return _sorted_out(folder)[0]
+
+
+def remove_covered(folder: Path) -> None:
+    """Remove the files that a compacted segment has replaced. The caller holds the lock on changes.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
+    covered = _sorted_out(folder)[1]
+    if covered:
+        sync_folder(folder)  # or a power cut could undo the rename and not the removal
+        for segment in covered:
+            segment.path.unlink()
+        sync_folder(folder)
+
+
+def _sorted_out(folder: Path) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments of a partition, and those that others cover."""
     try:
         names = os.listdir(folder)  # noqa: PTH208  # once per poll: no Path per name
     except FileNotFoundError:
-        return []
-    return sorted(Segment(int(name[:20]), folder / name) for name in names if _NAME.fullmatch(name))
+        return [], []
+    found = [
+        Segment(int(base), folder / name, None if end is None else int(end), int(generation or 0))
+        for name in names
+        if (match := _NAME.fullmatch(name))
+        for base, end, generation in [match.groups()]
+    ]
+    # What a segment covers never overlaps another in part: of those that begin alike, the one that
+    # ends last, and was compacted last, covers the others.
+    found.sort(key=lambda one: (one.base, -(one.end or 0), -one.generation))
+    seen: list[Segment] = []
+    covered: list[Segment] = []
+    until = 0
+    for segment in found:
+        (covered if segment.base < until else seen).append(segment)
+        until = max(until, segment.end or 0)
+    return seen, covered
 
 
 @final

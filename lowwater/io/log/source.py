@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from lowwater.engine.records.batch import Records, readable
 from lowwater.errors import DataError
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.reader import LogReader
-from lowwater.io.log.values import LogBatch, Start
+from lowwater.io.log.values import LogBatch, Offsets, Start
 from lowwater.watermark.observed import PARTITION
 
 Wait = Callable[[], bool]
@@ -68,7 +69,8 @@ class LogSource:
         return None if schema is None else readable(schema, self.path)
 
     def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
-        for records, _ in self.batches_from(None, size, keys):
+        rows = size if self.follow else read_rows(size)
+        for records, _ in self._batches(None, rows, rows):
             if records.length or self.follow:
                 yield records
 
@@ -83,6 +85,12 @@ class LogSource:
         an empty batch whose position fixes it, so that after any position the next batch is always
         the same.
 
+        Compaction may remove records of the next batch before a restart reads it again, but the
+        batch ends where the position says. Batches are no longer than a bundle, so a run that had
+        done a bundle of that batch had done all of it, and what it skips is what it had done. Where
+        a batch may be several bundles all the same, the run refuses to resume in the middle of one
+        that has changed.
+
         A source that follows yields at most ``size`` records at a time, as soon as there are any.
         Before it waits it yields an empty batch, so that the clock of the run advances.
 
@@ -94,40 +102,84 @@ class LogSource:
         Raises:
             DataError: The records at the position are no longer there, or the log is damaged.
         """
+        yield from self._batches(position, size if self.follow else read_rows(size), size)
+
+    def _batches(
+        self, position: Position | None, rows: int, longest: int
+    ) -> Iterator[tuple[Records, Position]]:
+        """Yield the records after a position.
+
+        Args:
+            position: As for :meth:`batches_from`.
+            rows: How many records are read at a time.
+            longest: The largest number of records in a batch.
+        """
         layout = Layout.require(self.path)
         numbers = layout.numbers(self.partitions)
         limit = {} if self.follow else {str(n): layout.view(n).latest() for n in numbers}
-        rows = size if self.follow else read_rows(size)
         start = self.start if position is None else position["at"]
         with closing(LogReader(layout, numbers, start, None)) as reader:
-            begin = dict(reader.position)
-            batches: list[LogBatch] = []
+            begin = reader.position
+            parts: deque[_Part] = deque()
             empty: Records | None = None
             pause = self.wait.seconds if isinstance(self.wait, Poll) else 0.0
             rested = False  # while other sources were read
             if position is not None and position["next"] is not None:
-                batches = _foretold(reader, position["next"])
+                foretold = _foretold(reader, position["next"])
+                if foretold:
+                    parts.append(_Part(foretold, reader.position))
+                else:  # compaction has removed them: an empty batch takes their place
+                    begin = reader.position
+                    empty = _no_records(layout)
+                    if empty is not None:
+                        yield empty, {"at": begin, "next": None}
             reader.stop_at(limit)
             while True:
-                if not batches:
-                    batches = _in_order(reader.read(rows))
-                    coming = dict(reader.position) if batches else None
+                if not parts:
+                    parts.extend(_read(reader, rows, longest))
                     empty = _no_records(layout) if empty is None else empty
-                    if empty is not None and (batches or self.follow):
+                    if empty is not None and (parts or self.follow):
                         reader.sync()
-                        rest = 0.0 if batches else pause
+                        rest = 0.0 if parts else pause
                         asked = time.monotonic()
-                        yield replace(empty, rest_seconds=rest), {"at": begin, "next": coming}
+                        yield replace(empty, rest_seconds=rest), _position(begin, parts)
                         rested = bool(rest) and time.monotonic() - asked >= rest
-                if not batches:
+                if not parts:
                     if not self.follow or not (rested or self.wait()):
                         return
                     continue
-                records, begin = _records(layout, batches), dict(reader.position)
-                batches = _in_order(reader.read(rows))
-                coming = dict(reader.position) if batches else None
+                part = parts.popleft()
+                records, begin = _records(layout, part.batches), part.end
+                if not parts:
+                    parts.extend(_read(reader, rows, longest))
                 reader.sync()
-                yield records, {"at": begin, "next": coming}
+                yield records, _position(begin, parts)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The records of a batch, in order, and the position after them."""
+
+    batches: list[LogBatch]
+    end: Offsets
+
+
+def _position(at: Offsets, parts: deque[_Part]) -> Position:
+    return {"at": at, "next": parts[0].end if parts else None}
+
+
+def _read(reader: LogReader, rows: int, longest: int) -> list[_Part]:
+    """Return the next records in parts of at most ``longest``; none if there are none yet."""
+    end = reader.position
+    batches = _in_order(reader.read(rows))
+    parts = []
+    for part in _split(batches, longest):
+        end = {**end, **{str(one.partition): one.next_offset for one in part}}
+        parts.append(_Part(part, end))
+    if parts:
+        parts[-1] = _Part(parts[-1].batches, reader.position)
+    return parts
 
 
 def _foretold(reader: LogReader, until: Mapping[str, int]) -> list[LogBatch]:
@@ -149,6 +201,22 @@ def _in_order(batches: list[LogBatch]) -> list[LogBatch]:
     return sorted(batches, key=lambda batch: (batch.time, batch.partition, batch.offset))
 
 
+def _split(batches: list[LogBatch], longest: int) -> list[list[LogBatch]]:
+    """Split batches into lists of so many records; the last may have fewer."""
+    parts: list[list[LogBatch]] = []
+    room = 0
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            if not room:
+                parts.append([])
+                room = longest
+            count = min(room, len(batch) - start)
+            parts[-1].append(batch.slice(start, count))
+            start, room = start + count, room - count
+    return parts
+
+
 def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     first = batches[0]
     records = [batch.records for batch in batches]
@@ -158,7 +226,10 @@ def _records(layout: Layout, batches: list[LogBatch]) -> Records:
     whole = whole.append_column(PARTITION, pa.array(numbers))
     if any(batch.partition != first.partition for batch in batches):
         return Records.from_arrow(whole, str(layout.path))
-    return Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
+    found = Records.from_arrow(whole, str(layout.partition(first.partition)), first.offset)
+    if batches[-1].next_offset - first.offset == whole.num_rows:
+        return found
+    return replace(found, row_numbers=np.concatenate([batch.offsets for batch in batches]))
 
 
 def _no_records(layout: Layout) -> Records | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.log.frames import LAST_OFFSET
-from lowwater.time import Instant, instant
+from lowwater.time import Instant, Int64Array, instant
 
 Offsets: TypeAlias = Mapping[str, int]
 """The next offset of each partition, by the partition's number as text, so that it is JSON."""
@@ -34,20 +34,39 @@ class LogBatch:
         offset: Offset of the first record.
         time: When they were appended.
         records: The records.
+        sparse: The offset of each record, int64, rising, where compaction may have removed some
+            between them; ``None``: they follow ``offset`` one by one.
     """
 
     partition: int
     offset: int
     time: Instant
     records: pa.RecordBatch
+    sparse: Int64Array | None = None
 
     def __len__(self) -> int:
         return int(self.records.num_rows)
 
     @property
     def next_offset(self) -> int:
-        """Offset of the record after the last."""
-        return self.offset + len(self)
+        """The offset after that of the last record."""
+        return self.offset + len(self) if self.sparse is None else int(self.sparse[-1]) + 1
+
+    def slice(self, start: int, count: int) -> LogBatch:
+        """Return ``count`` of the records, from the ``start``-th on, without copying."""
+        if count == len(self):
+            return self
+        sparse = None if self.sparse is None else self.sparse[start : start + count]
+        offset = self.offset + start if sparse is None else int(sparse[0])
+        records = self.records.slice(start, count)
+        return LogBatch(self.partition, offset, self.time, records, sparse)
+
+    @property
+    def offsets(self) -> Int64Array:
+        """The offset of each record, int64, rising."""
+        if self.sparse is not None:
+            return self.sparse
+        return np.arange(self.offset, self.offset + len(self), dtype=np.int64)
 
 
 @final
@@ -72,6 +91,32 @@ class Recovered:
     cut: int
     reason: str
     kept: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did to the closed segments of a log; the last one of each is not counted.
+
+    Args:
+        records_before: The number of records that they had.
+        records_after: The number that they have now.
+        bytes_before: The size of their files.
+        bytes_after: The size of the files now.
+    """
+
+    records_before: int
+    records_after: int
+    bytes_before: int
+    bytes_after: int
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.records_before + other.records_before,
+            self.records_after + other.records_after,
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+        )
 
 
 def as_offsets(given: Mapping[str, int], partitions: int, name: str = "position") -> Offsets:

@@ -45,10 +45,11 @@ def check_order_insensitive(pipeline: Testable, scenario: Scenario, *others: Sce
     stage (S-H2).
 
     The law does not cover early panes, the number of panes of a window, or the order of lists; it
-    covers ``first`` and ``last`` only if event times differ. Floats are compared approximately.
-    Triggers that may finish while elements arrive are refused, and so are windows that end before
-    their elements. A combiner or a merge function that depends on the order breaks the law; so does
-    a stage that counts the panes of a discarding one. All of these are bugs.
+    covers ``first``, ``last``, ``max_by`` and ``min_by`` only if event times differ. Floats are
+    compared approximately. Triggers that may finish while elements arrive are refused, and so are
+    windows that end before their elements. A combiner or a merge function that depends on the order
+    breaks the law; so does a stage that counts the panes of a discarding one. All of these are
+    bugs.
 
     Args:
         pipeline: A pipeline with one source, or a function that builds one from a stream.

@@ -39,6 +39,8 @@ ALL = "k"
     [
         (chain(lw.collect("v"), key=ALL), True),
         (chain(lw.last("v"), key=ALL), True),
+        (chain(lw.last("v", by="v"), key=ALL), True),
+        (chain(lw.max_by("v", "v"), key=ALL), True),  # ties are decided by time and arrival
         (chain(None, key=ALL), True),
         (chain(lw.sum("v"), key=ALL, deduplicated=True), True),
         (chain(lw.sum("v"), key=ALL), False),

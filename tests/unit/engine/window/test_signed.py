@@ -85,7 +85,7 @@ def test_a_retraction_cancels_the_latest_insert_or_waits(elements: list[Any]) ->
     wanted = sorted(at for stack in stacks.values() for at, _ in stack)
     columns = np.array([group for *group, _ in elements], dtype=np.int64).reshape(-1, 3).T
     signs = np.array([1 if comes else -1 for *_, comes in elements], dtype=np.int8)
-    assert np.flatnonzero(uncancelled(columns[0], columns[1], columns[2], signs)).tolist() == wanted
+    assert np.flatnonzero(uncancelled(signs, *columns)).tolist() == wanted
 
 
 ALL = {

@@ -1,0 +1,167 @@
+"""What joins and tables have in common: the records they keep, and how they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.join.persistence import StoredSides
+from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.key_hash import hash_keys
+from lowwater.engine.records.keys import KeyDictionary
+from lowwater.engine.records.steps import Bundle, LateBatch
+from lowwater.errors import DataError, InternalError
+from lowwater.state.arrays import mixed
+from lowwater.state.deadlines import Deadlines
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, Int64Array, format_instant
+
+_GARBAGE = 1 << 16
+
+
+class KeyedOperator:
+    """An operator that keeps records by key. All of its state is in memory.
+
+    Args:
+        sides: The records it keeps, of each of its inputs.
+        signed: Whether an input may contain retractions (S-C1).
+        retracts: Whether the output may.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    is_advancing = False
+    is_over = False
+    next_deadline = END_OF_TIME
+
+    def __init__(
+        self,
+        sides: Sequence[KeyedRecords],
+        *,
+        signed: bool,
+        retracts: bool,
+        watermark: int,
+        clock: int,
+    ) -> None:
+        self.watermark = self.output_watermark = watermark
+        self.clock = clock
+        self.retracts = retracts
+        self.keys: KeyDictionary | None = None
+        self.sides = tuple(sides)
+        self._signed = signed
+        self._stored: StoredSides | None = None
+
+    @property
+    def open_windows(self) -> int:
+        """How many records there are."""
+        return sum(map(len, self.sides))
+
+    @property
+    def state_rows(self) -> int:
+        """The same."""
+        return self.open_windows
+
+    def save(self, batch: Batch) -> None:
+        """Add what changed since the last save to a batch of a store. O(changed)."""
+        if self._stored is None:
+            raise InternalError("keep_in_store was not called")
+        self._stored.write(batch, self.keys, self._facts())
+
+    def _facts(self) -> dict[str, int]:
+        """Return what is stored beside the records."""
+        return {
+            "watermark": self.watermark,
+            "clock": self.clock,
+            "output watermark": self.output_watermark,
+        }
+
+    def _keep(self, place: StoredPlace, dues: Sequence[int | None]) -> None:
+        self._stored = StoredSides(self.sides, dues, place, frozenset(self._facts()))
+
+    def _restored(self, store: StateStore) -> dict[str, int] | None:
+        """Load the records; return what was stored beside them, ``None`` if nothing was.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        if self._stored is None:
+            raise InternalError("keep_in_store was not called")
+        facts = self._stored.load(store)
+        if facts is None:
+            return None
+        self.keys = self._stored.keys.keys
+        self.watermark, self.clock = facts["watermark"], facts["clock"]
+        self.output_watermark = facts["output watermark"]
+        return facts
+
+    def _encode(self, bundle: Bundle) -> tuple[KeyDictionary, Int64Array]:
+        """Return the keys, and the id of each element's."""
+        if self.keys is None:
+            self.keys = KeyDictionary(len(bundle.keys))
+        return self.keys, self.keys.encode(bundle.keys)
+
+    def _finish(
+        self,
+        emitted: Emitted | None,
+        late: LateBatch | None = None,
+        queues: Sequence[Sequence[Deadlines]] = (),
+    ) -> ProcessOutput:
+        """Free what is removed, now that it is read, and return the output of a step.
+
+        Args:
+            emitted: What is emitted.
+            late: What of the bundle is late.
+            queues: Further queues of the rows of each side.
+        """
+        for number, side in enumerate(self.sides):
+            side.release_removed()
+            side.tidy(*(each[number] for each in queues))
+        self._forget_keys()
+        if emitted is None and late is None:
+            return NOTHING
+        return ProcessOutput({} if emitted is None else {MAIN: emitted}, late)
+
+    def _forget_keys(self) -> None:
+        """Recycle the ids of keys without records, once most have none. Amortised."""
+        if self.keys is None or len(self.keys) <= 2 * self.state_rows + _GARBAGE:
+            return
+        every = np.arange(self.keys.capacity)
+        kept = np.logical_or.reduce([side.has_rows(every) for side in self.sides])
+        if self._stored is not None:
+            self._stored.keys.forget(kept)
+        self.keys.retain(kept)
+
+    def _check(self) -> None:
+        """Assert what must hold between the records. O(records)."""
+        for side in self.sides:
+            side._check()
+
+
+def unknown_record(bundle: Bundle, places: Int64Array, where: str) -> DataError:
+    """Return the error for a retraction of a record that is not here."""
+    at = places[:1]
+    record = {name: column.take(at).to_list()[0] for name, column in bundle.values.items()}
+    key = tuple(column.take(at).to_list()[0] for column in bundle.keys)
+    return DataError(
+        f"a record is retracted that never came: key {key[0] if len(key) == 1 else key!r}, "
+        f"time {format_instant(int(bundle.times[at[0]]))}, {record!r}",
+        where=where,
+        hint="Whatever retracts must have emitted the same record with the same time before",
+    )
+
+
+def record_hashes(bundle: Bundle) -> Int64Array:
+    """Return a hash of each record, int64: a null is like a column that is not there."""
+    total = np.zeros(len(bundle), dtype=np.uint64)
+    for name, column in bundle.values.items():
+        salt = hash_keys([Column.of_objects([name])])
+        hashes = hash_keys([column])
+        hashes = mixed([hashes.view(np.int64), np.full(len(bundle), salt.view(np.int64)[0])])
+        if column.valid is not None:
+            hashes = np.where(column.valid, hashes, np.uint64(0))
+        total += hashes
+    return total.view(np.int64)

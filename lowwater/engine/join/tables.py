@@ -1,0 +1,354 @@
+"""The operators of tables: rows by primary key from upserts, and groups of rows (T-1 to T-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater.engine.aggregates import AggregateSpec, count, signed_specs
+from lowwater.engine.join.as_of import ranks
+from lowwater.engine.join.keyed_operator import KeyedOperator
+from lowwater.engine.join.keyed_records import KeyedRecords
+from lowwater.engine.join.pairs import Types
+from lowwater.engine.join.two_sided import before
+from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
+from lowwater.engine.records.batch import HIDDEN
+from lowwater.engine.records.columns import Column
+from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.state.arrays import NONE, run_starts
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import StateStore
+from lowwater.state.table import Field
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
+from lowwater.watermark import Hold
+
+TableInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
+
+DELETED = HIDDEN + "deleted"
+"""Hidden column of upserts: whether they delete their row, bool; null is no."""
+_ROWS = HIDDEN + "rows"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Upserting:
+    """The rules of a table that is made from upserts (T-1).
+
+    Args:
+        order: The column that says which of two upserts of a key is the newer; ``None``: the one
+            that arrives later.
+        keep_deleted_us: How long a deleted key is remembered, in event time, microseconds.
+        ttl_us: How long after its last change a row is deleted, in event time, microseconds;
+            ``None``: never.
+    """
+
+    order: str | None = None
+    keep_deleted_us: int = 0
+    ttl_us: int | None = None
+
+
+@final
+class UpsertOperator(KeyedOperator):
+    """Keeps the newest row of each key, and emits what changes: old rows retracted, new inserted.
+
+    A step does no I/O, reads no clock and starts no thread.
+
+    Args:
+        rules: The rules.
+        types: The columns, as far as they are known before any record has come.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    def __init__(
+        self,
+        rules: Upserting,
+        types: Types,
+        *,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+    ) -> None:
+        self.rules = rules
+        self._rows = KeyedRecords(types, (Field("deleted", np.bool_, False),))
+        super().__init__(
+            (self._rows,), signed=False, retracts=True, watermark=watermark, clock=clock
+        )
+
+    def hold(self) -> Hold | None:
+        """Return ``None``: the watermark passes through (T-2)."""
+        return None
+
+    def step(self, step: TableInput) -> ProcessOutput:
+        """Process one input and return its output (S-O1). Costs O(records log records).
+
+        Raises:
+            DataError: Values of ``order`` cannot be compared.
+        """
+        match step:
+            case Bundle():
+                return self._take(step)
+            case WatermarkAdvance(to=to):
+                return self._advance(int(to))
+            case EndOfInput():
+                return self._advance(END_OF_TIME)
+            case ClockAdvance(to=to):
+                self.clock = max(self.clock, int(to))
+                return NOTHING
+            case _:
+                assert_never(step)
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step."""
+        self._keep(place, (None,))
+
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved in a store, before the first step; return whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        if self._restored(store) is None:
+            return False
+        self._rows.rebuild()
+        return True
+
+    def _take(self, bundle: Bundle) -> ProcessOutput:
+        if not len(bundle):
+            return NOTHING
+        _, keys = self._encode(bundle)
+        deletes = _truths(bundle.values.get(DELETED), len(bundle))
+        values = {name: column for name, column in bundle.values.items() if name != DELETED}
+        touched, place = np.unique(keys, return_inverse=True)
+        old = self._rows.segments.latest(touched, np.full(len(touched), END_OF_TIME))
+        chosen, superseded = self._winners(values, place, old)
+        touched, old = touched[chosen >= 0], old[chosen >= 0]
+        chosen = chosen[chosen >= 0]
+        order = np.argsort(chosen)  # by arrival, whatever the ids of keys
+        touched, old, chosen = touched[order], old[order], chosen[order]
+        taken = {name: column.take(chosen) for name, column in values.items()}
+        new = self._rows.insert(touched, bundle.times[chosen], taken, None)
+        self._rows.table["deleted"][new] = deletes[chosen]
+        replaced = old >= 0
+        self._rows.remove(old[replaced])
+        gone = old[replaced][~self._rows.table["deleted"][old[replaced]]]
+        output = self._finish(self._emitted(gone, new[~deletes[chosen]]))
+        if not superseded:
+            return output
+        return ProcessOutput(output.outputs, output.late, superseded=superseded)
+
+    def _winners(
+        self, values: Mapping[str, Column], place: Int64Array, old: Int64Array
+    ) -> tuple[Int64Array, int]:
+        """Return the upsert that stands of each key, -1 for none, and how many are superseded."""
+        count_ = len(old)
+        arrival = np.arange(len(place), dtype=np.int64)
+        chosen = np.full(count_, -1, dtype=np.int64)
+        name = self.rules.order
+        if name is None:
+            chosen[place] = arrival  # the last to be written stays
+            return chosen, 0
+        held = np.flatnonzero(old >= 0)
+        (stored,) = self._rows.kept.take(old[held], [name]).values()
+        of_old, of_new = ranks((stored, values[name]), name)
+        least = np.full(count_, -2, dtype=np.int64)
+        least[held] = of_old
+        by_key = np.lexsort((arrival, place))
+        key, rank = place[by_key], of_new[by_key]
+        # The newest so far of each key, its row included: runs of keys are told apart by an offset.
+        span = len(rank) + len(of_old) + 3
+        newest = np.maximum.accumulate(key * span + np.maximum(rank, least[key]) + 2)
+        newest -= key * span + 2
+        so_far = np.where(run_starts(key), least[key], np.append(-2, newest[:-1]))
+        stands = rank >= so_far
+        chosen[key[stands]] = by_key[stands]
+        return chosen, int(np.count_nonzero(~stands))
+
+    def _advance(self, to: int) -> ProcessOutput:
+        if to <= self.watermark:
+            return NOTHING
+        self.watermark = self.output_watermark = to
+        rows, table = self._rows, self._rows.table
+        if to == END_OF_TIME:
+            rows.remove(table.live())
+            return self._finish(None)
+        ttl, keep = self.rules.ttl_us, self.rules.keep_deleted_us
+        # A row that lives without end keeps its entry out of the queue: what replaces it has one.
+        horizon = keep if ttl is None else min(keep, ttl)
+        due = rows.take_due(rows.by_time, before(to, horizon))
+        deleted, times = table["deleted"][due], table["start"][due]
+        over = deleted & (times <= before(to, keep))
+        expired = np.zeros(len(due), dtype=np.bool_)
+        if ttl is not None:
+            expired = ~deleted & (times <= before(to, ttl))
+            rest = due[~over & ~expired]
+            rows.by_time.push(table["start"][rest], rest)
+        rows.remove(due[over | expired])
+        return self._finish(self._emitted(due[expired], NONE))
+
+    def _emitted(self, gone: Int64Array, new: Int64Array) -> Emitted | None:
+        if not gone.size and not new.size:
+            return None
+        table = self._rows.table
+        rows = np.concatenate((gone, new))
+        assert self.keys is not None
+        return Emitted(
+            table["start"][rows],
+            self.keys.decode(table["key"][rows]),
+            self._rows.kept.take(rows),
+            signs=np.repeat(np.array([-1, 1], dtype=np.int8), [len(gone), len(new)]),
+        )
+
+
+@final
+class GroupOperator(KeyedOperator):
+    """Aggregates the rows of a table by key, and emits what changes (T-3).
+
+    A group without rows is deleted, as in SQL. A step does no I/O, reads no clock and starts no
+    thread.
+
+    Args:
+        aggregates: The aggregates by name; of a signed input, whatever they are.
+        watermark: Input watermark to begin with, int microseconds.
+        clock: Clock to begin with, int microseconds.
+    """
+
+    def __init__(
+        self,
+        aggregates: Mapping[str, AggregateSpec],
+        *,
+        watermark: int = START_OF_TIME,
+        clock: int = START_OF_TIME,
+    ) -> None:
+        specs = signed_specs({**aggregates, _ROWS: count()}, differences=False)
+        self._groups = KeyedRecords({}, aggregates=specs)
+        self._arrivals = 0
+        super().__init__(
+            (self._groups,), signed=True, retracts=True, watermark=watermark, clock=clock
+        )
+
+    def hold(self) -> Hold | None:
+        """Return ``None``: the watermark passes through (T-2)."""
+        return None
+
+    def step(self, step: TableInput) -> ProcessOutput:
+        """Process one input and return its output (S-O1).
+
+        Costs O(changes), and for aggregates that do not subtract what their groups hold.
+        """
+        match step:
+            case Bundle():
+                return self._take(step)
+            case WatermarkAdvance(to=to):
+                return self._advance(int(to))
+            case EndOfInput():
+                return self._advance(END_OF_TIME)
+            case ClockAdvance(to=to):
+                self.clock = max(self.clock, int(to))
+                return NOTHING
+            case _:
+                assert_never(step)
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Track changes, so that :meth:`save` can write them; call it before the first step."""
+        self._keep(place, (None,))
+
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved in a store, before the first step; return whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        facts = self._restored(store)
+        if facts is None:
+            return False
+        self._arrivals = facts["arrivals"]
+        self._groups.rebuild()
+        return True
+
+    def _facts(self) -> dict[str, int]:
+        return {**super()._facts(), "arrivals": self._arrivals}
+
+    def _take(self, bundle: Bundle) -> ProcessOutput:
+        if not len(bundle):
+            return NOTHING
+        keys, ids = self._encode(bundle)
+        groups, table = self._groups, self._groups.table
+        first = np.flatnonzero(_first_of_each(ids))
+        touched = ids[first]
+        rows = groups.segments.latest(touched, np.full(len(touched), END_OF_TIME))
+        known = rows >= 0
+        held = rows[known]
+        gone = Emitted(table["start"][held], keys.decode(touched[known]), self._results(held))
+        times = np.full(len(touched), START_OF_TIME, dtype=np.int64)
+        place = _places(ids, touched)
+        np.maximum.at(times, place, bundle.times)
+        # A group's time is that of the latest change: a row of its own for it, found by key.
+        fresh = groups.insert(touched[~known], times[~known], {}, None)
+        rows[~known] = fresh
+        arrival = self._arrivals + np.arange(len(bundle), dtype=np.int64)
+        self._arrivals += len(bundle)
+        groups.aggregation.add(bundle, None, rows[place], arrival)
+        groups.retime(held, times[known])
+        groups.touch(rows)
+        left = groups.aggregation.results(rows)[_ROWS].data > 0
+        stand = rows[left]
+        now = Emitted(table["start"][stand], keys.decode(touched[left]), self._results(stand))
+        emitted = _changed(gone, now)
+        groups.remove(rows[~left])
+        return self._finish(emitted)
+
+    def _results(self, rows: Int64Array) -> dict[str, Column]:
+        if not rows.size:
+            return {}
+        found = self._groups.aggregation.results(rows)
+        return {name: column for name, column in found.items() if name != _ROWS}
+
+    def _advance(self, to: int) -> ProcessOutput:
+        if to <= self.watermark:
+            return NOTHING
+        self.watermark = self.output_watermark = to
+        if to == END_OF_TIME:
+            self._groups.remove(self._groups.table.live())
+        return self._finish(None)
+
+
+def _changed(gone: Emitted, now: Emitted) -> Emitted | None:
+    """Return old rows as retractions and new ones as inserts."""
+    parts = [(part, sign) for part, sign in ((gone, -1), (now, 1)) if len(part)]
+    if not parts:
+        return None
+    signs = np.concatenate([np.full(len(part), sign, dtype=np.int8) for part, sign in parts])
+    every = [part for part, _ in parts]
+    first = every[0]
+    columns = [part.columns() for part in every]
+    return Emitted(
+        np.concatenate([part.times for part in every]),
+        tuple(Column.concat(keys) for keys in zip(*(part.keys for part in every), strict=True)),
+        {name: Column.concat([each[name] for each in columns]) for name in first.columns()},
+        signs=signs,
+    )
+
+
+def _truths(column: Column | None, length: int) -> NDArray[np.bool_]:
+    """Return where a column is true; null is not."""
+    if column is None:
+        return np.zeros(length, dtype=np.bool_)
+    truths = column.data.astype(np.bool_)
+    return truths if column.valid is None else truths & column.valid
+
+
+def _first_of_each(ids: Int64Array) -> NDArray[np.bool_]:
+    """Return where each id comes for the first time."""
+    found = np.zeros(len(ids), dtype=np.bool_)
+    found[np.unique(ids, return_index=True)[1]] = True
+    return found
+
+
+def _places(ids: Int64Array, touched: Int64Array) -> Int64Array:
+    """Return the place of each id among distinct ones."""
+    order = np.argsort(touched)
+    return order[np.searchsorted(touched, ids, sorter=order)]

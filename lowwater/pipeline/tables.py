@@ -1,0 +1,305 @@
+"""Tables: at most one row per primary key, changed over time (T-1 to T-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, final
+
+import pyarrow as pa
+
+from lowwater.engine.aggregates import AggregateSpec, signed_specs
+from lowwater.engine.aggregates._base import columns_read
+from lowwater.engine.graph.graph import Grouped, Stage, Upserted, is_signed
+from lowwater.engine.graph.outline import outline
+from lowwater.engine.join.joining import HOWS, How, of_tables
+from lowwater.engine.join.tables import DELETED, Upserting
+from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.stateless import Filter, Select, WithColumns, require_names
+from lowwater.engine.window.aggregation import result_type
+from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.pipeline.checks import checked_aggregate, checked_expressions
+from lowwater.pipeline.joins import JoinInputs, joined_as_records, known_columns
+from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records
+from lowwater.pipeline.vocabulary import no_step
+from lowwater.time import DurationLike, duration
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+StreamT = TypeVar("StreamT", bound=StreamParts)
+
+_KEEP_DELETED = "1d"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Table(Generic[StreamT]):
+    """A table: at most one row per primary key, changed over time.
+
+    Its changes are a stream of records: an old row is retracted, and a new one inserted. Nothing
+    runs before the changes are run, collected or written.
+    """
+
+    _stream: StreamT
+    _key: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        keys = ", ".join(map(repr, self._key))
+        return f"Table({outline(self._stream._flows)}, key={keys})"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return self._key
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns, if they are known before a run."""
+        known = known_columns(self._stream)
+        return None if known is None else tuple(n for n in known if not n.startswith("__lw_"))
+
+    def named(self, name: str) -> Table[StreamT]:
+        """Name the stage that makes the table, for metrics and explanations."""
+        flow = self._stream._flows[0]
+        if not isinstance(flow.origin, Stage):
+            raise InvalidArgument("this table has no stage of its own", where="named")
+        stage = replace(flow.origin, name=name)
+        return replace(self, _stream=replace(self._stream, _flows=(replace(flow, origin=stage),)))
+
+    def filter(self, condition: nw.Expr) -> Table[StreamT]:
+        """Keep the rows for which a condition is true; null is not true. The key stays.
+
+        Args:
+            condition: A column expression such as ``lw.col("open")``.
+        """
+        checked_expressions("filter", (condition,), {})
+        return replace(self, _stream=self._stream._with(Filter(condition)))
+
+    def with_columns(self, *expressions: nw.Expr, **named: nw.Expr) -> Table[StreamT]:
+        """Add columns computed by expressions, or replace columns of the same name.
+
+        The key stays, and its columns cannot be replaced.
+        """
+        for name in named:
+            if name in self._key:
+                raise InvalidArgument(
+                    f"the column {name!r} belongs to the primary key",
+                    where="with_columns",
+                    hint="Give the new column another name",
+                )
+        chosen = checked_expressions("with_columns", expressions, named)
+        return replace(self, _stream=self._stream._with(WithColumns(chosen)))
+
+    def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Table[StreamT]:
+        """Keep only these columns, which must contain those of the primary key."""
+        chosen = checked_expressions("select", expressions, named)
+        missing = [name for name in self._key if name not in (*expressions, *named)]
+        if missing:
+            raise InvalidArgument(
+                f"the column {missing[0]!r} of the primary key is not selected",
+                where="select",
+                hint=f"Select it too: select({missing[0]!r}, ...)",
+            )
+        stream = self._stream
+        return replace(self, _stream=stream._with(Select(chosen, stream._always_selected())))
+
+    def join(
+        self,
+        other: Table[StreamT],
+        *,
+        on: str | Sequence[str] | None = None,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        how: How = "inner",
+        suffixes: tuple[str, str] = ("", "_right"),
+    ) -> Table[StreamT]:
+        """Join with another table; a change costs the rows that it joins (T-3).
+
+        The primary key of the result is that of the left table if each left row meets at most one
+        right row, which is so where the right table is joined on its own key; else it is both.
+        With ``how="right"`` and ``"outer"`` it is both, unless both are joined on their own keys.
+
+        Args:
+            other: The right table.
+            on: The columns that must be equal, where both tables call them alike.
+            left_on: Those of the left table; the result calls them so too.
+            right_on: Those of the right table.
+            how: ``inner``, ``left``, ``right``, ``outer``, ``semi`` or ``anti``.
+            suffixes: What is appended to the name of a column that both tables have.
+
+        Raises:
+            InvalidArgument: An argument is wrong, or a column is missing.
+        """
+        if not isinstance(other, Table):
+            raise InvalidArgument(
+                f"{describe('other', other)} is not a table",
+                where="join",
+                hint="Make one with stream.table(key=...), or join the stream with table.changes()",
+            )
+        if how not in HOWS:
+            raise InvalidArgument(
+                f"{describe('how', how)} is not known", where="join", hint=nearest(str(how), HOWS)
+            )
+        inputs = JoinInputs.of(
+            self._stream, other._stream,
+            on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",
+        )  # fmt: skip
+        stage = inputs.stage(of_tables(how))
+        parts = joined_as_records(stage, inputs)
+        return Table(self._stream._of(parts), self._joined_key(other, inputs, how))
+
+    def group_by(self, *columns: str) -> GroupedTable[StreamT]:
+        """Group the rows by columns, to be aggregated.
+
+        Args:
+            *columns: Names of columns.
+        """
+        if not columns or not all(isinstance(name, str) for name in columns):
+            raise InvalidArgument(
+                f"group_by takes the names of columns, not {columns!r}",
+                where="group_by",
+                hint='Write group_by("city"); a computed column comes with with_columns before',
+            )
+        check_keys(columns, columns, self._stream)
+        return GroupedTable(self, columns)
+
+    def changes(self) -> StreamT:
+        """Return the changes as a stream: old rows as retractions, new ones as inserts (T-4).
+
+        A change has the event time of its row. A process reads the column ``kind``.
+        """
+        return self._stream
+
+    def _joined_key(self, other: Table[StreamT], inputs: JoinInputs, how: How) -> tuple[str, ...]:
+        if how in ("semi", "anti"):
+            return self._key
+        on_left, on_right = {*inputs.keys}, {*inputs.right_keys}
+        if {*self._key} == on_left and {*other._key} == on_right:
+            return self._key
+        if {*other._key} <= on_right and how in ("inner", "left"):
+            return self._key
+        columns = inputs.columns
+        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
+        right_names = dict(zip(inputs.right_keys, inputs.keys, strict=True)) | of_right
+        key = [of_left.get(name, name) for name in self._key]
+        return tuple(dict.fromkeys([*key, *(right_names[name] for name in other._key)]))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            changes = f"Its changes are a stream: .changes().{name}(...)"
+            hints = {
+                "window": "A table has no windows: window the stream of its changes, "
+                ".changes().key_by(...).window(...)",
+                **dict.fromkeys(("key_by", "map", "flat_map", "run", "collect"), changes),
+                "aggregate": 'Group first: .group_by("...").aggregate(...)',
+            }
+            raise no_step("a table", name, hints, dir(Table))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GroupedTable(Generic[StreamT]):
+    """The rows of a table, grouped by columns."""
+
+    _table: Table[StreamT]
+    _columns: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"GroupedTable({self._table!r} by {', '.join(map(repr, self._columns))})"
+
+    def aggregate(self, **aggregates: AggregateSpec) -> Table[StreamT]:
+        """Aggregate the rows of each group; a group without rows is deleted (T-3).
+
+        The primary key of the result is the columns that it is grouped by.
+
+        Args:
+            **aggregates: The aggregates by name, such as ``total=lw.sum("amount")``.
+
+        Raises:
+            InvalidArgument: There is none, its name is taken, or its column is missing.
+        """
+        specs = {name: checked_aggregate(name, spec) for name, spec in aggregates.items()}
+        if not specs:
+            raise InvalidArgument(
+                "aggregate needs at least one aggregate",
+                where="aggregate",
+                hint="Write, say, aggregate(n=lw.count())",
+            )
+        for name in specs:
+            if name in self._columns:
+                raise InvalidArgument(
+                    f"an aggregate cannot be called {name!r}: that is a column of the key",
+                    where="aggregate",
+                    hint=f"Name it, as in aggregate(my_{name}=...)",
+                )
+        signed_specs(specs, differences=False)
+        stream = self._table._stream
+        known = known_columns(stream)
+        if known is not None:
+            needed = [column for spec in specs.values() for column, _ in columns_read(spec)]
+            require_names(needed, known, "aggregate")
+        stage = Stage(stream._flows, self._columns, self._columns, Grouped(specs))
+        types: Mapping[str, pa.DataType | None] | None = None
+        if known is not None:
+            sure = {name: kind for name, kind in known.items() if kind is not None}
+            results = {name: result_type(spec, sure) for name, spec in specs.items()}
+            types = {**{name: known[name] for name in self._columns}, **results}
+        return Table(stream._of(emitted_as_records(stage, types)), self._columns)
+
+
+def table_of(
+    stream: StreamT,
+    *,
+    key: str | Sequence[str],
+    order: str | None,
+    deleted: nw.Expr | None,
+    ttl: DurationLike | None,
+    keep_deleted: DurationLike | None,
+) -> Table[StreamT]:
+    """Return the table of a stream of upserts.
+
+    Raises:
+        InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
+    """
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if not keys or not all(isinstance(name, str) for name in keys):
+        raise InvalidArgument(
+            f"{describe('key', key)} is neither the name of a column nor several names",
+            where="table(key=)",
+            hint='Write key="id", or key=("shop", "id")',
+        )
+    if stream._deduplication is not None:
+        raise InvalidArgument(
+            "a table does not drop duplicates: it has one row per key in any case",
+            where="deduplicate(...).table",
+            hint="Leave deduplicate out",
+        )
+    if any(is_signed(flow) for flow in stream._flows):
+        raise InvalidArgument(
+            "the stream retracts records, and a table is made of upserts",
+            where="table",
+            hint="Make the table before the stage that retracts, or of the panes that stand",
+        )
+    check_keys(keys, keys, stream)
+    known = known_columns(stream)
+    if order is not None and known is not None:
+        require_names([order], known, "table(order=)")
+    if deleted is not None:
+        checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
+        stream = stream._with(WithColumns(Expressions((), {DELETED: checked[0]})))
+    age = None if ttl is None else duration(ttl, name="ttl")
+    keep = duration(_KEEP_DELETED if keep_deleted is None else keep_deleted, name="keep_deleted")
+    for name, given, us in (("ttl", ttl, age), ("keep_deleted", keep_deleted, keep)):
+        if us is not None and us < 0:
+            raise InvalidArgument(f"{describe(name, given)} is below zero", where=f"table({name}=)")
+    types = {
+        name: kind
+        for name, kind in (known or {}).items()
+        if name not in keys and not name.startswith("__lw_")
+    }
+    work = Upserted(Upserting(order, keep, age), types, deletes=deleted is not None)
+    stage = Stage(stream._flows, keys, keys, work)
+    every = None if known is None else {**{name: known[name] for name in keys}, **types}
+    return Table(stream._of(emitted_as_records(stage, every)), keys)
