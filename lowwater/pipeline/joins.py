@@ -394,8 +394,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
-    """Raise if a side lacks a column, as far as its columns are known."""
-    if known is not None:
+    """Raise if a side lacks a column, as far as its columns are known; an empty list has none."""
+    if known:
         require_names(names, public_names(tuple(known)), where)
 
 

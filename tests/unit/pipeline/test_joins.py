@@ -166,3 +166,10 @@ def test_text_and_numbers_in_one_list_of_keys() -> None:
     mixed = lw.from_iterable([{"at": at, "id": 1}, {"at": at, "id": "s1"}], time="at")
     joined = mixed.join(clicks(), on="id", within="1h")
     assert [one.key for one in joined.collect().elements()] == ["s1"]
+
+
+def test_an_empty_list_has_a_join_too() -> None:
+    nothing = lw.from_iterable([], time="at")
+    assert len(nothing.join(clicks(), on="id", within="1h").collect().elements()) == 0
+    found = searches().join(nothing, on="id", within="1h", how="left").collect()
+    assert [one.key for one in found.elements()] == ["s1", "s2"]
