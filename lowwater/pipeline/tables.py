@@ -456,9 +456,10 @@ def table_of(
             hint="Make the table before the stage that retracts, or of the panes that stand",
         )
     check_keys(keys, keys, stream)
-    known = known_columns(stream)
-    if order is not None and known is not None:
-        require_names([order], known, "table(order=)")
+    known = known_columns(stream) or None  # of a list without elements nothing is known
+    if known is not None:
+        require_names(keys, known, "table(key=)")
+        require_names([] if order is None else [order], known, "table(order=)")
     if deleted is not None:
         checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
         stream = stream._with(WithColumns(Expressions((), {DELETED: checked[0]})))

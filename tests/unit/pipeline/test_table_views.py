@@ -115,8 +115,8 @@ def test_rows_that_stand() -> None:
     assert isinstance(frame := people().to_pandas(), pd.DataFrame)
     assert frame["city"].tolist() == ["Bonn"]
     assert people().to_polars()["city"].to_list() == ["Bonn"]
-    nothing = people([]).to_arrow()
-    assert (nothing.num_rows, people(MOVES[3:]).rows()) == (0, [])
+    assert people([]).to_arrow().column_names == ["id", "city", "timestamp"]
+    assert people([]).rows() == people(MOVES[3:]).rows() == []
 
 
 def test_a_table_without_rows_has_its_columns() -> None:
@@ -128,6 +128,11 @@ def test_changes_of_a_table_come_in_order() -> None:
     assert (found.taken, found.gone, found.rows) == ([], [(1,), (2,)], [])
     found = changes([(1, "a"), (1, "b")], [True, False], key=1, index=None)
     assert (found.taken, found.gone, found.rows) == ([], [], [(1, "b")])
+
+
+def test_a_key_that_no_record_has() -> None:
+    with pytest.raises(InvalidArgument, match=r"no column 'ID' \(at table\(key=\)\)"):
+        lw.from_iterable(MOVES, time="at").table(key="ID")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
