@@ -7,6 +7,7 @@ from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage
+from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
@@ -34,6 +35,7 @@ STEPS: dict[type, str] = {
     Map: "map",
     FlatMap: "flat_map",
     MapBatches: "map_batches",
+    FromChangelog: "changelog",
     UpsertForm: "changes",
     DebeziumForm: "changes",
 }
