@@ -150,7 +150,7 @@ def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
         windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
         if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
             continue
-        if _emits_again(windowing):
+        if emits_again(windowing):
             raise InvalidArgument(
                 f"the upstream stage retracts panes, and its timestamps={windowing.timestamps!r}: "
                 "an emitted pane no longer holds the watermark, so its window here may have "
@@ -160,13 +160,13 @@ def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
             )
 
 
-def _emits_again(windowing: Windowing) -> bool:
+def emits_again(windowing: Windowing) -> bool:
     """Whether a window may emit more than one pane."""
     return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
 
 
 def _check_counted_once(windowing: Windowing) -> None:
-    if windowing.mode != "accumulating" or not _emits_again(windowing):
+    if windowing.mode != "accumulating" or not emits_again(windowing):
         return
     raise InvalidArgument(
         "the upstream stage may emit several accumulating panes of a window: each contains the "

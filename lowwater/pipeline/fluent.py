@@ -41,7 +41,7 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument, describe, explained, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
@@ -54,6 +54,7 @@ from lowwater.pipeline.checks import (
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, joined_as_records
 from lowwater.pipeline.outputs import Writing
+from lowwater.pipeline.pane_tables import pane_table
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -672,6 +673,51 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         next stage subtract them.
         """
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
+
+    def table(
+        self,
+        *,
+        key: str | Sequence[str] | None = None,
+        order: str | None = None,
+        deleted: nw.Expr | None = None,
+        ttl: DurationLike | None = None,
+        keep_deleted: DurationLike | None = None,
+    ) -> Table[Stream]:
+        """Return the table of the panes: what stands of each key and window.
+
+        The primary key is the keys with ``window_start`` and ``window_end``. The other columns are
+        the aggregates and ``timestamp``. A row is replaced when its window fires again.
+
+        Args:
+            key: Columns of another primary key: the panes are then upserts, as the records of any
+                stream, and the other arguments those of :meth:`Stream.table`.
+            order: Only with ``key``.
+            deleted: Only with ``key``.
+            ttl: Only with ``key``.
+            keep_deleted: Only with ``key``.
+
+        Raises:
+            InvalidArgument: Windows fire more than once, and each pane has only what was new
+                (``accumulation="discarding"``), or they merge and are not retracted; or an argument
+                needs ``key``.
+        """
+        if key is not None:
+            # Without super(), which does not work in a class that is made again for its slots.
+            return RecordSteps.table(
+                self, key=key, order=order, deleted=deleted, ttl=ttl, keep_deleted=keep_deleted
+            )
+        others = {"order": order, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
+        for name, value in others.items():
+            if value is not None:
+                raise InvalidArgument(
+                    f"{name}= needs key=: without it the table has the panes by key and window",
+                    where=f"table({name}=)",
+                    hint="Leave it out, or name the primary key",
+                )
+        windowing = self._stage.windowing
+        if windowing is None:
+            raise InternalError("a pipeline without windows")
+        return pane_table(self.to_stream(), self._stage, windowing)
 
     def _to(self, *sinks: Sink) -> Writing:
         return Writing(self._stage, self._no_panes(), sinks)
