@@ -116,3 +116,5 @@ def test_what_is_refused(options: dict[str, Any], why: str) -> None:
 def test_arguments_without_a_key() -> None:
     with pytest.raises(InvalidArgument, match="order= needs key="):
         pipeline(POINTS).table(order="index")
+    with pytest.raises(InvalidArgument, match="needs the columns of its primary key"):
+        lw.from_iterable([{"at": 1}], time="at").table()
