@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import durability, graphs, memory_limit, process
+from benchmarks import durability, graphs, joins, memory_limit, process
 from benchmarks.machine import machine
 from benchmarks.open_windows import bytes_per_window, steps_per_second
 from benchmarks.throughput import measure
@@ -157,6 +157,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": _memory,
     "process": _process,
     "graphs": _graphs,
+    "joins": lambda args: joins.show(min(args.events, 1_000_000), args.rounds),
 }
 
 

@@ -211,6 +211,13 @@ def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Findi
         )
     windowing = stage.windowing
     if not stage.work.emits_panes:
+        if isinstance(stage.work, Computed) and stage.work.order == "event_time" and blind:
+            yield Finding(
+                "warning",
+                "records wait until the watermark passes them, and there is no watermark",
+                where,
+                "Give the source a watermark",
+            )
         if isinstance(stage.work, Computed) and windowing is None and endless:
             yield Finding(
                 "note",

@@ -35,7 +35,9 @@ def mermaid_graph(graph: Graph) -> str:
     for stage in graph.stages:
         for flow in stage.inputs:
             label = "<br/>".join(map(_escaped, _edge_texts(stage, flow)))
-            lines.append(f'  n{number[id(flow.origin)]} =="{label}"==> n{number[id(stage)]}')
+            arrow = f'=="{label}"==>' if stage.key_names else f'-- "{label}" -->'
+            arrow = arrow if label else "-->"
+            lines.append(f"  n{number[id(flow.origin)]} {arrow} n{number[id(stage)]}")
     return "\n".join(lines)
 
 
@@ -67,7 +69,8 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     lines = [graph.name_of(stage), *reads]
     if stage.deduplication is not None:
         lines.append(f"drops duplicates: {stage.deduplication!r}")
-    lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
+    if stage.key_names:
+        lines.append(f"exchanges records by: {', '.join(stage.key_names)}")
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {shown(windowing.windows)}")
@@ -94,7 +97,8 @@ def _edge_texts(stage: Stage, flow: Flow) -> Iterator[str]:
     if flow.output != MAIN:
         yield f"output {flow.output!r}"
     yield from step_texts(flow.steps)
-    yield f"by {', '.join(stage.key_names)}"
+    if stage.key_names:
+        yield f"by {', '.join(stage.key_names)}"
 
 
 def summary_texts(stage: Stage) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.graph.graph import Flow, Stage
+from lowwater.engine.graph.graph import Flow, Stage, is_signed
 from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
@@ -135,6 +135,22 @@ def check_lateness(given_us: int, flows: tuple[Flow, ...]) -> None:
             where="window(allowed_lateness=)",
             hint="Leave it out to use that of the upstream stage",
         )
+
+
+def check_no_table(flows: tuple[Flow, ...], where: str) -> None:
+    """Raise if what comes in are the changes of a table (T-2).
+
+    They retract old rows at the times of these, of which no watermark tells.
+    """
+    for flow in flows:
+        if is_signed(flow) and isinstance(flow.origin, Stage) and flow.origin.makes_table:
+            raise InvalidArgument(
+                "these are the changes of a table: old rows are retracted at their own times, "
+                "however old",
+                where=where,
+                hint="Aggregate the table with group_by(...).aggregate(...), join it with another "
+                "table, or use the stream that it is made of",
+            )
 
 
 def check_adds_up(flows: tuple[Flow, ...]) -> None:

@@ -21,7 +21,7 @@ from lowwater.engine.join.joining import AsOfHow, Between, How, LateVersions, Un
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process import Emitted
 from lowwater.engine.process.output import TIME as EMITTED_TIME
-from lowwater.engine.process.output import emitted_table
+from lowwater.engine.process.output import Order, emitted_table
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
 from lowwater.engine.records.pane_table import empty_panes
@@ -45,6 +45,7 @@ from lowwater.errors import InternalError, InvalidArgument, describe, explained,
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
+    check_no_table,
     check_retracted_in_time,
     checked_aggregate,
     checked_expressions,
@@ -61,8 +62,10 @@ from lowwater.pipeline.stages import (
     StreamParts,
     check_keys,
     checked_name,
+    no_passed_records,
     pane_types,
     panes_as_records,
+    passing_stage,
     process_stage,
     public_names,
     window_stage,
@@ -83,6 +86,7 @@ _ENDS = (
     *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas", "to_polars"),
     *("write_parquet", "write_jsonl", "write_to"),
 )
+_BEFORE_KEYS = ("deduplicate", "join", "join_as_of", "key_by")
 _WINDOW_DEFAULTS: dict[str, object] = {
     "trigger": None,
     "accumulation": None,
@@ -187,6 +191,16 @@ class RecordSteps(ABC):
                 )
         return self.to_stream()._united(other.to_stream() for other in others)
 
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        interval="within",
+        tolerance="within",
+        lateness="allowed_lateness",
+        allowedLateness="allowed_lateness",
+        suffix="suffixes",
+    )
     def join(
         self,
         other: RecordSteps,
@@ -239,6 +253,15 @@ class RecordSteps(ABC):
         )
         return _joined(stage, inputs)
 
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        within="tolerance",
+        allowed_lateness="keep",
+        lateness="keep",
+        suffix="suffixes",
+    )
     def join_as_of(
         self,
         versions: RecordSteps,
@@ -356,10 +379,14 @@ class RecordSteps(ABC):
 
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
+            name = "other" if where == "join" else "versions"
+            keyed = isinstance(other, (KeyedStream, WindowedStream))
             raise InvalidArgument(
-                f"{describe('other', other)} is not a stream of records",
+                f"{describe(name, other)} is not a stream of records",
                 where=where,
-                hint="Join streams, pipelines (their panes) and processes",
+                hint=f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
+                if keyed
+                else "Join streams, pipelines (their panes) and processes",
             )
         return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
 
@@ -404,10 +431,17 @@ class RecordSteps(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stream(RecordSteps, StreamParts):
+class Stream(RecordSteps, Runnable[Element, Emitted], StreamParts):
     """A stream of records, from a reader such as :func:`lowwater.read_parquet`.
 
-    Every method returns a new stream. Columns are checked as far as they are known before a run.
+    Every step returns a new stream. Columns are checked as far as they are known before a run. A
+    stream can be run, collected and written by itself: its records come out as they are, with their
+    event time, and with a ``kind`` if they may be retractions.
+
+    >>> import lowwater as lw
+    >>> rides = [{"at": "2000-01-01T12:00:26Z", "points": 5}, {"at": "2000-01-01T12:01Z"}]
+    >>> lw.from_iterable(rides, time="at").filter(lw.col("points") > 3).collect().values()
+    [{'at': '2000-01-01T12:00:26Z', 'points': 5}]
     """
 
     def __repr__(self) -> str:
@@ -443,14 +477,21 @@ class Stream(RecordSteps, StreamParts):
         """Return the stream itself; pipelines and processes return their output as a stream."""
         return self
 
+    @property
+    def _stage(self) -> Stage:
+        return passing_stage(self)
+
+    def _to(self, *sinks: Sink) -> Writing:
+        stage = self._stage
+        return Writing(stage, no_passed_records(stage, self._schema), sinks)
+
+    def _form(self) -> ElementForm:
+        return ElementForm(())
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             hints = {
-                **dict.fromkeys(
-                    _ENDS,
-                    'Group first: .key_by("...").window(...).aggregate(...)',
-                ),
                 "window": 'Group first: .key_by("...").window(...)',
                 "aggregate": 'Group first: .key_by("...").window(...).aggregate(...)',
                 "group": 'Group first: .key_by("...").window(...).group()',
@@ -535,26 +576,31 @@ class KeyedStream:
     def _windowed(self, windowing: Windowing) -> WindowedStream:
         check_lateness(windowing.lateness_us, self._stream._flows)
         check_retracted_in_time(self._stream._flows)
+        check_no_table(self._stream._flows, "window")
         known = self._stream._known
         if known is not None:
             require_names(windowing.windows.columns, known, "window")
         return WindowedStream(self, windowing)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation on the records of each key: see ``docs/process.md``.
 
         Args:
             process: An object with ``on_record`` or ``on_records``, and state cells and timers as
                 attributes of its class.
+            order: ``"arrival"``: records come as they arrive; with several sources, their order
+                then depends on how batches interleave. ``"event_time"``: a record waits until the
+                watermark has passed it; records and timers come by event time, and late records go
+                to the late output (S-K13).
 
         Raises:
-            InvalidArgument: ``process`` is not a process, or the stream is deduplicated.
+            InvalidArgument: ``process`` is not a process, or ``order`` is not known.
         """
-        return self._processed(process, None)
+        return self._processed(process, None, order)
 
-    def _processed(self, process: object, windowing: Windowing | None) -> Processed:
+    def _processed(self, process: object, windowing: Windowing | None, order: Order) -> Processed:
         stream = self._stream
-        stage = process_stage(stream, self._keys, self._names, process, windowing)
+        stage = process_stage(stream, self._keys, self._names, process, windowing, order)
         return Processed(stage)
 
     if not TYPE_CHECKING:
@@ -564,7 +610,7 @@ class KeyedStream:
                 "aggregate": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
-            steps = (*STEPS.values(), "deduplicate", "key_by")
+            steps = (*STEPS.values(), *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             hints |= dict.fromkeys(
                 _ENDS, 'Say what to compute first: .window(lw.FixedWindows("1m")).aggregate(...)'
@@ -618,19 +664,21 @@ class WindowedStream:
             )
         return self._pipeline(aggregates, self._keyed._stream)
 
-    def process(self, process: object) -> Processed:
+    def process(self, process: object, *, order: Order = "arrival") -> Processed:
         """Run your own computation, with state per key and window.
 
         State is released when the window expires.
 
         Args:
             process: As for :meth:`KeyedStream.process`.
+            order: Likewise. In event-time order windows expire at their end.
 
         Raises:
             InvalidArgument: ``process`` is not a process, the windows have a trigger, or they merge
-                and a cell cannot.
+                and a cell cannot; or ``order`` is not known, or not for windows with an allowed
+                lateness.
         """
-        return self._keyed._processed(process, self._windowing)
+        return self._keyed._processed(process, self._windowing, order)
 
     def group(self, column: str | None = None, *, name: str = "records") -> Pipeline:
         """Emit the records of each window as a list, in order of arrival.
@@ -655,7 +703,7 @@ class WindowedStream:
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
             hints = dict.fromkeys(_ENDS, hint)
-            steps = (*STEPS.values(), "deduplicate", "key_by")
+            steps = (*STEPS.values(), *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
@@ -829,15 +877,15 @@ class JoinedStream(StageOutput[Element, Emitted]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
+            group = 'Group the joined records first: .key_by("...")'
+            windows = f"{group}.window(...).{name}(...)"
             hints = {
                 **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
-                **dict.fromkeys(
-                    ("window", "process", "aggregate", "group"),
-                    'Group the joined records first: .key_by("...").window(...)',
-                ),
+                **dict.fromkeys(("window", "process"), f"{group}.{name}(...)"),
+                **dict.fromkeys(("aggregate", "group"), windows),
             }
             raise no_step("a join", name, hints, dir(JoinedStream))
 
 
 def _joined(stage: Stage, inputs: JoinInputs) -> JoinedStream:
-    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs.left, inputs.right)))
+    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs)))

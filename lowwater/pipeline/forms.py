@@ -35,10 +35,11 @@ BatchT = TypeVar("BatchT")
 @final
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A record that a process emitted.
+    """A record that a process emitted, or one of a stream.
 
     Args:
-        key: The key it was emitted for: a plain value, or a tuple of several.
+        key: The key it was emitted for: a plain value, or a tuple of several; ``None`` for the
+            records of a stream, which have no key.
         value: The emitted value.
         timestamp: Its event time.
         output: The tag of the output it was emitted to.
@@ -108,7 +109,7 @@ class ElementForm:
         return outcome.emitted.get(self.output)
 
     def items(self, batch: Emitted) -> Iterable[Element]:
-        keys = key_values(batch.keys)
+        keys = key_values(batch.keys, len(batch))
         signs = [1] * len(batch) if batch.signs is None else batch.signs.tolist()
         rows = zip(keys, batch.to_list(), batch.times.tolist(), signs, strict=True)
         for key, value, time, sign in rows:

@@ -111,8 +111,9 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
 
     def _collect(self, step: str, options: RunOptions, *, final: bool) -> Result:
         output = self._to()
-        refuse_endless(self._graph(), step)
-        outcomes = self._outcomes(options, keeps_dead_letters=step == "collect")
+        refuse_endless(Graph.of([output._stage]), step)
+        kept = "the errors of the result" if step == "collect" else None
+        outcomes = Outcomes((output._stage,), options, dead_letters_in=kept)
         if final:
             outcomes.local.report_replaced()
         result = Result(output._stage, outcomes, output._empty)
@@ -153,10 +154,8 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
         result = self._collect("to_polars", options, final=final)
         return result.to_polars(self._to()._tag, final=final)
 
-    def _outcomes(self, options: RunOptions, *, keeps_dead_letters: bool = False) -> Outcomes:
-        stages = (self._to()._stage,)
-        kept = "the errors of the result" if keeps_dead_letters else None
-        return Outcomes(stages, options, dead_letters_in=kept)
+    def _outcomes(self, options: RunOptions) -> Outcomes:
+        return Outcomes((self._to()._stage,), options, dead_letters_in=None)
 
     def write_parquet(
         self, folder: PathLike, *, overwrite: bool = False, compact: Compaction | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from lowwater.engine.graph.clocks import ArrivalClock
 from lowwater.engine.graph.graph import (
     Computed,
     Flow,
+    Passed,
     Read,
     Stage,
     Windowed,
@@ -22,6 +23,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.local.emitting_stage import kind_taken
 from lowwater.engine.process.definition import Definition
+from lowwater.engine.process.output import RECORDS, Order, emitted_table
 from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.deduplicate import Deduplication
@@ -43,7 +45,8 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline.checks import STEPS, check_adds_up, names_after
+from lowwater.pipeline.checks import STEPS, check_adds_up, inherited_lateness, names_after
+from lowwater.time import format_duration
 
 ResultTypes = Mapping[str, pa.DataType | None]
 """The types of aggregates by name; ``None`` for one that only a run can tell."""
@@ -195,24 +198,53 @@ def process_stage(
     names: tuple[str, ...],
     process: object,
     windowing: Windowing | None,
+    order: Order,
 ) -> Stage:
     """Return the stage of a process, checked.
 
     Raises:
-        InvalidArgument: The object is no process, or not one for these windows.
+        InvalidArgument: The object is no process, or not one for these windows; or the order is
+            not known, or not one for this lateness.
     """
-    if stream._deduplication is not None:
+    if order not in get_args(Order):
         raise InvalidArgument(
-            "a process does not drop duplicates yet",
-            where="deduplicate(...).key_by(...).process",
-            hint="Remember the ids in a cell of the process, or put deduplicate before a stage "
-            "with windows that the process reads",
+            f"{describe('order', order)} is not known",
+            where="process(order=)",
+            hint='Use "arrival" or "event_time"',
         )
+    if order == "event_time" and windowing is not None:
+        if windowing.lateness_us > inherited_lateness(stream._flows):
+            raise InvalidArgument(
+                f"allowed_lateness={format_duration(windowing.lateness_us)!r} has no meaning in "
+                "event-time order, in which no late record is accepted",
+                where="process(order=)",
+                hint="Leave it out; a watermark with more patience waits for more records",
+            )
+        windowing = windowing.with_(allowed_lateness=0)
     definition = Definition.of(process, windowing)
-    stage = Stage(stream._flows, keys, names, Computed(process, windowing, definition.outputs))
+    work = Computed(
+        process, windowing, definition.outputs, definition.retracts, definition.lateness_us, order
+    )
+    stage = Stage(stream._flows, keys, names, work, stream._deduplication)
     if stage.signed and "kind" in (stream._known or ()):
         raise kind_taken()
     return stage
+
+
+def passing_stage(stream: StreamParts) -> Stage:
+    """Return the stage of a stream that is run by itself."""
+    return Stage(stream._flows, (), (), Passed(), stream._deduplication)
+
+
+def no_passed_records(stage: Stage, schema: pa.Schema | None) -> pa.Table:
+    """Return the table without rows of a stream that is run by itself."""
+    if schema is None:
+        return emitted_table((), ())
+    fields = {name: schema.field(name) for name in public_names(tuple(schema.names))}
+    if stage.retracts:
+        fields["kind"] = pa.field("kind", pa.string())
+    fields.setdefault("timestamp", pa.field("timestamp", MICROS_UTC))
+    return pa.schema(list(fields.values()), RECORDS).empty_table()
 
 
 def panes_as_records(

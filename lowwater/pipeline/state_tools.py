@@ -12,10 +12,14 @@ from typing import Any, final
 
 import pyarrow as pa
 
+from lowwater.engine.join.inspect import TABLES as RECORD_TABLES
+from lowwater.engine.join.inspect import verify_records
 from lowwater.engine.local.delivery import Delivery
 from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_outbox, read_run
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
+from lowwater.engine.process.passing import TABLES as PASSING_TABLES
+from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -37,6 +41,9 @@ from lowwater.time import START_OF_TIME, Instant, format_duration
 _TABLES: Mapping[str, Mapping[int, str]] = {
     "windows": TABLES,
     "process": PROCESS_TABLES,
+    "join": RECORD_TABLES,
+    "table": RECORD_TABLES,
+    "records": PASSING_TABLES,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}
 _DATABASE = re.compile(r"rocksdb-\d+")
@@ -211,10 +218,17 @@ def verify_state(path: PathLike) -> int:
         for stage, of in _stages(record or {}):
             if not _has_rows(store, stage):
                 continue
-            if of["kind"] == "windows":
-                InspectedWindows(store, stage).verify()
-            else:
-                verify_process(store, stage)
+            match of["kind"]:
+                case "windows":
+                    InspectedWindows(store, stage).verify()
+                case "process":
+                    verify_process(store, stage)
+                case "records":
+                    passing = PassingOperator(signed=False)
+                    passing.keep_in_store(stage)
+                    passing.restore(store)
+                case _:
+                    verify_records(store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
                     StoredIds(stage.prefix(IDS), 1).restore(store, START_OF_TIME)

@@ -174,7 +174,7 @@ class Table(Generic[StreamT]):
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",
         )  # fmt: skip
         stage = inputs.stage(of_tables(how))
-        parts = joined_as_records(stage, self._stream, other._stream)
+        parts = joined_as_records(stage, inputs)
         key = self._joined_key(other, inputs, how)
         return Table(self._stream._of(parts), key, self._joined_nulls(other, inputs, how, key))
 
@@ -475,6 +475,7 @@ def table_of(
         for name, kind in (known or {}).items()
         if name not in keys and not name.startswith("__lw_")
     }
-    stage = Stage(stream._flows, keys, keys, Upserted(Upserting(order, keep, age), types))
+    work = Upserted(Upserting(order, keep, age), types, deletes=deleted is not None)
+    stage = Stage(stream._flows, keys, keys, work)
     every = None if known is None else {**{name: known[name] for name in keys}, **types}
     return Table(stream._of(emitted_as_records(stage, every)), keys)

@@ -19,6 +19,7 @@ from lowwater.engine.graph.graph import (
     Flow,
     Grouped,
     Joined,
+    Passed,
     Read,
     Upserted,
     Windowed,
@@ -27,6 +28,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.local.compatibility import differences
+from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.key_order import AT, WHOSE, minds_order, with_order
@@ -35,7 +37,6 @@ from lowwater.engine.local.source_watermark import SourceWatermark, followed
 from lowwater.engine.local.stage_input import StageAdmission, StageBundle
 from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import Admitted, OnError
-from lowwater.engine.records.deduplicate import Deduplicator
 from lowwater.errors import DataError, StateError
 from lowwater.spark.levels import Edge, LevelNode, Levels, is_split, rank
 from lowwater.spark.messages import Elements, Message, Port, observed_records
@@ -116,33 +117,27 @@ class DuplicatesRun:
     """
 
     def __init__(self, node: LevelNode) -> None:
-        assert node.stage.deduplication is not None
         self.node = node
         self.watermark = START_OF_TIME
-        self._deduplicator = Deduplicator(node.stage.deduplication)
+        self._duplicates = DuplicateFilter(node.stage.deduplication)
 
     def keep_in_store(self, place: StoredPlace) -> None:
         """Keep ids in the store."""
-        self._deduplicator.keep_in_store(place)
+        self._duplicates.keep_in_store(place)
 
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
-        self._deduplicator.advance(self.watermark)
-        self._deduplicator.save(batch)
+        self._duplicates.save(batch, self.watermark)
 
     def resume(self, store: StateStore) -> None:
         """Use the store from now on."""
-        self._deduplicator.restore(store)
+        self._duplicates.restore(store)
 
     def take(self, elements: Elements, metrics: StageMetrics) -> Elements:
         """Return the elements whose id was not seen."""
-        self._deduplicator.advance(self.watermark)
-        first = self._deduplicator.step(elements.ids, elements.bundle.times)
-        if first.all():
-            return elements
-        kept = np.flatnonzero(first)
-        metrics.duplicates += len(first) - len(kept)
-        return elements.take(kept)
+        times = elements.bundle.times
+        kept = self._duplicates.kept(elements.ids, times, self.watermark, metrics)
+        return elements if kept is None else elements.take(kept)
 
 
 NodeRun: TypeAlias = DuplicatesRun | WindowRun | EmittingRun
@@ -312,7 +307,7 @@ class LevelRun:
                 run.watermark = max(run.watermark, to)
             else:
                 given = [
-                    _stage_bundle(node, one, nth)
+                    _stage_bundle(node, one, self._input_of(node, nth))
                     for ((_, nth), _), one in zip(found, bundles, strict=True)
                 ]
                 self._step_stage(node, run, given, to, output)
@@ -326,6 +321,11 @@ class LevelRun:
     def source_watermark(self, source: int) -> int:
         """Return the watermark of a source, int microseconds."""
         return followed(self.sources[source], self.sources)
+
+    def _input_of(self, node: LevelNode, nth: int) -> int:
+        """Return which input of its stage a node's elements came by."""
+        # Behind what drops duplicates, inputs are numbered in the order of their origins.
+        return self._ranks[node.number][nth][1] if is_split(node.stage) else nth
 
     def _require_same(self, stored: bytes) -> None:
         now = self._levels.described
@@ -481,7 +481,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
     match work:
         case Windowed():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined() | Upserted() | Grouped():
+        case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

@@ -184,6 +184,7 @@ class LevelCall:
                 "emitted": metrics.emitted.total(),
                 **{reason: metrics.late[reason] for reason in REASONS},
                 "duplicates": metrics.duplicates,
+                "superseded": metrics.superseded,
                 "dead_letters": counts.dead_letters,
                 "open_windows": 0 if isinstance(one, DuplicatesRun) else one.operator.open_windows,
                 "state_bytes": state_bytes,

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import assert_never, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
-from lowwater.engine.graph.graph import MAIN, Computed, Flow, Graph, Joined, Read, Stage, Windowed
+from lowwater.engine.graph.graph import (
+    MAIN,
+    Computed,
+    Flow,
+    Graph,
+    Grouped,
+    Joined,
+    Passed,
+    Read,
+    Stage,
+    Upserted,
+    Windowed,
+)
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.process.output import TIME as EMITTED_TIME
 from lowwater.engine.process.output import Emitted, emitted_table
@@ -28,7 +40,7 @@ from lowwater.engine.records.pane_table import (
 )
 from lowwater.engine.records.panes import ErrorRecord
 from lowwater.engine.records.stateless import schema_after
-from lowwater.engine.records.steps import REASONS, UNWINDOWED, PaneBatch
+from lowwater.engine.records.steps import REASONS, PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import DataError, InvalidArgument, UnsupportedByRunner, nearest
 from lowwater.spark.messages import record_text
@@ -143,15 +155,18 @@ class ColumnTypes:
             pa.field(name, self._type(name, columns.get(key)))
             for name, key in zip(stage.key_names, stage.keys, strict=True)
         ]
-        if isinstance(stage.work, Joined):
-            found = self._joined(stage, stage.work)
+        found = self._emitted(stage)
+        if found is not None:
             fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
-            return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
+            # A column of that name, as panes have, takes the place of the event time.
+            times = [] if "timestamp" in found else [pa.field("timestamp", MICROS_UTC)]
+            return [*fields, *kinds, *times]
         if isinstance(stage.work, Computed):
-            taken = {"timestamp", *stage.key_names}
+            kinds = [pa.field("kind", pa.string())] if stage.retracts else []
+            taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}
             given = {name: kind for name, kind in self.given.items() if name not in taken}
-            fields += [pa.field(name, kind) for name, kind in given.items()]
+            fields += [*(pa.field(name, kind) for name, kind in given.items()), *kinds]
             return [*fields, pa.field("timestamp", self.given.get("timestamp", MICROS_UTC))]
         fields += [pa.field("window_start", MICROS_UTC), pa.field("window_end", MICROS_UTC)]
         fields += [
@@ -199,6 +214,32 @@ class ColumnTypes:
         whole = pa.unify_schemas(known, promote_options="permissive")
         return {one.name: one.type for one in whole}
 
+    def _emitted(self, stage: Stage) -> dict[str, pa.DataType | None] | None:
+        """Return the types of what a join or a table emits besides the keys.
+
+        ``None`` for other stages, and in place of types that are not known.
+        """
+        work = stage.work
+        match work:
+            case Joined():
+                return self._joined(stage, work)
+            case Upserted():
+                return {
+                    name: self.given.get(name) or kind
+                    for name, kind in self._into(stage).items()
+                    if not name.startswith(HIDDEN) and name not in stage.keys
+                }
+            case Grouped():
+                columns = self._into(stage)
+                return {
+                    name: self.given.get(name) or result_type(spec, columns)
+                    for name, spec in work.aggregates.items()
+                }
+            case Windowed() | Computed() | Passed():
+                return None
+            case _:
+                assert_never(work)
+
     def _joined(self, stage: Stage, work: Joined) -> dict[str, pa.DataType | None]:
         """Return the types of what a join emits besides the keys; ``None`` for those not known."""
         left, right = (
@@ -219,9 +260,9 @@ class ColumnTypes:
             of_right[name]: kind for name, kind in right.items()
         }
 
-    def _records_of_join(self, stage: Stage, work: Joined) -> pa.Schema | None:
+    def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:
         keys = {name: self._into(stage).get(name) for name in stage.key_names}
-        found = keys | self._joined(stage, work)
+        found = {**keys, **emitted}
         if any(kind is None for kind in found.values()):
             return None
         signs = {SIGN: pa.int64()} if stage.retracts else {}
@@ -233,8 +274,9 @@ class ColumnTypes:
         return self._known[stage]
 
     def _found(self, stage: Stage) -> pa.Schema | None:
-        if isinstance(stage.work, Joined):
-            return self._records_of_join(stage, stage.work)
+        emitted = self._emitted(stage)
+        if emitted is not None:
+            return self._records(stage, emitted)
         if not isinstance(stage.work, Windowed):
             return None
         columns = self._into(stage)
@@ -389,14 +431,14 @@ class OutputRows:
             for key, column in zip(stage.key_names, late.keys, strict=True)
             if key in self._schema.schema.names
         }
-        windowed = batch.reason < UNWINDOWED
         for bound, instants in (("window_start", batch.start), ("window_end", batch.end)):
             made = instants_to_arrow(instants)
-            columns[bound] = pc.if_else(pa.array(windowed), made, None)
+            columns[bound] = pc.if_else(pa.array(batch.windowed), made, None)
         columns["timestamp"] = instants_to_arrow(late.times)
         at = np.full(len(late), batch.watermark, dtype=np.int64)
         columns["watermark"] = known_instants(instants_to_arrow(at))
         columns["reason"] = pa.array([REASONS[code] for code in batch.reason.tolist()])
+        columns["detail"] = pa.array(batch.all_details(), pa.string())
         columns["record"] = pa.array([record_text(r) for r in late.records.rows(late.rows)])
         columns["stage"] = pa.array([name] * len(late))
         self._add(LATE, columns, len(late))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Graph, Read, Stage, Upserted, Windowed
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
@@ -242,10 +242,10 @@ def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int |
     windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
     if not windowed:
         raise InvalidArgument(
-            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
-            "process stays in memory",
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of "
+            "processes and joins stays in memory",
             where="to_spark(memory_limit=)",
-            hint="Leave it out, and clear cells that are not needed any more",
+            hint="Leave it out; clear cells that are not needed, or join within less time",
         )
     return max(1, rows // (len(windowed) * options.key_groups))
 
@@ -366,6 +366,8 @@ def _counted(stage: Stage) -> set[str]:
     never = {"emitted"} if isinstance(stage.work, Windowed) else set()
     if stage.deduplication is None:
         never.add("duplicates")
+    if not isinstance(stage.work, Upserted):
+        never.add("superseded")
     return {*COUNTS} - never
 
 

@@ -87,6 +87,7 @@ def _add_total(metrics: Metrics, row: Mapping[str, Any], report: Mapping[str, An
     metrics.events += row["events"]
     metrics.retractions += row["retractions"]
     metrics.duplicates += row["duplicates"]
+    metrics.superseded += row["superseded"]
     metrics.panes += _panes(row)
     metrics.late += _late(row)
     if row["dead_letters"]:
@@ -109,6 +110,7 @@ def _add_stage(
     stage.late += _late(row)
     stage.retractions += row["retractions"]
     stage.duplicates += row["duplicates"]
+    stage.superseded += row["superseded"]
     if row["emitted"]:
         stage.emitted["all"] += row["emitted"]
     stage.open_windows = row["open_windows"]

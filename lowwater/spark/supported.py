@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lowwater.display.text import shown
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read
+from lowwater.engine.graph.graph import Graph, Passed, Read
 from lowwater.errors import InvalidArgument, UnsupportedByRunner
 from lowwater.spark.levels import Elsewhere, with_reads
 from lowwater.watermark import External
@@ -15,9 +15,17 @@ from lowwater.watermark import External
 def require_supported(graph: Graph) -> None:
     """Raise if a source's watermark is one that only a process of the user's can say.
 
+    So is a stream without a stage: Spark's operators are there for state by key.
+
     Raises:
         UnsupportedByRunner: It is.
     """
+    if any(isinstance(stage.work, Passed) for stage in graph.stages):
+        raise UnsupportedByRunner(
+            "a stream without a stage has no state, and so nothing to run on Spark",
+            where="to_spark",
+            hint="Use the steps of Spark's DataFrame; or group first, with key_by(...)",
+        )
     for read in graph.reads:
         if isinstance(read.watermark, External):
             raise UnsupportedByRunner(

@@ -18,6 +18,7 @@ FORMATS: Mapping[str, int] = MappingProxyType(
         "window state": 5,
         "process state": 2,
         "join state": 1,
+        "passed records": 1,
         "record ids": 2,
         "Spark cells": 4,
         "Spark cell files": 1,

@@ -20,7 +20,6 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.engine.records.steps import (
     REASONS,
-    UNWINDOWED,
     Bundle,
     ClockAdvance,
     EndOfInput,
@@ -42,7 +41,6 @@ from lowwater.testing._arrivals import (
     WatermarkMove,
 )
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant, Int64Array
-from lowwater.windows import Window
 
 Aggregates: TypeAlias = "AggregateSpec | Mapping[str, AggregateSpec]"
 
@@ -284,19 +282,15 @@ def _dtype(kinds: set[type], given: list[Any]) -> type[np.generic] | None:
 
 
 def _late_records(late: LateBatch, elements: Sequence[ScenarioElement]) -> Iterator[LateRecord]:
-    for index, start, end, reason in zip(
-        late.element.tolist(),
-        late.start.tolist(),
-        late.end.tolist(),
-        late.reason.tolist(),
-        strict=True,
+    for index, window, reason in zip(
+        late.element.tolist(), late.windows(), late.reason.tolist(), strict=True
     ):
         element = elements[index]
         yield LateRecord(
             value=element.record,
             time=element.time,
             key=element.key,
-            window=None if reason >= UNWINDOWED else Window(Instant(start), Instant(end)),
+            window=window,
             watermark=Instant(late.watermark),
             reason=REASONS[reason],
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
+from lowwater.engine.join import persistence as records
 from lowwater.engine.local.run_record import read_run
 from lowwater.engine.process import persistence as stored
 from lowwater.engine.window import persistence as _stored
@@ -16,7 +17,12 @@ from lowwater.state.rocks import RocksStore
 
 Progress: TypeAlias = dict[str, int]
 
-_FACTS = {"windows": _stored.FACTS, "process": stored.FACTS}
+_FACTS = {
+    "windows": _stored.FACTS,
+    "process": stored.FACTS,
+    "join": records.FACTS,
+    "table": records.FACTS,
+}
 _RISING = ("watermark", "output watermark", "clock")
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import lowwater as lw
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, is_signed
+from lowwater.engine.graph.graph import Graph, Read, Stage, is_signed
 from lowwater.engine.graph.outline import stage_outline
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.join.joining import AS_OF_HOWS, HOWS, UNMATCHED
@@ -202,17 +202,19 @@ def drawn(
     for _ in range(draw(st.integers(1, 4))):
         stream = _input(draw, nodes)
         made: Pipeline | Processed | JoinedStream
-        match draw(st.integers(0, 5)):
+        match draw(st.integers(0, 7)):
             case 3:
                 made = _process(draw, stream)
             case 4:
                 made = _joined(draw, stream, _input(draw, nodes))
+            case 5:
+                made = _tabled(draw, stream, _input(draw, nodes))
             case _:
                 made = _windowed(draw, stream)
         stages.append(made)
-        if isinstance(made, Processed):
+        if isinstance(made, Processed) and "rang" in made.outputs:
             nodes.append(made.output("rang"))
-        if not isinstance(made, Pipeline) or _can_be_read(made):
+        if not made._stage.makes_table and (not isinstance(made, Pipeline) or _can_be_read(made)):
             nodes.append(made)
     read = {flow.origin for stage in stages for flow in stage._stage.inputs}
     ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
@@ -289,12 +291,16 @@ def _keyed(draw: st.DrawFn, stream: Stream) -> Any:
             return stream.key_by("key")
 
 
-def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+def _perhaps_deduplicated(draw: st.DrawFn, stream: Stream) -> Any:
+    """Group a stream by keys; of some streams, duplicates are dropped first."""
     if draw(st.integers(0, 5)) == 0 and not any(is_signed(flow) for flow in stream._flows):
         ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
-        keyed: Any = stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
-    else:
-        keyed = _keyed(draw, stream)
+        return stream.deduplicate(id=ids, within=draw(seconds(1, 20))).key_by("key")
+    return _keyed(draw, stream)
+
+
+def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
+    keyed = _perhaps_deduplicated(draw, stream)
     windows = draw(
         st.builds(lw.FixedWindows, seconds(1, 15))
         | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
@@ -319,8 +325,28 @@ def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
 
 
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
-    made: Processed = _keyed(draw, stream).process(Alarms())
+    order = draw(st.sampled_from(["arrival", "arrival", "event_time"]))
+    made: Processed = _perhaps_deduplicated(draw, stream).process(Alarms(), order=order)
     return made
+
+
+def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Pipeline | Processed | JoinedStream:
+    """Return a table of upserts, two joined, or one aggregated; windows, if there are none."""
+    if any(map(is_signed, (*stream._flows, *other._flows))):
+        return _windowed(draw, stream)
+    order = draw(st.sampled_from([None, "n"]))
+    ttl = draw(st.none() | seconds(1, 9))
+    table = _chosen(stream).table(
+        key="v", order=order, deleted=draw(st.sampled_from([None, lw.col("v") == 4])), ttl=ttl
+    )
+    if draw(st.booleans()):
+        one = _chosen(other).table(key="key", keep_deleted=draw(seconds(0, 9)))
+        table = table.join(one, on="key", how=draw(st.sampled_from(HOWS)))
+    if draw(st.booleans()):
+        table = table.group_by("key").aggregate(v=lw.sum("v"), n=lw.count())
+    (flow,) = table.changes()._flows
+    assert isinstance(flow.origin, Stage)
+    return Processed(flow.origin)
 
 
 def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:

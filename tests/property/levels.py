@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class _Shown:
             self.panes[stage] += map(repr, outcome.panes.to_panes())
         for tag, emitted in outcome.emitted.items():
             keys = zip(*(key.to_list() for key in emitted.keys), strict=True)
-            rows = zip(emitted.times.tolist(), keys, emitted.to_list(), strict=True)
+            rows = zip(emitted.times.tolist(), keys, map(_plain, emitted.to_list()), strict=True)
             self.panes[stage] += [f"{tag} {time} {key} {row}" for time, key, row in rows]
         if outcome.late is not None:
             self.late[stage] += map(repr, outcome.late.to_records())
@@ -64,6 +65,14 @@ class _Shown:
         panes = {stage: sorted(rows) for stage, rows in self.panes.items() if rows}
         late = {stage: sorted(rows) for stage, rows in self.late.items() if rows}
         return Told(panes, late, watermarks)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its times in UTC: messages know instants, and no zones of Python's."""
+    return {
+        name: value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
+        for name, value in row.items()
+    }
 
 
 def micro_batches(case: Drawn) -> list[list[Records]]:

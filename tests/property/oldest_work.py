@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, final
 
-from lowwater.engine.graph.graph import Joined, Stage, Windowed
-from lowwater.engine.join.joining import LEFT, Joining, Side
+from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed
+from lowwater.engine.join.joining import LEFT, Between, Joining, Side
 from lowwater.engine.join.two_sided import SideBundle
+from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing
 from lowwater.testing._oracle_windows import windows_of
@@ -34,10 +35,12 @@ def beside(stage: Stage) -> Beside:
     match stage.work:
         case Windowed():
             return Unshown(stage.work.windowing)
-        case Joined(joining=Joining() as joining):
+        case Joined(joining=Joining(within=Between()) as joining):
             return Unpaired(joining, signed=stage.retracts)
+        case Computed():
+            return Rings(in_order=stage.work.order == "event_time")
         case _:
-            return Rings()
+            return Nothing()
 
 
 @final
@@ -146,6 +149,17 @@ class Unshown:
 
 
 @final
+class Nothing:
+    """A stage through which the watermark passes: a table, or a join with a history."""
+
+    def note(self, step: Any, output: Any, watermark: int, promised: int) -> None:
+        pass
+
+    def oldest(self) -> int:
+        return END_OF_TIME
+
+
+@final
 class Unpaired:
     """The timely records of a join that may still come out by themselves (J-4).
 
@@ -196,24 +210,40 @@ class Unpaired:
 
 @final
 class Rings:
-    """The timers of :class:`tests.property.graphs.Alarms`: what is set, and what must have rung."""
+    """The timers of :class:`tests.property.graphs.Alarms`: what is set, and what must have rung.
 
-    def __init__(self) -> None:
+    Args:
+        in_order: Whether records come by event time, when the watermark has passed them.
+    """
+
+    def __init__(self, *, in_order: bool) -> None:
+        self._in_order = in_order
+        self._waiting: list[tuple[int, int, int, Any, int]] = []
+        self._arrived = 0
         self._set: dict[Any, dict[tuple[str, Any], tuple[int, int, int | None]]] = {}
         self._turn = 0
         self.due: dict[Any, list[tuple[str, int, int]]] = {}
         self.rang: dict[Any, list[tuple[str, int, int]]] = {}
 
     def note(self, step: Any, output: Any, watermark: int, promised: int) -> None:
-        if isinstance(step, Bundle):
-            keys, values = step.keys[0].to_list(), step.values["v"].to_list()
-            for key, time, v in zip(keys, step.times.tolist(), values, strict=True):
-                for name, at, held, tag in timers_of(v, time):
-                    late = held is not None and held < promised  # it cannot go back
-                    self._put(key, name, tag, at, None if late else held)
-                self._ring(key, watermark)
+        if isinstance(step, InputBundle):
+            bundle = step.bundle
+            keys, values = bundle.keys[0].to_list(), bundle.values["v"].to_list()
+            for key, time, v in zip(keys, bundle.times.tolist(), values, strict=True):
+                if not self._in_order:
+                    self._record(key, time, v, promised)
+                    self._ring(key, watermark)
+                elif time >= watermark:
+                    self._waiting.append((time, step.nth, self._arrived, key, v))
+                    self._arrived += 1
         elif isinstance(step, (WatermarkAdvance, EndOfInput)):
             to = END_OF_TIME if isinstance(step, EndOfInput) else step.to
+            passed = sorted(one for one in self._waiting if one[0] < to)
+            self._waiting = [one for one in self._waiting if one[0] >= to]
+            for time, _, _, key, v in passed:
+                self._ring(key, time)
+                self._record(key, time, v, promised)
+                self._ring(key, time)
             for key in list(self._set):
                 self._ring(key, to)
         emitted = output.outputs.get("rang")
@@ -224,7 +254,13 @@ class Rings:
 
     def oldest(self) -> int:
         holds = [held for timers in self._set.values() for *_, held in timers.values()]
+        holds += [time for time, *_ in self._waiting]
         return min((held for held in holds if held is not None), default=END_OF_TIME)
+
+    def _record(self, key: Any, time: int, v: int, promised: int) -> None:
+        for name, at, held, tag in timers_of(v, time):
+            late = held is not None and held < promised  # it cannot go back
+            self._put(key, name, tag, at, None if late else held)
 
     def _put(self, key: Any, name: str, tag: Any, at: int | None, held: int | None) -> None:
         timers = self._set.setdefault(key, {})
@@ -236,7 +272,7 @@ class Rings:
 
     def _ring(self, key: Any, watermark: int) -> None:
         """Fire what is due, in the order of time and then of setting (S-K3)."""
-        timers = self._set[key]
+        timers = self._set.get(key, {})
         while timers:
             slot = min(timers, key=lambda slot: timers[slot][:2])
             at = timers[slot][0]

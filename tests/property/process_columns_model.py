@@ -27,12 +27,21 @@ WINDOWS = Windowing(
     windows=lw.FixedWindows(f"{SIZE}us"), allowed_lateness=LATENESS, accumulation="discarding"
 )
 
-# key, time, added, timer (-1 for none, 3 to clear all), after, hold (-1 for none)
+# key, time, added, timer (-1 for none, 3 to clear all, 4 to refuse it), after, hold (-1 for none)
 Row = tuple[str, int, int, int, int, int]
 Act = list[Row] | tuple[str, int]
 
 
 class Scripted:
+    """Does what its records say.
+
+    Args:
+        allowed: How long after its end a window expires.
+    """
+
+    def __init__(self, allowed: int = LATENESS) -> None:
+        self.allowed = allowed
+
     windowed = False
     total = lw.value_cell(dtype="int64")
     once = lw.timer()
@@ -47,10 +56,12 @@ class Scripted:
                 ids, times = batch.ids[rows], batch.times[rows]
                 at = batch["after"][rows] + (ctx.clock if name == "wall" else times)
                 if self.windowed and name != "wall":
-                    at = np.minimum(at, ctx.ends(ids) + LATENESS)
+                    at = np.minimum(at, ctx.ends(ids) + self.allowed)
                 # Of one key each row has its say, in order: the last with a hold, then without.
                 holds = times + batch["hold"][rows] if held else None
                 getattr(ctx, name).set(ids, at, output_times=holds)
+        ctx.late(batch["timer"] == 4, "four")
+        ctx.late(np.flatnonzero(batch["timer"] == 4), "again")
         gone = batch.ids[batch["timer"] == 3]
         for name in NAMES:
             getattr(ctx, name).clear(gone)
@@ -63,7 +74,7 @@ class Scripted:
             ctx.total.add(ids, -1)
             at = due + 2
             if self.windowed:
-                at = np.minimum(at, ctx.ends(ids) + LATENESS)
+                at = np.minimum(at, ctx.ends(ids) + self.allowed)
             ctx.again.set(ids, at)
             ctx.total.clear(batch.ids[left <= 0])
 
@@ -72,6 +83,7 @@ class Scripted:
             "what": np.full(len(batch), what),
             "due": batch.due,
             "clock": np.full(len(batch), ctx.clock),
+            "watermark": np.full(len(batch), ctx.watermark),
             "total": ctx.total[batch.ids],
         }
         ctx.emit(columns, ids=batch.ids, times=batch.times)
@@ -97,39 +109,64 @@ class Scope:
 
 
 class Model:
-    """The same, key by key."""
+    """The same, key by key.
 
-    def __init__(self, windowed: bool) -> None:
+    Args:
+        windowed: Whether there are windows.
+        in_order: Whether records come by event time, when the watermark has passed them.
+    """
+
+    def __init__(self, windowed: bool, in_order: bool = False) -> None:
         self.windowed = windowed
+        self.in_order = in_order
+        self.lateness = 0 if in_order else LATENESS
+        self.waiting: list[Row] = []
         self.watermark = self.clock = self.output_watermark = 0
         self.scopes: dict[tuple[str, int], Scope] = {}
         self.given: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-        self.late = 0
+        self.late: list[tuple[str, int, str | None]] = []
 
     def act(self, act: Act | str) -> None:
-        if isinstance(act, list):
+        if isinstance(act, list) and self.in_order:
+            self.late += [(row[0], row[1], None) for row in act if row[1] < self.watermark]
+            self.waiting += [row for row in act if row[1] >= self.watermark]
+        elif isinstance(act, list):
             self._take(act)
-            self._drain()
+            self._drain(self.watermark)
         elif isinstance(act, str):
+            self._pass(END_OF_TIME)
             self.watermark = END_OF_TIME
-            self._drain()
+            self._drain(END_OF_TIME)
             at = min(self.output_watermark, LAST_EVENT_TIME)
             for place, scope in self.scopes.items():
                 self._tell(place, scope, 9, at, at)
             self.scopes = {}
         elif act[0] == "watermark":
             if act[1] > self.watermark:
+                self._pass(act[1])
+                if not self.in_order:
+                    self.watermark = act[1]
+                self._drain(act[1])
                 self.watermark = act[1]
-                self._drain()
         elif act[1] > self.clock:
             while (first := self._wall()) <= act[1]:
                 self.clock = max(self.clock, first)
-                self._drain()
+                self._drain(self.watermark)
             self.clock = act[1]
         if not self.windowed:
             self.scopes = {p: s for p, s in self.scopes.items() if s.total or s.timers}
         low = min([self.watermark, *self.holds()])
         self.output_watermark = max(self.output_watermark, low)
+
+    def _pass(self, upto: int) -> None:
+        """Process the rows of one instant at a time."""
+        passed = [row for row in self.waiting if row[1] < upto]
+        self.waiting = [row for row in self.waiting if row[1] >= upto]
+        for at in sorted({row[1] for row in passed}):
+            self._drain(at)
+            self.watermark = max(self.watermark, at)
+            self._take([row for row in passed if row[1] == at])
+            self._drain(self.watermark)
 
     def holds(self) -> list[int]:
         every = [t for scope in self.scopes.values() for t in scope.timers.values()]
@@ -143,9 +180,10 @@ class Model:
         admitted: list[tuple[Scope, Row]] = []
         for row in rows:
             start = row[1] // SIZE * SIZE if self.windowed else 0
-            if self.windowed and start + SIZE + LATENESS <= self.watermark:
-                self.late += 1
+            if self.windowed and start + SIZE + self.lateness <= self.watermark:
+                self.late.append((row[0], row[1], None))
                 continue
+            self.late += [(row[0], row[1], "four")] * (row[3] == 4)
             end = start + SIZE if self.windowed else 0
             scope = self.scopes.setdefault((row[0], start), Scope(end=end))
             scope.total += row[2]
@@ -156,17 +194,21 @@ class Model:
                     if timer == number and (hold >= 0) == held:
                         time = after + (self.clock if number == 2 else at)
                         if self.windowed and number != 2:
-                            time = min(time, scope.end + LATENESS)
+                            time = min(time, scope.end + self.lateness)
                         scope.timers[number] = (time, at + hold if held else None)
         for scope, row in admitted:
             if row[3] == 3:
                 scope.timers = {}
 
-    def _drain(self) -> None:
+    def _drain(self, upto: int) -> None:
+        before = self.watermark
         for place, scope in list(self.scopes.items()):
+            self.watermark = before
             while True:
                 event = [(t, n) for n, (t, _) in scope.timers.items() if n < 2]
-                due = [each for each in event if each[0] <= self.watermark]
+                due = [each for each in event if each[0] <= upto]
+                if due:
+                    self.watermark = max(self.watermark, min(due)[0])
                 if not due and 2 in scope.timers and scope.timers[2][0] <= self.clock:
                     due = [(scope.timers[2][0], 2)]
                 if not due:
@@ -179,24 +221,27 @@ class Model:
                     scope.total -= 1
                     again = time + 2
                     if self.windowed:
-                        again = min(again, scope.end + LATENESS)
+                        again = min(again, scope.end + self.lateness)
                     scope.timers[1] = (again, None)
                 elif number == 1:
                     scope.total = 0
-            if self.windowed and scope.end + LATENESS <= self.watermark:
+            if self.windowed and scope.end + self.lateness <= upto:
+                self.watermark = max(self.watermark, scope.end + self.lateness)
                 at = max(scope.end - 1, self.output_watermark)
                 self._tell(place, scope, 8, at, at)
                 del self.scopes[place]
+        self.watermark = before
 
     def _tell(self, place: tuple[str, int], scope: Scope, what: int, at: int, due: int) -> None:
-        self.given[f"{place[0]} {place[1]}"].append((at, what, due, self.clock, scope.total))
+        told = (at, what, due, self.clock, self.watermark, scope.total)
+        self.given[f"{place[0]} {place[1]}"].append(told)
 
 
 _ROWS = st.tuples(
     st.sampled_from("abc"),
     st.integers(1, 60),
     st.integers(0, 3),
-    st.integers(-1, 3),
+    st.integers(-1, 4),
     st.integers(-3, 30),
     st.integers(-1, 20),
 )

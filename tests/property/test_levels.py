@@ -95,3 +95,22 @@ class Appends:
     def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
         ctx.seen.append(record["v"])
         ctx.emit({"seen": ctx.seen.get()})
+
+
+@pytest.mark.parametrize("key_groups", [1, 3])
+@pytest.mark.parametrize("ids", ["v", ("v", "key")])
+def test_behind_duplicates_records_of_one_time_come_in_the_order_of_the_union(
+    ids: str | tuple[str, ...], key_groups: int
+) -> None:
+    """S-K13: not in the order in which the graph has the sources."""
+    rows = [
+        [(BASE + at * SECOND, at % 2, v + at, 1, "p", BASE) for at in (1, 2, 1)] for v in (0, 100)
+    ]
+    first, second = (lw.from_source(Batches([some]), time="at") for some in rows)
+    counted = first.key_by("key").window(lw.FixedWindows("1s")).aggregate(n=lw.count())
+    united = (second | first).deduplicate(id=ids, within="1m")
+    ordered = united.key_by("key").process(Appends(), order="event_time")
+    case = Drawn((counted, ordered), lw.ManualClock(BASE), {})
+    told = list(embedded(case))
+    assert told == list(InLevels(case, key_groups, 2).told())
+    assert any("[101, 1]" in row for turn in told for row in turn.panes.get(1, ()))

@@ -41,3 +41,15 @@ def test_late_records_of_a_stage_that_is_no_output_have_their_window(windowed: b
 
 def test_outputs_alone_have_only_their_columns() -> None:
     assert schema(windowed=True, sides=False).schema.names == ["key", "n", "timestamp"]
+
+
+def test_a_process_that_retracts_says_the_kind() -> None:
+    class Retracts(Pass):
+        retracts = True
+
+    given = pa.table({"at": [1], "key": [1]})
+    stage = lw.from_arrow(given, time="at").key_by("key").process(Retracts())._stage
+    kinds = {"n": pa.int64(), "kind": pa.string()}
+    types = ColumnTypes(Graph.of([stage]), [given.schema], kinds)
+    found = schema_of([(0, QueryOutput(stage))], types, several=False, sides=False)
+    assert found.schema.names == ["key", "n", "kind", "timestamp"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, TypeAlias, assert_never, final
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
@@ -18,8 +18,9 @@ from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
-from lowwater.engine.join.tables import Upserting
+from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.process.output import MAIN as MAIN
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.admission import Admission, OnError
 from lowwater.engine.records.admit_times import PLAIN, TimeFormat
 from lowwater.engine.records.deduplicate import Deduplication
@@ -83,15 +84,20 @@ class Computed:
         process: The user's object.
         windowing: The windows and their lateness; ``None`` for a process without windows.
         outputs: The tags of its outputs, the main one first.
+        retracts: Whether it emits retractions (S-K12).
+        lateness_us: How far below the output watermark it may emit by itself, in microseconds.
+        order: Whether records come in order of arrival or of event time (S-K13).
     """
 
     process: object
     windowing: Windowing | None
     outputs: tuple[str, ...]
+    retracts: bool = False
+    lateness_us: int = 0
+    order: Order = "arrival"
 
     emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = False
-    retracts: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
 
@@ -141,15 +147,30 @@ class Upserted:
     Args:
         rules: What makes an upsert newer than another, and how long rows are kept.
         columns: The columns, without the primary key, as far as they are known, with their types.
+        deletes: Whether the hidden column ``DELETED`` says which records delete their row.
     """
 
     rules: Upserting
     columns: Types
+    deletes: bool = False
 
     windowing: ClassVar[None] = None
     emits_panes: ClassVar[bool] = False
     passes_signs: ClassVar[bool] = False
     retracts: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The work of a stream that is run by itself: its records leave as they came, without keys."""
+
+    windowing: ClassVar[None] = None
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = True
+    retracts: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
     aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
 
@@ -168,7 +189,7 @@ class Grouped:
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
 
-Work: TypeAlias = Windowed | Computed | Joined | Upserted | Grouped
+Work: TypeAlias = Windowed | Computed | Joined | Passed | Upserted | Grouped
 
 
 @final
@@ -200,7 +221,7 @@ class Stage:
         inputs: The flows that it reads; several form a union.
         keys: The key columns.
         key_names: The names of the key columns in its output.
-        work: The windowing and aggregates, the process, or the join.
+        work: The windowing and aggregates, the process, or the join; or records pass as they are.
         deduplication: How duplicates are dropped before grouping; ``None``: they are kept.
         name: The name that the user gave it, if any.
     """
@@ -220,18 +241,39 @@ class Stage:
     @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
-        if self.windowing is not None:
-            return self.windowing.lateness_us
-        if isinstance(self.work, Joined) and self.work.joining.emits_late_us:
-            return self.work.joining.emits_late_us
-        # A process without windows accepts late records, and may emit records equally late.
-        before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
-        return max((stage.lateness_us for stage in before), default=0)
+        work = self.work
+        match work:
+            case Windowed(windowing=windowing):
+                return windowing.lateness_us
+            case Joined(joining=joining) if joining.emits_late_us:
+                return joining.emits_late_us
+            case Computed(order="event_time"):
+                return work.lateness_us  # it accepts no late records
+            case Computed(windowing=Windowing(lateness_us=lateness_us)):
+                return max(lateness_us, work.lateness_us)
+            case Computed() | Joined() | Passed() | Upserted() | Grouped():
+                # Without windows it accepts late records, and may emit records equally late.
+                before = [flow.origin for flow in self.inputs if isinstance(flow.origin, Stage)]
+                own = work.lateness_us if isinstance(work, Computed) else 0
+                return max((own, *(stage.lateness_us for stage in before)))
+            case _:
+                assert_never(work)
 
     @property
     def retracts(self) -> bool:
         """Whether its output contains retractions."""
         return self.work.retracts or (self.work.passes_signs and self.signed)
+
+    @property
+    def makes_table(self) -> bool:
+        """Whether its output is the changes of a table, which may be of any time (T-2)."""
+        match self.work:
+            case Upserted() | Grouped():
+                return True
+            case Joined(joining=Joining(within=None)):
+                return True
+            case _:
+                return False
 
     @property
     def signed(self) -> bool:
@@ -320,6 +362,8 @@ def admission_of(
     work, flow = stage.work, stage.inputs[nth]
     durations = () if work.windowing is None else work.windowing.windows.columns
     needs = strictest_needs(work.aggregates)
+    if isinstance(work, Upserted) and work.deletes:
+        needs[DELETED] = "booleans"
     return Admission(
         time=flow.time,
         keys=stage.keys_of(nth),

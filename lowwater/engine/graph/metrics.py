@@ -29,6 +29,7 @@ class StageMetrics:
         emitted: Records that a process emitted, by output.
         late: Elements dropped from one of their windows, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
+        superseded: Upserts that a table has ignored because it knows newer ones (T-1).
         watermark: The input watermark.
         output_watermark: The output watermark (S-H3).
         open_windows: The number of open windows.
@@ -39,6 +40,7 @@ class StageMetrics:
     emitted: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
+    superseded: int = 0
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     output_watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     open_windows: int = 0
@@ -61,6 +63,7 @@ class StageMetrics:
             "emitted": dict(self.emitted),
             "late": dict(self.late),
             "duplicates": self.duplicates,
+            "superseded": self.superseded,
         }
 
     def resume(self, known: Mapping[str, Any]) -> None:
@@ -70,6 +73,7 @@ class StageMetrics:
         self.emitted = Counter(known["emitted"])
         self.late = Counter(known["late"])
         self.duplicates = known["duplicates"]
+        self.superseded = known.get("superseded", 0)
 
     def count_panes(self, panes: PaneBatch) -> None:
         """Count emitted panes. O(n)."""
@@ -96,6 +100,7 @@ class Metrics:
         late: Elements dropped from one of their windows in any stage, by reason.
         errors: Dead letters, by reason.
         duplicates: Records dropped because their id was seen before (S-D1).
+        superseded: Upserts that a table has ignored because it knows newer ones (T-1).
         bundles: Bundles read from the sources.
         watermark: The input watermark of the last stage.
         clock: The clock.
@@ -112,6 +117,7 @@ class Metrics:
     late: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
+    superseded: int = 0
     bundles: int = 0
     watermark: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
     clock: Instant = Instant(START_OF_TIME)  # noqa: RUF009  # an immutable value
@@ -130,6 +136,8 @@ class Metrics:
         parts += [f"late: {_counts(self.late)}", f"dead letters: {_counts(self.errors)}"]
         if self.duplicates:
             parts.append(f"{self.duplicates:,} duplicates")
+        if self.superseded:
+            parts.append(f"{self.superseded:,} superseded")
         parts += [f"{self.open_windows:,} open windows"]
         return f"<Metrics: {', '.join(parts)}, watermark {watermark_text(self.watermark)}>"
 
@@ -145,6 +153,8 @@ class Metrics:
         shown += _reasons("dead letters", self.errors, "dropped")
         if self.duplicates:
             shown.append(("duplicates", f"{self.duplicates:,}", "retract"))
+        if self.superseded:
+            shown.append(("superseded", f"{self.superseded:,}", "retract"))
         shown.append(("open windows", f"{self.open_windows:,}", "quiet"))
         if self.elapsed > 0:
             shown.append(("events per second", f"{self.events_per_second:,.0f}", "quiet"))
@@ -162,6 +172,7 @@ class Metrics:
             "emitted": [_counts(of.emitted) for of in stages],
             "late": [_counts(of.late) for of in stages],
             "duplicates": [of.duplicates for of in stages],
+            "superseded": [of.superseded for of in stages],
             "open windows": [of.open_windows for of in stages],
             "watermark in": [watermark_text(of.watermark) for of in stages],
             "watermark out": [watermark_text(of.output_watermark) for of in stages],
@@ -207,6 +218,7 @@ class Metrics:
             "late": dict(self.late),
             "errors": dict(self.errors),
             "duplicates": self.duplicates,
+            "superseded": self.superseded,
             "bundles": self.bundles,
             "stages": {name: stage.remember() for name, stage in self.stages.items()},
         }
@@ -219,6 +231,7 @@ class Metrics:
         self.late = Counter(known["late"])
         self.errors = Counter(known["errors"])
         self.duplicates = known["duplicates"]
+        self.superseded = known.get("superseded", 0)
         self.bundles = known["bundles"]
         for name, stage in self.stages.items():
             stage.resume(known["stages"][name])
@@ -230,13 +243,14 @@ class Metrics:
             ends: The names of the stages whose panes leave the pipeline.
         """
         self.panes, self.late = Counter(), Counter()
-        self.retractions = self.duplicates = self.open_windows = 0
+        self.retractions = self.duplicates = self.superseded = self.open_windows = 0
         for name in ends:
             self.panes.update(self.stages[name].panes)
             self.retractions += self.stages[name].retractions
         for stage in self.stages.values():
             self.late.update(stage.late)
             self.duplicates += stage.duplicates
+            self.superseded += stage.superseded
             self.open_windows += stage.open_windows
 
 

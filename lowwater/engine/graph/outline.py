@@ -14,6 +14,7 @@ from lowwater.engine.graph.graph import (
     Flow,
     Grouped,
     Joined,
+    Passed,
     Read,
     Stage,
     Upserted,
@@ -90,6 +91,8 @@ def stage_outline(stage: Stage) -> str:
         case Grouped():
             by = ", ".join(map(repr, stage.key_names))
             return f"{outline(stage.inputs, (), None, work.aggregates)} by {by}"
+        case Passed():
+            return _before(stage, None)
         case _:
             assert_never(work)
 
@@ -109,9 +112,15 @@ def work_texts(stage: Stage) -> Iterator[str]:
             for name, spec in work.aggregates.items():
                 yield f"{name} = {spec_text(spec)}"
         case Computed():
-            yield f"process {_process(work)}"
+            yield f"process {type(work.process).__name__}"
+            if work.order != "arrival":
+                yield "in event-time order"
             if len(work.outputs) > 1:
                 yield f"outputs {', '.join(work.outputs)}"
+            if work.retracts:
+                yield "retracts what it emitted"
+            if work.lateness_us:
+                yield f"emits up to {format_duration(work.lateness_us)} late"
         case Joined():
             yield from _join_texts(work.joining)
         case Upserted():
@@ -119,6 +128,8 @@ def work_texts(stage: Stage) -> Iterator[str]:
         case Grouped():
             for name, spec in work.aggregates.items():
                 yield f"{name} = {spec_text(spec)}"
+        case Passed():
+            yield "records as they are"
         case _:
             assert_never(work)
 
@@ -183,7 +194,8 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _process(work: Computed) -> str:
-    return type(work.process).__name__
+    order = "" if work.order == "arrival" else f", order={work.order!r}"
+    return f"{type(work.process).__name__}{order}"
 
 
 def _origin_text(flow: Flow) -> str:

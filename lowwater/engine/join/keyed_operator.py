@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lowwater.engine.join.keyed_records import KeyedRecords
-from lowwater.engine.join.persistence import StoredRecords
+from lowwater.engine.join.persistence import StoredSides
 from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
@@ -53,7 +53,7 @@ class KeyedOperator:
         self.keys: KeyDictionary | None = None
         self.sides = tuple(sides)
         self._signed = signed
-        self._stored: StoredRecords | None = None
+        self._stored: StoredSides | None = None
 
     @property
     def open_windows(self) -> int:
@@ -80,7 +80,7 @@ class KeyedOperator:
         }
 
     def _keep(self, place: StoredPlace, dues: Sequence[int | None]) -> None:
-        self._stored = StoredRecords(self.sides, dues, place, frozenset(self._facts()))
+        self._stored = StoredSides(self.sides, dues, place, frozenset(self._facts()))
 
     def _restored(self, store: StateStore) -> dict[str, int] | None:
         """Load the records; return what was stored beside them, ``None`` if nothing was.

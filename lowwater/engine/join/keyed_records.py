@@ -163,7 +163,7 @@ class KeyedRecords:
         """Return the bags of the aggregates."""
         return self.aggregation.bags()
 
-    def remember(self) -> dict[str, Any]:
+    def kinds(self) -> dict[str, Any]:
         """Return what :meth:`expect` needs to know."""
         return {
             "records": self.kept.kinds(),

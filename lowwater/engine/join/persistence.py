@@ -10,12 +10,11 @@ import numpy as np
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.stored_keys import StoredKeys
+from lowwater.engine.records.stored_records import StoredRecords
 from lowwater.state.arrays import NONE, distinct
 from lowwater.state.codec import decode, encode
 from lowwater.state.formats import FORMATS, check_format, damaged, decoding
-from lowwater.state.journal import Journal
 from lowwater.state.key_layout import StoredPlace
-from lowwater.state.row_codec import RowCodec
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import Int64Array, saturating_add_array
 
@@ -26,7 +25,7 @@ _WHAT = "the stored state of a join or table"
 
 
 @final
-class StoredRecords:
+class StoredSides:
     """Writes the rows that changed, and reads them all.
 
     Args:
@@ -48,27 +47,18 @@ class StoredRecords:
         self._names = names
         self._place = place
         self.keys = StoredKeys(place, KEYS)
-        self._codecs = [RowCodec(side.table, bags=side.bags) for side in sides]
-        self._journals = [self._journal(number, due) for number, due in enumerate(dues)]
+        self._rows = [self._stored_rows(number, due) for number, due in enumerate(dues)]
 
     def write(self, batch: Batch, keys: KeyDictionary | None, facts: dict[str, int]) -> None:
         """Add what changed since the last time to a batch, and the facts."""
         self.keys.use(keys)
         sides = []
         gone = [NONE]
-        for side, journal, codec in zip(self._sides, self._journals, self._codecs, strict=True):
-            rows = journal.write(batch, facts["watermark"])
+        for side, stored in zip(self._sides, self._rows, strict=True):
+            rows = stored.write(batch, facts["watermark"])
             gone.append(side.gone_keys())
             self.keys.want(side.table["key"][rows])
-            sides.append(
-                {
-                    "rows": journal.limit,
-                    "live": len(side),
-                    "births": side.births,
-                    "columns": side.remember(),
-                    "layouts": codec.layouts.known,
-                }
-            )
+            sides.append({"births": side.births, **stored.record()})
         left = distinct(np.concatenate(gone))
         held = np.logical_or.reduce([side.has_rows(left) for side in self._sides])
         self.keys.drop(left[~held])
@@ -113,36 +103,25 @@ class StoredRecords:
         self, store: StateStore, number: int, stored: dict[str, Any], watermark: int
     ) -> Int64Array:
         """Fill one side; return the keys of its rows."""
-        side, codec, journal = self._sides[number], self._codecs[number], self._journals[number]
-        table = side.table
+        side = self._sides[number]
         side.births = stored["births"]
-        side.expect(stored["columns"])
-        codec.layouts.expect(stored["layouts"])
-        for pieces in journal.load(store, stored["rows"], watermark):
-            table.prepare(np.concatenate([piece.rows for piece in pieces] or [NONE]))
-            taken = []
-            for piece in pieces:
-                chunk = codec.layouts.read(piece.chunk)
-                codec.fill(piece.rows, chunk, piece.at)
-                taken.append(((piece.rows, chunk.side, piece.at), len(chunk)))
-            codec.side.put([one for one, _ in taken], [count for _, count in taken])
-        rows = table.restore_prepared()
-        journal.reschedule()
-        if len(rows) != stored["live"]:
-            raise damaged(_WHAT, f"{len(rows)} of {stored['live']} records are there")
-        return table["key"][rows]
+        rows = self._rows[number].load(store, stored, watermark, _WHAT)
+        return side.table["key"][rows]
 
-    def _journal(self, number: int, after: int | None) -> Journal:
+    def _stored_rows(self, number: int, after: int | None) -> StoredRecords:
         side = self._sides[number]
 
         def due(rows: Int64Array) -> Int64Array:
             return saturating_add_array(side.table["start"][rows], after or 0)
 
-        journal = side.journal = Journal(
-            self._codecs[number],
+        stored = StoredRecords(
+            side.table,
+            side,
             self._place,
             FIRST_ROWS + 2 * number,
             groups=lambda rows: self.keys.groups(side.table["key"][rows]),
             due=None if after is None else due,
+            bags=side.bags,
         )
-        return journal
+        side.journal = stored.journal
+        return stored

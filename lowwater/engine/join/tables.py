@@ -138,7 +138,7 @@ class UpsertOperator(KeyedOperator):
         output = self._finish(self._emitted(gone, new[~deletes[chosen]]))
         if not superseded:
             return output
-        return ProcessOutput(output.outputs, output.late, superseded)
+        return ProcessOutput(output.outputs, output.late, superseded=superseded)
 
     def _winners(
         self, values: Mapping[str, Column], place: Int64Array, old: Int64Array
@@ -152,8 +152,11 @@ class UpsertOperator(KeyedOperator):
             chosen[place] = arrival  # the last to be written stays
             return chosen, 0
         held = np.flatnonzero(old >= 0)
-        (stored,) = self._rows.kept.take(old[held], [name]).values()
-        of_old, of_new = ranks((stored, values[name]), name)
+        if held.size:
+            (stored,) = self._rows.kept.take(old[held], [name]).values()
+            of_old, of_new = ranks((stored, values[name]), name, "table")
+        else:
+            of_old, (of_new,) = NONE, ranks((values[name],), name, "table")
         least = np.full(count_, -2, dtype=np.int64)
         least[held] = of_old
         by_key = np.lexsort((arrival, place))

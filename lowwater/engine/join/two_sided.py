@@ -14,7 +14,7 @@ from lowwater.engine.join.keyed_operator import KeyedOperator, record_hashes, un
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import Pairs
 from lowwater.engine.process.output import ProcessOutput
-from lowwater.engine.records.steps import TOO_LATE, Bundle, LateBatch
+from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add
 
@@ -83,7 +83,10 @@ class TwoSided(KeyedOperator):
         Raises:
             DataError: A retraction came of a record that never did.
         """
-        late, bundle = self._without_late(bundle)
+        lowest = saturating_add(self.watermark, -self._lateness)
+        late, timely = without_late(bundle, lowest, self.watermark)
+        if timely is not None:
+            bundle = bundle.take(timely)
         if not len(bundle):
             return late
         _, keys = self._encode(bundle)
@@ -102,16 +105,6 @@ class TwoSided(KeyedOperator):
         if back.size:
             raise unknown_record(bundle, back, "join")
         return late
-
-    def _without_late(self, bundle: Bundle) -> tuple[LateBatch | None, Bundle]:
-        late = bundle.times < saturating_add(self.watermark, -self._lateness)
-        if not late.any():
-            return None, bundle
-        element = np.flatnonzero(late)
-        none = np.zeros(len(element), dtype=np.int64)
-        reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
-        dropped = LateBatch(element, none, none, reason, self.watermark)
-        return dropped, bundle.take(np.flatnonzero(~late))
 
     def _retract(
         self,

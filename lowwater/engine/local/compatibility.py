@@ -16,6 +16,7 @@ from lowwater.engine.graph.graph import (
     Grouped,
     Joined,
     Origin,
+    Passed,
     Read,
     Stage,
     Upserted,
@@ -115,6 +116,8 @@ def _kind(work: Work) -> str:
             return "join"
         case Upserted() | Grouped():
             return "table"
+        case Passed():
+            return "records"
         case _:
             assert_never(work)
 
@@ -136,6 +139,7 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
         "reads": [_describe_flow(graph, flow) for flow in stage.inputs],
         "keys": list(stage.keys),
         "key names": list(stage.key_names),
+        "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
     }
     if windowing is not None:
         parts |= {
@@ -150,7 +154,6 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "on_time": work.windowing.on_time,
             "timestamps": work.windowing.timestamps,
             "aggregates": {name: _aggregate(spec) for name, spec in work.aggregates.items()},
-            "deduplicate": None if stage.deduplication is None else _text(stage.deduplication),
         }
     elif isinstance(work, Joined):
         joining = work.joining
@@ -186,13 +189,16 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
         }
     elif isinstance(work, Grouped):
         parts["aggregates"] = {name: _aggregate(spec) for name, spec in work.aggregates.items()}
-    else:
+    elif isinstance(work, Computed):
         definition = Definition.of(work.process, work.windowing)
         parts |= {
             "process": definition.name,
             "cells": {name: described(cell) for name, cell in definition.cells.items()},
             "timers": {name: _text(timer) for name, timer in definition.timers.items()},
             "outputs": list(definition.outputs),
+            # Older states have neither.
+            **({"retracts": True} if definition.retracts else {}),
+            **({"order": work.order} if work.order != "arrival" else {}),
         }
     return parts
 

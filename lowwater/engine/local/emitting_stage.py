@@ -1,4 +1,4 @@
-"""Runs a stage that emits records: a keyed computation written by the user, or a join."""
+"""Runs a stage that emits records: a keyed computation of the user's, a join, or none at all."""
 
 from __future__ import annotations
 
@@ -8,30 +8,39 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from lowwater.engine.graph.graph import Computed, Grouped, Joined, Stage, Upserted
+from lowwater.engine.graph.graph import Computed, Grouped, Joined, Passed, Stage, Upserted
 from lowwater.engine.graph.metrics import StageMetrics
 from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
 from lowwater.engine.join.joining import AsOf, Joining
 from lowwater.engine.join.operator import JoinOperator
-from lowwater.engine.join.tables import DELETED, GroupOperator, UpsertOperator
+from lowwater.engine.join.tables import GroupOperator, UpsertOperator
 from lowwater.engine.join.two_sided import SideBundle
-from lowwater.engine.local.outcomes import Outcome
+from lowwater.engine.local.duplicates import DuplicateFilter
+from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.local.window_stage import late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
+from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
+from lowwater.engine.process.passing import PassingOperator
 from lowwater.engine.records.batch import HIDDEN, Records
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    WatermarkAdvance,
+)
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import END_OF_TIME, START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
-Emitting: TypeAlias = Computed | Joined | Upserted | Grouped
+EmittingWork: TypeAlias = Computed | Joined | Passed | Upserted | Grouped
 EmittingOperator: TypeAlias = (
-    ProcessOperator | JoinOperator | AsOfOperator | UpsertOperator | GroupOperator
+    ProcessOperator | JoinOperator | AsOfOperator | UpsertOperator | GroupOperator | PassingOperator
 )
 
 
@@ -51,12 +60,13 @@ class EmittingRun:
     """
 
     def __init__(
-        self, stage: Stage, work: Emitting, number: int, *, is_end: bool, is_read: bool
+        self, stage: Stage, work: EmittingWork, number: int, *, is_end: bool, is_read: bool
     ) -> None:
         self.stage = stage
         self.number = number
         self.metrics = StageMetrics()
         self.operator = _operator_of(stage, work)
+        self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read
         self.minds_right = isinstance(work, Joined) and work.minds_right
@@ -67,6 +77,7 @@ class EmittingRun:
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; a memory limit applies to windowed stages only."""
         self.operator.keep_in_store(place)
+        self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Record the stage's input in a trace; what it emits is not traced."""
@@ -75,9 +86,11 @@ class EmittingRun:
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
         self.operator.save(batch)
+        self._duplicates.save(batch, self.operator.watermark)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
         """Restore stored state unless the run is ``fresh``."""
+        self._duplicates.restore(store)
         if not fresh:
             self.operator.restore(store)
 
@@ -93,18 +106,20 @@ class EmittingRun:
 
     def take(self, waiting: Sequence[StageBundle]) -> Iterator[Outcome]:
         """Process bundles."""
+        operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            bundle, output = self._stepped(incoming)
+            times = incoming.bundle.times
+            kept = self._duplicates.kept(incoming.ids(), times, operator.watermark, metrics)
+            bundle, step = self._given(incoming, kept)
+            output = operator.step(step)
             if self._recorder is not None:
-                operator = self.operator
                 self._recorder.took(
-                    taken_from(incoming, None, output.late, operator.watermark, operator.clock)
+                    taken_from(incoming, kept, output.late, operator.watermark, operator.clock)
                 )
             if output.late is not None:
-                late = late_elements(
-                    output.late, output.late.element + incoming.start, bundle, incoming
-                )
-                self.metrics.count_late(output.late)
+                rows = output.late.element if kept is None else kept[output.late.element]
+                late = late_elements(output.late, rows + incoming.start, bundle, incoming)
+                metrics.count_late(output.late)
                 yield Outcome(late=late, stage=self.number)
             yield from self._emitted(output)
 
@@ -117,34 +132,63 @@ class EmittingRun:
             yield from self._step(step)
 
     def forget(self, watermark: int) -> None:
-        """Do nothing: the operator clears its own state."""
+        """Drop record ids that the watermark has passed."""
+        self._duplicates.forget(watermark)
 
-    def _stepped(self, incoming: StageBundle) -> tuple[Bundle, ProcessOutput]:
-        """Have the operator process a bundle; return it, with the columns the operator read."""
-        given, work = incoming.bundle, self.stage.work
-        operator: Any = self.operator
-        keys = self.stage.keys_of(incoming.nth)
-        if isinstance(work, Joined):
-            values = {n: column for n, column in _columns(incoming).items() if n not in keys}
-            bundle = replace(given, values=values)
-            return bundle, operator.step(SideBundle(work.side_of(incoming.nth), bundle))
-        if isinstance(work, Grouped):
-            return given, operator.step(given)
-        if isinstance(work, Upserted):
-            values = {n: c for n, c in _columns(incoming, DELETED).items() if n not in keys}
-            bundle = replace(given, values=values)
-            return bundle, operator.step(bundle)
-        kinds = _kinds(incoming) if self.stage.signed else {}
-        bundle = replace(given, values={**_columns(incoming), **kinds, **given.values})
-        return bundle, operator.step(bundle)
+    def _given(self, incoming: StageBundle, kept: Int64Array | None) -> tuple[Bundle, Any]:
+        """Return a bundle with the columns that the operator reads, and the operator's step for it.
+
+        Args:
+            incoming: The bundle.
+            kept: The places of its elements that are no duplicates; ``None`` for all.
+        """
+        bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
+        columns = _columns(incoming)
+        if isinstance(work, Computed):
+            kinds = _kinds(incoming) if self.stage.signed else {}
+            columns = {**columns, **kinds, **bundle.values}
+        elif isinstance(work, (Joined, Upserted)):
+            keys = self.stage.keys_of(nth)
+            columns = {name: column for name, column in columns.items() if name not in keys}
+            columns |= bundle.values
+        elif isinstance(work, Grouped):
+            columns = dict(bundle.values)
+        bundle = replace(bundle, values=columns)
+        bundle = bundle if kept is None else bundle.take(kept)
+        match work:
+            case Computed():
+                return bundle, InputBundle(nth, bundle)
+            case Joined():
+                return bundle, SideBundle(work.side_of(nth), bundle)
+            case _:
+                return bundle, bundle
 
     def _step(
         self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput
     ) -> Iterator[Outcome]:
         operator: Any = self.operator
-        yield from self._emitted(operator.step(step))
+        output: ProcessOutput = operator.step(step)
+        if output.late is not None and output.late_of is not None:
+            # Records that waited, and were refused when their time had come.
+            late = self._late_of(output.late, output.late_of)
+            self.metrics.count_late(output.late)
+            yield Outcome(late=late, stage=self.number)
+        yield from self._emitted(output)
+
+    def _late_of(self, late: LateBatch, bundle: Bundle) -> LateElements:
+        added = {"kind"} if self.stage.signed else set()
+        columns = {
+            name: column
+            for name, column in bundle.values.items()
+            if name not in added and not name.startswith(HIDDEN)
+        }
+        element = late.element
+        keys = tuple(key.take(element) for key in bundle.keys)
+        records = Records(columns, len(bundle))
+        return LateElements(late, records, element, bundle.times[element], keys)
 
     def _emitted(self, output: ProcessOutput) -> Iterator[Outcome]:
+        self.metrics.superseded += output.superseded
         for tag, emitted in output.outputs.items():
             self.metrics.emitted[tag] += len(emitted)
             if self._is_read:
@@ -153,14 +197,16 @@ class EmittingRun:
                 yield Outcome(emitted={tag: emitted}, stage=self.number)
 
 
-def _operator_of(stage: Stage, work: Emitting) -> EmittingOperator:
+def _operator_of(stage: Stage, work: EmittingWork) -> EmittingOperator:
     match work:
         case Computed():
-            return ProcessOperator(work.process, windowing=work.windowing)
+            return ProcessOperator(work.process, windowing=work.windowing, order=work.order)
         case Joined(joining=Joining() as joining):
             return JoinOperator(joining, work.columns, signed=stage.signed)
         case Joined(joining=AsOf() as as_of):
             return AsOfOperator(as_of, work.columns, signed=stage.signed)
+        case Passed():
+            return PassingOperator(signed=stage.signed)
         case Upserted():
             return UpsertOperator(work.rules, work.columns)
         case Grouped():
@@ -169,14 +215,14 @@ def _operator_of(stage: Stage, work: Emitting) -> EmittingOperator:
             raise InternalError(f"no operator does {type(work).__name__}")
 
 
-def _columns(incoming: StageBundle, hidden: str = "") -> dict[str, Column]:
-    """Return the columns of a bundle's records, with one of the hidden ones if it is named."""
+def _columns(incoming: StageBundle) -> dict[str, Column]:
+    """Return the columns of a bundle's records."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
     return {
         name: (column if kept is None else column.take(kept)).slice(start, stop)
         for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN) or name == hidden
+        if not name.startswith(HIDDEN)
     }
 
 

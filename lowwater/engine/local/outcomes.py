@@ -14,14 +14,12 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.engine.records.steps import (
     REASONS,
-    UNWINDOWED,
     LateBatch,
     MergedWindows,
     PaneBatch,
     key_values,
 )
 from lowwater.time import Instant, Int64Array
-from lowwater.windows import Window
 
 
 @final
@@ -60,17 +58,18 @@ class LateElements:
                 value=value,
                 time=Instant(time),
                 key=key,
-                window=None if reason >= UNWINDOWED else Window(Instant(start), Instant(end)),
+                window=window,
                 watermark=watermark,
                 reason=REASONS[reason],
+                detail=detail,
             )
-            for value, time, key, start, end, reason in zip(
+            for value, time, key, window, reason, detail in zip(
                 self.records.rows(self.rows),
                 self.times.tolist(),
                 key_values(self.keys),
-                batch.start.tolist(),
-                batch.end.tolist(),
+                batch.windows(),
                 batch.reason.tolist(),
+                batch.all_details(),
                 strict=True,
             )
         ]

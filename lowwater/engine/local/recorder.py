@@ -26,7 +26,6 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.panes import ErrorRecord, Pane
 from lowwater.engine.records.steps import (
     REASONS,
-    UNWINDOWED,
     Bundle,
     LateBatch,
     MergedWindows,
@@ -169,7 +168,7 @@ class StageRecorder:
         clock, watermark = Instant(taken.clock), Instant(taken.watermark)
         found = []
         for at, (key, time) in enumerate(
-            zip(key_values(bundle.keys), bundle.times.tolist(), strict=True)
+            zip(key_values(bundle.keys, number), bundle.times.tolist(), strict=True)
         ):
             gone = dropped[at]
             went = tuple(window for window in windows[at] if window not in gone)
@@ -309,12 +308,11 @@ def _dropped(
     reasons: list[str | None] = [None] * number
     if late is None:
         return windows, reasons
-    for element, start, end, reason in zip(
-        places[late.element].tolist(), late.start.tolist(), late.end.tolist(),
-        late.reason.tolist(), strict=True,
-    ):  # fmt: skip
-        if reason < UNWINDOWED:
-            windows[element] = (*windows[element], Window(Instant(start), Instant(end)))
+    for element, window, reason in zip(
+        places[late.element].tolist(), late.windows(), late.reason.tolist(), strict=True
+    ):
+        if window is not None:
+            windows[element] = (*windows[element], window)
         reasons[element] = reasons[element] or REASONS[reason]
     return windows, reasons
 

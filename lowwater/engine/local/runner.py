@@ -16,6 +16,7 @@ from lowwater.engine.graph.graph import (
     Graph,
     Grouped,
     Joined,
+    Passed,
     Read,
     Stage,
     Upserted,
@@ -550,7 +551,7 @@ def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> Sta
     match work:
         case Windowed():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
-        case Computed() | Joined() | Upserted() | Grouped():
+        case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
         case _:
             assert_never(work)

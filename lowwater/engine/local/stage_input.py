@@ -113,6 +113,11 @@ class StageBundle:
     admitted: Admitted
     nth: int = 0
 
+    def ids(self) -> tuple[Column, ...]:
+        """Return the columns of the elements' ids; none where duplicates are not dropped."""
+        stop = self.start + len(self.bundle)
+        return tuple(column.slice(self.start, stop) for column in self.admitted.ids)
+
 
 def _signed(admitted: Admitted, records: Records) -> Admitted:
     """Attach each record's sign, insert or retract, to the admitted bundle (S-C1)."""

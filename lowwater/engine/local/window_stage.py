@@ -9,12 +9,11 @@ import numpy as np
 
 from lowwater.engine.graph.graph import MAIN, Stage, Windowed
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder, TakenBundle
 from lowwater.engine.local.stage_input import StageBundle
 from lowwater.engine.records.batch import Records
-from lowwater.engine.records.columns import Column
-from lowwater.engine.records.deduplicate import Deduplicator
 from lowwater.engine.records.pane_table import records_of
 from lowwater.engine.records.steps import (
     Bundle,
@@ -53,9 +52,7 @@ class WindowRun:
         self.number = number
         self.metrics = StageMetrics()
         self.operator = WindowOperator(work.windowing, work.aggregates, signed=stage.signed)
-        self._deduplicator = None
-        if stage.deduplication is not None:
-            self._deduplicator = Deduplicator(stage.deduplication)
+        self._duplicates = DuplicateFilter(stage.deduplication)
         self._is_end = is_end
         self._is_read = is_read
         self._store: StateStore | None = None
@@ -65,8 +62,7 @@ class WindowRun:
     def keep_in_store(self, place: StoredPlace, memory: int | None) -> None:
         """Track changes for :meth:`save`; the stage's rows are stored under its name."""
         self.operator.keep_in_store(place, memory=memory)
-        if self._deduplicator is not None:
-            self._deduplicator.keep_in_store(place)
+        self._duplicates.keep_in_store(place)
 
     def record(self, recorder: StageRecorder) -> None:
         """Record the stage's input and output in a trace."""
@@ -81,15 +77,12 @@ class WindowRun:
     def save(self, batch: Batch) -> None:
         """Add the changes since the last save to a batch."""
         self.operator.save(batch)
-        if self._deduplicator is not None:
-            self._deduplicator.advance(self.operator.watermark)
-            self._deduplicator.save(batch)
+        self._duplicates.save(batch, self.operator.watermark)
 
     def resume(self, store: StateStore, *, fresh: bool) -> None:
         """Restore stored state unless the run is ``fresh``; use the store from now on."""
         self._store = store
-        if self._deduplicator is not None:
-            self._deduplicator.restore(store)
+        self._duplicates.restore(store)
         if not fresh:
             self.operator.restore(store)
 
@@ -113,8 +106,10 @@ class WindowRun:
         """Process bundles."""
         operator, metrics = self.operator, self.metrics
         for incoming in waiting:
-            kept = self._without_duplicates(incoming)
-            bundle = incoming.bundle if kept is None else incoming.bundle.take(kept)
+            bundle = incoming.bundle
+            kept = self._duplicates.kept(incoming.ids(), bundle.times, operator.watermark, metrics)
+            if kept is not None:
+                bundle = bundle.take(kept)
             if self._store is not None:
                 operator.load(self._store, bundle)
             output = operator.step(bundle)
@@ -144,28 +139,12 @@ class WindowRun:
 
     def forget(self, watermark: int) -> None:
         """Drop record ids that the watermark has passed."""
-        if self._deduplicator is not None:
-            self._deduplicator.advance(watermark)
+        self._duplicates.forget(watermark)
 
     def _find_holder(self) -> None:
         """Have what holds the output watermark in memory, so that it is told exactly."""
         if self._store is not None:
             self.operator.load_holder(self._store)
-
-    def _without_duplicates(self, incoming: StageBundle) -> Int64Array | None:
-        """Return the indices of elements that are not duplicates; ``None`` if all are not."""
-        if self._deduplicator is None:
-            return None
-        bundle = incoming.bundle
-        start, stop = incoming.start, incoming.start + len(bundle)
-        ids: tuple[Column, ...] = tuple(id.slice(start, stop) for id in incoming.admitted.ids)
-        self._deduplicator.advance(self.operator.watermark)
-        first = self._deduplicator.step(ids, bundle.times)
-        if first.all():
-            return None
-        kept = np.flatnonzero(first)
-        self.metrics.duplicates += len(first) - len(kept)
-        return kept
 
     def _emit(self, output: StepOutput) -> Iterator[Outcome]:
         panes = self._route(output.panes)

@@ -1,4 +1,4 @@
-"""Keyed computations: the user's own state and timers, by the rules S-K1 to S-K10."""
+"""Keyed computations: the user's own state and timers, by the rules S-K1 to S-K13."""
 
 from lowwater.engine.process.context import ProcessContext as ProcessContext
 from lowwater.engine.process.declarations import Cell as Cell

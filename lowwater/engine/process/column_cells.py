@@ -11,7 +11,7 @@ from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.declarations import Cell
 from lowwater.errors import DataError, InvalidArgument
 from lowwater.state.deadlines import Deadlines
-from lowwater.time import Int64Array, format_instant
+from lowwater.time import END_OF_TIME, Int64Array, format_instant
 
 _BITS = 2.0**63
 
@@ -166,7 +166,7 @@ class ColumnTimer:
         holds = np.full(len(rows), NO_HOLD, dtype=np.int64)
         if output_times is not None:
             holds[:] = instants(output_times, "output_times")
-            self._bounds.check(holds, f"the timer {self.name!r}", "output_times")
+            self._bounds.check_held(holds, self.name)
         before = state.table[self._time][rows]
         state.table[self._time][rows] = at
         new = (before != at) & (state.table[self._time][rows] == at)
@@ -199,27 +199,36 @@ class ColumnTimer:
 class ColumnBounds:
     """What bounds times in the hook that is running.
 
-    ``floor``: no output may be earlier (S-K6). ``lateness``: of the windows, ``None`` without.
+    ``floor``: no output may be earlier (S-K6), nor a hold; ``lowest``: output may be as early as
+    that all the same (S-K12).
 
     Args:
         place: The process, in words.
         lateness: Of its windows, int microseconds; ``None`` without windows.
     """
 
-    __slots__ = ("_lateness", "_place", "floor")
+    __slots__ = ("_lateness", "floor", "lowest", "place")
 
     def __init__(self, place: str, lateness: int | None) -> None:
-        self._place = place
+        self.place = place
         self._lateness = lateness
         self.floor = UNSET
+        self.lowest = END_OF_TIME
 
-    def check(self, times: Int64Array, what: str, name: str) -> None:
-        """Raise ``InvalidArgument`` if a time is below the floor."""
-        if times.size and int(times.min()) < self.floor:
+    def check_emitted(self, times: Int64Array) -> None:
+        """Raise ``InvalidArgument`` if output would be too early."""
+        self._check(times, min(self.floor, self.lowest), "emit", "times")
+
+    def check_held(self, times: Int64Array, name: str) -> None:
+        """Raise ``InvalidArgument`` if an output time of a timer is too early."""
+        self._check(times, self.floor, f"the timer {name!r}", "output_times")
+
+    def _check(self, times: Int64Array, floor: int, what: str, name: str) -> None:
+        if times.size and int(times.min()) < floor:
             raise InvalidArgument(
                 f"{name} has {format_instant(int(times.min()))}, earlier than "
-                f"{format_instant(self.floor)}, which the output watermark may have passed",
-                where=f"{what} of {self._place}",
+                f"{format_instant(floor)}, which the output watermark may have passed",
+                where=f"{what} of {self.place}",
                 hint="Use batch.times or later; hold the output watermark with output_times=",
             )
 
@@ -230,7 +239,7 @@ class ColumnBounds:
         if int(times.min()) == UNSET:
             raise InvalidArgument(
                 "times has the start of time, which stands for a timer that is not set",
-                where=f"the timer {name!r} of {self._place}",
+                where=f"the timer {name!r} of {self.place}",
                 hint="Use clear, or a later time",
             )
         if self._lateness is None or not event:
@@ -240,7 +249,7 @@ class ColumnBounds:
             raise InvalidArgument(
                 f"times has {format_instant(int(times[late].min()))}, after the expiry of its "
                 "window: it would never fire",
-                where=f"the timer {name!r} of {self._place}",
+                where=f"the timer {name!r} of {self.place}",
                 hint="Use on_windows_expired, or np.minimum(times, ctx.ends(ids))",
             )
 

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowwater.engine.process.column_cells import ColumnBounds, instants
 from lowwater.engine.process.column_state import ColumnState
-from lowwater.engine.process.output import MAIN, Emitted
+from lowwater.engine.process.output import MAIN, Emitted, sign_of
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.records.columns import Column
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
@@ -76,14 +77,24 @@ class ColumnContext:
         clock: The clock, int microseconds.
     """
 
-    __slots__ = ("_bounds", "_emitted", "_state", "clock", "watermark")
+    __slots__ = ("_bounds", "_emitted", "_refusals", "_signed", "_state", "clock", "watermark")
 
     watermark: int
     clock: int
 
-    def __init__(self, state: ColumnState, bounds: ColumnBounds, tags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        state: ColumnState,
+        bounds: ColumnBounds,
+        tags: tuple[str, ...],
+        refusals: Refusals,
+        *,
+        signed: bool,
+    ) -> None:
+        self._signed = signed
         self._state = state
         self._bounds = bounds
+        self._refusals = refusals
         self._emitted: dict[str, list[_Part]] = {tag: [] for tag in tags}
 
     @property
@@ -110,6 +121,7 @@ class ColumnContext:
         ids: Int64Array,
         times: ArrayLike,
         tag: str = MAIN,
+        kind: ArrayLike | None = None,
     ) -> None:
         """Give records to an output.
 
@@ -118,10 +130,13 @@ class ColumnContext:
             ids: Whose they are, int64, shape (n,).
             times: Their event times, int64 microseconds, shape (n,) or one for all.
             tag: Which output.
+            kind: ``"insert"`` or ``"retract"``, one for all or an array of shape (n,). A retraction
+                cancels an equal record of the same key and time that was emitted before; only a
+                process that declares ``retracts = True`` may say it (S-K12).
 
         Raises:
-            InvalidArgument: The output is not declared, lengths differ, or a time is earlier than
-                it may be (S-K6).
+            InvalidArgument: The output is not declared, lengths differ, a time is earlier than it
+                may be (S-K6), or ``kind`` is not allowed.
         """
         parts = self._emitted.get(tag)
         if parts is None:
@@ -131,7 +146,8 @@ class ColumnContext:
             )
         rows = self._state.check(ids)
         at = np.array(np.broadcast_to(instants(times, "times"), rows.shape))
-        self._bounds.check(at, "emit", "times")
+        self._bounds.check_emitted(at)
+        signs = self._signs(kind, len(rows))
         for bad, why in ((at > LAST_EVENT_TIME, "beyond"), (at == START_OF_TIME, "before")):
             if bad.any():
                 raise InvalidArgument(
@@ -154,7 +170,22 @@ class ColumnContext:
         if len(rows):
             table = self._state.table
             key, start, end = (table[name][rows] for name in ("key", "start", "end"))
-            parts.append(_Part(at, key, start, end, made))
+            parts.append(_Part(at, key, start, end, signs, made))
+
+    def late(self, rows: ArrayLike, reason: str) -> None:
+        """Send records of the batch to the late output, with the reason ``refused`` (S-K11).
+
+        A record is refused once: a second call does nothing.
+
+        Args:
+            rows: Which of the batch: a mask, bool, shape (len(batch),); or their numbers, int64.
+            reason: Why: the ``detail`` of the late records.
+
+        Raises:
+            InvalidArgument: No records are at hand, as in ``on_timers``; or there are no such
+                rows, or the reason is no text.
+        """
+        self._refusals.refuse(rows, reason)
 
     def drain(self) -> dict[str, Emitted]:
         """Return what was emitted since the last time, by output."""
@@ -162,9 +193,9 @@ class ColumnContext:
         for tag, parts in self._emitted.items():
             if not parts:
                 continue
-            times, key, start, end = (
+            times, key, start, end, signs = (
                 np.concatenate([getattr(part, name) for part in parts])
-                for name in ("times", "key", "start", "end")
+                for name in ("times", "key", "start", "end", "signs")
             )
             names = parts[0].columns
             given[tag] = Emitted(
@@ -173,9 +204,27 @@ class ColumnContext:
                 {name: Column.concat([part.columns[name] for part in parts]) for name in names},
                 start if self._state.windowed else None,
                 end if self._state.windowed else None,
+                signs if self._signed else None,
             )
             self._emitted[tag] = []
         return given
+
+    def _signs(self, kind: ArrayLike | None, number: int) -> NDArray[np.int8]:
+        place = self._bounds.place
+        if kind is None or isinstance(kind, str):
+            sign = sign_of(kind, signed=self._signed, place=place)
+            return np.full(number, sign, dtype=np.int8)
+        kinds = np.asarray(kind).astype(object)
+        if kinds.shape != (number,):
+            raise InvalidArgument(
+                f"kind has the shape {kinds.shape}, for {number} ids",
+                where=f"emit of {place}",
+                hint='Give one kind per id, or "retract" for all',
+            )
+        known, places = np.unique(kinds.astype(str), return_inverse=True)
+        signs = [sign_of(str(one), signed=self._signed, place=place) for one in known]
+        found: NDArray[np.int8] = np.array(signs, dtype=np.int8)[places]
+        return found
 
     if TYPE_CHECKING:
 
@@ -191,6 +240,7 @@ class _Part:
     key: Int64Array
     start: Int64Array
     end: Int64Array
+    signs: NDArray[np.int8]
     columns: Mapping[str, Column]
 
 

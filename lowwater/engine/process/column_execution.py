@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +14,9 @@ from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
+from lowwater.engine.process.waiting import WaitingRecords
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.placement import DroppedElements, Placement
@@ -22,10 +25,45 @@ from lowwater.errors import DataError, LowwaterError
 from lowwater.state.arrays import distinct
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
-from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, Int64Array, format_instant
+from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, START_OF_TIME, Int64Array, format_instant
 from lowwater.watermark import Hold
 
 _SPARE = 1 << 16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Elements of a bundle, each in a window if there are windows; all columns of length n."""
+
+    element: Int64Array
+    keys: Int64Array
+    times: Int64Array
+    start: Int64Array | None
+    end: Int64Array | None
+    columns: Mapping[str, Column]
+
+    def take(self, rows: Int64Array) -> _Placed:
+        """Select those at ``rows``, in that order."""
+        return _Placed(
+            self.element[rows],
+            self.keys[rows],
+            self.times[rows],
+            None if self.start is None else self.start[rows],
+            None if self.end is None else self.end[rows],
+            {name: column.take(rows) for name, column in self.columns.items()},
+        )
+
+    def slice(self, start: int, stop: int) -> _Placed:
+        """Return those from ``start`` to ``stop`` (exclusive) without copying."""
+        return _Placed(
+            self.element[start:stop],
+            self.keys[start:stop],
+            self.times[start:stop],
+            None if self.start is None else self.start[start:stop],
+            None if self.end is None else self.end[start:stop],
+            {name: column.slice(start, stop) for name, column in self.columns.items()},
+        )
 
 
 @final
@@ -38,6 +76,7 @@ class ColumnProcess:
         columns: The columns that records have; ``None`` for all that come.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
+        in_order: Whether records come by event time, when the watermark passes them (S-K13).
     """
 
     def __init__(
@@ -47,8 +86,11 @@ class ColumnProcess:
         columns: tuple[str, ...] | None,
         watermark: int,
         clock: int,
+        *,
+        in_order: bool,
     ) -> None:
         self._definition = definition
+        self._in_order = in_order
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
@@ -72,7 +114,15 @@ class ColumnProcess:
                 name, self._state, queue, self._holds, self._bounds, event=event
             )
         made = column_context_type(bound)
-        self._context = made(self._state, self._bounds, definition.outputs)
+        self._refusals = Refusals(definition.name)
+        self._bounds.lowest = definition.lowest(watermark)
+        self._context = made(
+            self._state,
+            self._bounds,
+            definition.outputs,
+            self._refusals,
+            signed=definition.retracts,
+        )
         self._on_records = definition.hook("on_records")
         self._on_timers = definition.hook("on_timers")
         self._on_windows_expired = definition.hook("on_windows_expired")
@@ -109,33 +159,86 @@ class ColumnProcess:
         if not len(bundle):
             return NOTHING
         late = DroppedElements(self.watermark)
+        self._take(self._assigned(bundle, self.watermark, late), late)
+        return self._done(late)
+
+    def advance_watermark(self, to: int, passed: Bundle | None = None) -> ProcessOutput:
+        """Fire the timers that are due, and expire windows.
+
+        Args:
+            to: The watermark, above the last one.
+            passed: The records that waited for it, in order: they come between the timers.
+        """
+        late = self._pass(passed)
+        self._move_to(to)
+        return self._done(late)
+
+    def _assigned(self, bundle: Bundle, watermark: int, late: DroppedElements) -> _Placed:
+        """Return the elements of a bundle, each in its windows, if there are any."""
         keys = self._state.encode(bundle.keys)
         names = tuple(bundle.values) if self._columns is None else self._columns
         columns: Mapping[str, Column] = {name: bundle.values[name] for name in names}
-        times = bundle.times
         if self._placement is None:
-            rows, _ = self._state.rows(keys, None, None)
-        else:
-            element, start, end = self._placement.assign(bundle, self.watermark, late)
-            if not len(start):
-                return self._done(late)
-            if element is not None:
-                keys, times = keys[element], times[element]
-                columns = {name: column.take(element) for name, column in columns.items()}
-            rows, new = self._state.rows(keys, start, end)
-            if new.size:
-                self._event.push(self._placement.expiry(self._state.table["end"][new]), new)
-        self._call("on_records", self._on_records, KeyedBatch(rows, times, times, None, columns))
-        self._drain()
-        return self._done(late)
+            every = np.arange(len(bundle), dtype=np.int64)
+            return _Placed(every, keys, bundle.times, None, None, columns)
+        element, start, end = self._placement.assign(bundle, watermark, late)
+        placed = _Placed(np.arange(len(bundle)), keys, bundle.times, None, None, columns)
+        if element is not None:
+            placed = placed.take(element)
+        return replace(placed, start=start, end=end)
 
-    def advance_watermark(self, to: int) -> ProcessOutput:
-        """Fire the timers that are due, and expire windows."""
-        if to <= self.watermark:
-            return NOTHING
-        self.watermark = to
+    def _take(self, placed: _Placed, late: DroppedElements) -> None:
+        """Pass elements to ``on_records``, and fire the timers that this made due."""
+        if not len(placed.keys):
+            return
+        rows, new = self._state.rows(placed.keys, placed.start, placed.end)
+        if new.size and self._placement is not None:
+            self._event.push(self._placement.expiry(self._state.table["end"][new]), new)
+        times = placed.times
+        batch = KeyedBatch(rows, times, times, None, placed.columns)
+        self._refusals.begin(late, len(rows), placed.element, placed.start, placed.end)
+        self._call("on_records", self._on_records, batch)
+        self._refusals.finish()
         self._drain()
-        return self._done(None)
+
+    def _pass(self, passed: Bundle | None) -> DroppedElements | None:
+        """Process records that waited, in as large batches as their order allows (S-K13).
+
+        Timers of event time may be set for any instant, so a process with such timers gets the
+        records of one instant at a time. Where windows expire is known, so batches end there.
+        """
+        if passed is None:
+            return None
+        late = DroppedElements(self.watermark)
+        # The watermark meets each record at its time: no window has expired.
+        placed = self._assigned(passed, START_OF_TIME, late)
+        times, at = placed.times, 0
+        first_end = None
+        if placed.end is not None:
+            first_end = np.minimum.accumulate(placed.end[::-1])[::-1]
+        while at < len(times):
+            self._move_to(int(times[at]))
+            if self._of_event:
+                stop = int(np.searchsorted(times, times[at], side="right"))
+            elif first_end is None:
+                stop = len(times)
+            else:
+                upto = min(int(first_end[at]), self._event.first)
+                stop = int(np.searchsorted(times, upto, side="left"))
+            self._take(placed.slice(at, stop), late)
+            at = stop
+        return late
+
+    def _move_to(self, to: int) -> None:
+        """Advance the watermark; in event-time order it stops where each timer is due."""
+        if not self._in_order:
+            self.watermark = to
+            self._drain()
+            return
+        while self._event.first <= to:
+            self.watermark = max(self.watermark, self._event.first)
+            self._drain()
+        self.watermark = max(self.watermark, to)
 
     def advance_clock(self, to: int) -> ProcessOutput:
         """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
@@ -147,8 +250,13 @@ class ColumnProcess:
         self.clock = to
         return self._done(None)
 
-    def end(self) -> ProcessOutput:
-        """Fire what is due at the end of time, then end every key, and release all state."""
+    def end(self, passed: Bundle | None = None) -> ProcessOutput:
+        """Fire what is due at the end of time, then end every key, and release all state.
+
+        Args:
+            passed: The records that still waited, in order: they come first.
+        """
+        late = self._pass(passed)
         self.watermark = END_OF_TIME
         self._drain()
         rows = self._state.by_birth(self._state.table.live())
@@ -156,7 +264,7 @@ class ColumnProcess:
             at = np.full(len(rows), min(self.output_watermark, LAST_EVENT_TIME), dtype=np.int64)
             self._call("on_keys_end", self._on_keys_end, KeyedBatch(rows, at, at, None, {}))
         self._state.release(rows)
-        return self._done(None)
+        return self._done(late)
 
     def _drain(self) -> None:
         """Fire the timers that are due, and those they make due: of each key in time order."""
@@ -279,6 +387,7 @@ class ColumnProcess:
             rows = rows[state.table.alive(rows)]
             state.release(rows[state.is_empty(rows)])
         self.output_watermark = max(self.output_watermark, min(self.watermark, self._hold()))
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         outputs = self._context.drain()
         state.forget_keys()
         self._tidy()
@@ -319,14 +428,15 @@ class ColumnProcess:
         if len(self._holds) > (len(self._timers) + 1) * 2 * len(table) + _SPARE:
             self._holds.retain(self._is_held)
 
-    def stored(self, place: StoredPlace) -> StoredColumns:
+    def stored(self, place: StoredPlace, waiting: WaitingRecords | None) -> StoredColumns:
         """Return the durable form of the state, which tracks changes from now on."""
-        return StoredColumns(self._definition, self._state, self._placement, place)
+        return StoredColumns(self._definition, self._state, self._placement, place, waiting)
 
     def rebuild(self) -> None:
         """Rebuild what is not stored: how rows are found, and the queues."""
         table = self._state.table
         rows = table.live()
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         self._state.rebuild(rows)
         for at, name in enumerate(self._timers):
             times, holds = table[f"time:{name}"][rows], table[f"hold:{name}"][rows]

@@ -9,6 +9,7 @@ import numpy as np
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.persistence import ROWS, StoredFacts
+from lowwater.engine.process.waiting import WaitingRecords
 from lowwater.engine.window.placement import Placement
 from lowwater.state.arrays import NONE
 from lowwater.state.formats import damaged
@@ -30,6 +31,7 @@ class StoredColumns:
         state: Its state, with nothing in it yet.
         placement: Its windows; ``None`` for none.
         place: Where it is stored.
+        waiting: The records that wait; ``None`` in order of arrival.
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class StoredColumns:
         state: ColumnState,
         placement: Placement | None,
         place: StoredPlace,
+        waiting: WaitingRecords | None = None,
     ) -> None:
         self._definition = definition
         self._state = state
-        self._facts = StoredFacts(definition, placement, place)
+        self._facts = StoredFacts(definition, placement, place, waiting)
         self._keys = self._facts.keys
         state.on_forgetting = self._keys.forget
         self._codec = RowCodec(state.table)

@@ -20,6 +20,7 @@ UNSET = START_OF_TIME
 """The time of a timer that is not set."""
 NO_HOLD = END_OF_TIME
 _GARBAGE = 1 << 16
+_RECENT = 8
 
 
 @final
@@ -91,7 +92,7 @@ class ColumnState:
 
     def touch(self, rows: Int64Array) -> None:
         """Record that rows change in this step; they may be given several times."""
-        if not any(rows is each for each in self._touched):
+        if not any(rows is each for each in self._touched[-_RECENT:]):
             self._touched.append(rows)
 
     def touched(self) -> Int64Array:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from lowwater.engine.process.cell import ScopeCursor, own
-from lowwater.engine.process.output import MAIN, OutputBuffer
+from lowwater.engine.process.output import MAIN, OutputBuffer, sign_of
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import Timers
+from lowwater.engine.records.panes import Kind
 from lowwater.errors import InvalidArgument, UnknownName, describe, nearest
 from lowwater.time import (
     END_OF_TIME,
@@ -44,6 +46,7 @@ class ProcessContext:
         "_bounds",
         "_buffers",
         "_cursor",
+        "_refusals",
         "clock",
         "due",
         "key",
@@ -62,18 +65,30 @@ class ProcessContext:
     window: Window | None
 
     def __init__(
-        self, cursor: ScopeCursor, bounds: HookBounds, buffers: Mapping[str, OutputBuffer]
+        self,
+        cursor: ScopeCursor,
+        bounds: HookBounds,
+        buffers: Mapping[str, OutputBuffer],
+        refusals: Refusals,
     ) -> None:
         self._cursor = cursor
         self._bounds = bounds
         self._buffers = buffers
+        self._refusals = refusals
 
     @property
     def ended(self) -> bool:
         """Whether the input has ended: timers that are set now fire at once, at any time."""
         return self.watermark == END_OF_TIME
 
-    def emit(self, value: Any, *, time: InstantLike | None = None, tag: str = MAIN) -> None:
+    def emit(
+        self,
+        value: Any,
+        *,
+        time: InstantLike | None = None,
+        tag: str = MAIN,
+        kind: Kind | None = None,
+    ) -> None:
         """Emit a record to an output.
 
         Args:
@@ -81,10 +96,12 @@ class ProcessContext:
                 a column ``value``.
             time: Its event time; ``ctx.time`` if left out.
             tag: A declared output; the main one by default.
+            kind: ``"retract"`` cancels an equal record of the same key and time that was emitted
+                before; only a process that declares ``retracts = True`` may say it (S-K12).
 
         Raises:
-            InvalidArgument: The output is not declared, or the output watermark may have passed
-                the time (S-K6).
+            InvalidArgument: The output is not declared, the output watermark may have passed the
+                time (S-K6), or ``kind`` is not allowed.
         """
         buffer = self._buffers.get(tag)
         if buffer is None:
@@ -94,12 +111,32 @@ class ProcessContext:
                 hint=nearest(str(tag), self._buffers),
             )
         at = self.time if time is None else micros(time, "time")
-        floor = self._bounds.floor
-        if at < floor or at > LAST_EVENT_TIME or at == START_OF_TIME:
-            raise self._wrong(at, floor)
+        bounds = self._bounds
+        if (
+            (at < bounds.floor and at < bounds.lowest)
+            or at > LAST_EVENT_TIME
+            or at == START_OF_TIME
+        ):
+            raise self._wrong(at, min(bounds.floor, bounds.lowest))
+        if kind is not None or buffer.signed:
+            buffer.signs.append(sign_of(kind, signed=buffer.signed, place=bounds.place))
         buffer.scopes.append(self._cursor.scope)
         buffer.times.append(at)
         buffer.values.append(own(value))
+
+    def late(self, reason: str) -> None:
+        """Send the record at hand to the late output, with the reason ``refused`` (S-K11).
+
+        The hook goes on. In windows the record is refused in the window at hand only. A record is
+        refused once: a second call does nothing.
+
+        Args:
+            reason: Why: the ``detail`` of the late record.
+
+        Raises:
+            InvalidArgument: No record is at hand, as in ``on_timer``; or the reason is no text.
+        """
+        self._refusals.refuse_one(reason)
 
     def _wrong(self, at: int, floor: int) -> InvalidArgument:
         if at == START_OF_TIME:
@@ -225,18 +262,19 @@ class TimerState:
 class HookBounds:
     """What bounds times in the hook that is running.
 
-    ``floor``: no output may be earlier (S-K6). ``expiry``: of the current window; ``None`` without
-    windows.
+    ``floor``: no output may be earlier (S-K6), nor a hold; ``lowest``: output may be as early as
+    that all the same (S-K12). ``expiry``: of the current window; ``None`` without windows.
 
     Args:
         place: The process, in words.
     """
 
-    __slots__ = ("expiry", "floor", "place")
+    __slots__ = ("expiry", "floor", "lowest", "place")
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.floor = 0
+        self.lowest = END_OF_TIME
         self.expiry: int | None = None
 
 

@@ -13,14 +13,18 @@ from lowwater.engine.process.declarations import Cell, Output, Timer
 from lowwater.engine.process.output import MAIN
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe
+from lowwater.time import END_OF_TIME, duration, saturating_add
 from lowwater.triggers import Default
 
 _HOOKS = {
     False: ("on_record", "on_timer", "on_window_expired", "on_end"),
     True: ("on_records", "on_timers", "on_windows_expired", "on_keys_end"),
 }
+_OPTIONS = ("retracts", "lateness")
 _RESERVED = frozenset(
-    name for name in (*dir(ProcessContext), *dir(ColumnContext)) if not name.startswith("_")
+    name
+    for name in (*dir(ProcessContext), *dir(ColumnContext), *_OPTIONS)
+    if not name.startswith("_")
 )
 
 
@@ -38,6 +42,8 @@ class Definition:
         vectorised: Whether it takes bundles as columns.
         cells, timers: The declarations by name, in order.
         outputs: The tags it may emit to, the main one first.
+        retracts: Whether it may emit retractions.
+        lateness_us: How far below the output watermark it may emit, in microseconds.
     """
 
     process: Any
@@ -46,6 +52,8 @@ class Definition:
     cells: dict[str, Cell]
     timers: dict[str, Timer]
     outputs: tuple[str, ...]
+    retracts: bool = False
+    lateness_us: int = 0
 
     @classmethod
     def of(cls, process: object, windowing: Windowing | None) -> Definition:
@@ -77,6 +85,8 @@ class Definition:
             {n: v for n, v in declared.items() if isinstance(v, Cell)},
             {n: v for n, v in declared.items() if isinstance(v, Timer)},
             (MAIN, *(n for n, v in declared.items() if isinstance(v, Output))),
+            _retracts(process, name),
+            _lateness_us(process, name),
         )
         definition._check_names(declared)
         definition._check_hooks(windowing)
@@ -89,6 +99,12 @@ class Definition:
     def hook(self, name: str) -> Any:
         """Return a method of the process, ``None`` if it has none of that name."""
         return getattr(self.process, name) if _has(self.process, name) else None
+
+    def lowest(self, output_watermark: int) -> int:
+        """Return the earliest time that it may emit at by its ``lateness`` (S-K12)."""
+        if not self.lateness_us:
+            return END_OF_TIME  # what causes an emission decides alone (S-K6)
+        return saturating_add(output_watermark, -self.lateness_us)
 
     def _check_names(self, declared: dict[str, Any]) -> None:
         for name in declared:
@@ -188,6 +204,39 @@ def hint_of(error: Exception) -> str:
     if isinstance(error, AttributeError) and "is read-only" in str(error):
         return "Cells and timers are not assigned to: write ctx.name.set(value)"
     return "Fix it; the error above this one shows the place"
+
+
+def _retracts(process: object, where: str) -> bool:
+    given = _option(process, "retracts", False)
+    if not isinstance(given, bool):
+        raise InvalidArgument(
+            f"{describe('retracts', given)} is neither True nor False",
+            where=where,
+            hint="Write retracts = True in the body of the class, or leave it out",
+        )
+    return given
+
+
+def _lateness_us(process: object, where: str) -> int:
+    given = _option(process, "lateness", 0)
+    try:
+        lateness = duration(given, name="lateness")
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            error.what, where=where, hint='Write, say, lateness = "1h" in the body of the class'
+        ) from None
+    if lateness < 0:
+        raise InvalidArgument(
+            f"{describe('lateness', given)} is below zero",
+            where=where,
+            hint="Say how far below the output watermark it may emit",
+        )
+    return lateness
+
+
+def _option(process: object, name: str, default: Any) -> Any:
+    given = getattr(process, name, default)
+    return default if isinstance(given, (Cell, Timer, Output)) else given
 
 
 def _has(process: object, name: str) -> bool:

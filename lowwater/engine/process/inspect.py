@@ -18,6 +18,7 @@ from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
+from lowwater.engine.process.waiting import StoredWaiting, WaitingRecords
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from lowwater.state.formats import damaged, decoding
@@ -36,6 +37,8 @@ TABLES = {
     stored.SCOPES: "keys in windows, one by one",
     stored.CELLS: "cells",
     stored.TIMERS: "timers",
+    stored.WAITING: "records that wait",
+    stored.WAITING_GONE: "records that wait no more",
 }
 
 
@@ -73,6 +76,9 @@ def verify_process(store: StateStore, place: StoredPlace) -> None:
                 stored.CELLS: sum(len(cell.held) for cell in cells),
                 stored.TIMERS: timers.count,
             }
+        if "waiting" in record:
+            waiting = StoredWaiting(WaitingRecords(), place, stored.WAITING)
+            waiting.load(store, record["waiting"], record["facts"]["watermark"])
         for table, number in held.items():
             found = sum(
                 1

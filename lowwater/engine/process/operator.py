@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import assert_never, final
 
 from lowwater.engine.process.column_execution import ColumnProcess
 from lowwater.engine.process.column_persistence import StoredColumns
 from lowwater.engine.process.definition import Definition
-from lowwater.engine.process.output import ProcessOutput
+from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
+from lowwater.engine.process.waiting import WaitingRecords
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,
     EndOfInput,
     StepInput,
     WatermarkAdvance,
+    without_late,
 )
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InternalError, InvalidArgument
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import Batch, StateStore
-from lowwater.time import START_OF_TIME
+from lowwater.time import END_OF_TIME, START_OF_TIME
 from lowwater.watermark import Hold
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class InputBundle:
+    """A bundle of one of several inputs.
+
+    Args:
+        nth: Which input: at one event time, records of lower ones come first (S-K13).
+        bundle: Its elements.
+    """
+
+    nth: int
+    bundle: Bundle
+
+
+@final
 class ProcessOperator:
-    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K10).
+    """Runs a user's process over keys, or over keys and windows (S-K1 to S-K13).
 
     It takes an advance of the watermark whole, and all of its state is in memory.
     A step does no I/O, reads no clock and starts no thread, unless the user's hooks do.
@@ -35,6 +52,8 @@ class ProcessOperator:
     Args:
         process: The user's object (see ``docs/process.md``).
         windowing: The windows and their lateness; ``None`` for a process without windows.
+        order: Whether records come in order of ``"arrival"``, or of ``"event_time"``, when the
+            watermark has passed them; then nothing is accepted late, whatever the lateness.
         columns: The columns that records have; ``None`` for all that come.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
@@ -51,14 +70,23 @@ class ProcessOperator:
         process: object,
         *,
         windowing: Windowing | None = None,
+        order: Order = "arrival",
         columns: tuple[str, ...] | None = None,
         watermark: int = START_OF_TIME,
         clock: int = START_OF_TIME,
     ) -> None:
+        self._waiting = None if order == "arrival" else WaitingRecords()
+        if self._waiting is not None and windowing is not None:
+            windowing = windowing.with_(allowed_lateness=0)
         self.definition = Definition.of(process, windowing)
         made = ColumnProcess if self.definition.vectorised else RecordProcess
         self._engine: ColumnProcess | RecordProcess = made(
-            self.definition, windowing, columns, int(watermark), int(clock)
+            self.definition,
+            windowing,
+            columns,
+            int(watermark),
+            int(clock),
+            in_order=self._waiting is not None,
         )
         self._stored: StoredColumns | StoredProcess | None = None
 
@@ -97,14 +125,17 @@ class ProcessOperator:
 
     @property
     def state_rows(self) -> int:
-        """The same: nothing is kept of a key that has neither a cell nor a timer (S-K2)."""
-        return len(self._engine)
+        """The same, and how many records wait (S-K13).
+
+        Nothing is kept of a key that has neither a cell nor a timer (S-K2).
+        """
+        return len(self._engine) + (0 if self._waiting is None else len(self._waiting))
 
     def hold(self) -> Hold | None:
         """Return what holds the output watermark below the input's, if anything: a key's timer."""
         return self._engine.hold()
 
-    def step(self, step: StepInput) -> ProcessOutput:
+    def step(self, step: StepInput | InputBundle) -> ProcessOutput:
         """Process one input and return its output (S-O1).
 
         Costs O(elements + timers due * log timers), and whatever the hooks do.
@@ -117,9 +148,14 @@ class ProcessOperator:
         engine = self._engine
         match step:
             case Bundle():
-                return engine.take(step)
+                return self._take(step, 0)
+            case InputBundle(nth=nth, bundle=bundle):
+                return self._take(bundle, nth)
             case WatermarkAdvance(to=to, due=None):
-                return engine.advance_watermark(int(to))
+                if to <= engine.watermark:
+                    return NOTHING
+                passed = self._passed(int(to))
+                return _of(engine.advance_watermark(int(to), passed), passed)
             case WatermarkAdvance():
                 raise InvalidArgument(
                     "a process takes an advance of the watermark whole, not in portions",
@@ -128,7 +164,8 @@ class ProcessOperator:
             case ClockAdvance(to=to):
                 return engine.advance_clock(int(to))
             case EndOfInput():
-                return engine.end()
+                passed = self._passed(END_OF_TIME)
+                return _of(engine.end(passed), passed)
             case _:
                 assert_never(step)
 
@@ -138,7 +175,7 @@ class ProcessOperator:
         Args:
             place: Where: the name of its stage, and the key groups.
         """
-        self._stored = self._engine.stored(place)
+        self._stored = self._engine.stored(place, self._waiting)
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed).
@@ -169,7 +206,27 @@ class ProcessOperator:
         engine.rebuild()
         return True
 
+    def _take(self, bundle: Bundle, nth: int) -> ProcessOutput:
+        engine, waiting = self._engine, self._waiting
+        if waiting is None:
+            return engine.take(bundle)
+        late, timely = without_late(bundle, engine.watermark, engine.watermark)
+        if timely is not None:
+            bundle = bundle.take(timely)
+        if len(bundle):
+            waiting.put(bundle, nth)
+        return NOTHING if late is None else ProcessOutput({}, late)
+
+    def _passed(self, watermark: int) -> Bundle | None:
+        """Return the records that waited for a watermark, in order."""
+        return None if self._waiting is None else self._waiting.take_before(watermark)
+
     def _kept(self) -> StoredColumns | StoredProcess:
         if self._stored is None:
             raise InternalError("keep_in_store was not called")
         return self._stored
+
+
+def _of(output: ProcessOutput, passed: Bundle | None) -> ProcessOutput:
+    """Return an output that says which records its late elements are among."""
+    return output if output.late is None else replace(output, late_of=passed)

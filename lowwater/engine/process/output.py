@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,12 @@ from lowwater.engine.records.pane_table import (
     instants_to_arrow,
     kinds_to_arrow,
 )
-from lowwater.engine.records.steps import LateBatch
+from lowwater.engine.records.steps import KINDS, Bundle, LateBatch
+from lowwater.errors import DataError, InvalidArgument, describe
 from lowwater.time import Int64Array
+
+Order: TypeAlias = Literal["arrival", "event_time"]
+"""In which order a process gets its records (S-K13)."""
 
 MAIN = "main"
 """The output that every stage has."""
@@ -38,6 +42,7 @@ class Emitted:
         start, end: The windows, int64; ``None`` for a process without windows.
         signs: +1 for an insert, -1 for a retraction (S-C1), int8, shape (n,); ``None`` where the
             stage retracts nothing.
+        is_plain: Whether records with a column ``value`` alone are plain values.
     """
 
     times: Int64Array
@@ -46,6 +51,7 @@ class Emitted:
     start: Int64Array | None = None
     end: Int64Array | None = None
     signs: NDArray[np.int8] | None = None
+    is_plain: bool = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -64,6 +70,10 @@ class Emitted:
             return list(self.values)
         names = list(self.values)
         columns = [column.to_list() for column in self.values.values()]
+        if self.is_plain and names == ["value"]:
+            return columns[0]
+        if not names:
+            return [{} for _ in range(len(self))]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -74,12 +84,14 @@ class ProcessOutput:
 
     Args:
         outputs: What was emitted, by tag; only outputs with records.
-        late: The elements that were dropped from their windows (S-O3); ``None`` for none.
+        late: The elements that were dropped (S-O3, S-K11, S-K13); ``None`` for none.
+        late_of: The bundle that these are elements of; ``None``: the one that was given.
         superseded: How many upserts a table has ignored, because it knows newer ones (T-1).
     """
 
     outputs: Mapping[str, Emitted]
     late: LateBatch | None = None
+    late_of: Bundle | None = None
     superseded: int = 0
 
 
@@ -88,14 +100,22 @@ NOTHING = ProcessOutput({})
 
 @final
 class OutputBuffer:
-    """Collects what hooks emit to one output during a step."""
+    """Collects what hooks emit to one output during a step.
 
-    __slots__ = ("scopes", "times", "values")
+    ``signs`` are kept where the process retracts only.
 
-    def __init__(self) -> None:
+    Args:
+        signed: Whether it does.
+    """
+
+    __slots__ = ("scopes", "signed", "signs", "times", "values")
+
+    def __init__(self, *, signed: bool) -> None:
+        self.signed = signed
         self.scopes: list[int] = []
         self.times: list[int] = []
         self.values: list[Any] = []
+        self.signs: list[int] = []
 
     def drain(self, describe: Callable[[Int64Array], _Scoped]) -> Emitted | None:
         """Return what was emitted since the last call, if anything.
@@ -106,8 +126,10 @@ class OutputBuffer:
         if not self.times:
             return None
         keys, start, end = describe(np.array(self.scopes, dtype=np.int64))
-        emitted = Emitted(np.array(self.times, dtype=np.int64), keys, self.values, start, end)
-        self.scopes, self.times, self.values = [], [], []
+        times = np.array(self.times, dtype=np.int64)
+        signs = np.array(self.signs, dtype=np.int8) if self.signed else None
+        emitted = Emitted(times, keys, self.values, start, end, signs)
+        self.scopes, self.times, self.values, self.signs = [], [], [], []
         return emitted
 
 
@@ -158,11 +180,20 @@ def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
     Args:
         parts: What was emitted; without any, the table has no fields.
         keys: The names of the key columns.
+
+    Raises:
+        DataError: The stage retracts, and a field is called ``kind``.
     """
     if not parts:
         fields = [*(pa.field(key, pa.null()) for key in keys), pa.field("timestamp", MICROS_UTC)]
         return pa.schema(fields, RECORDS).empty_table()
     records = emitted_records(parts, keys)
+    if SIGN in records.columns and "kind" in records.columns:
+        raise DataError(
+            "a field is named 'kind', but where records are retracted this name says whether a "
+            "record is an insert or a retract",
+            hint="Rename the field",
+        )
     columns = {n: c for n, c in records.columns.items() if n not in (TIME, SIGN)}
     if SIGN in records.columns:
         columns["kind"] = Column.from_arrow(kinds_to_arrow(records.columns[SIGN].data))
@@ -170,6 +201,34 @@ def emitted_table(parts: Sequence[Emitted], keys: Sequence[str]) -> pa.Table:
         times = instants_to_arrow(records.columns[TIME].data)
         columns["timestamp"] = Column.from_arrow(times)
     return columns_to_table(columns).replace_schema_metadata(RECORDS)
+
+
+def sign_of(kind: object, *, signed: bool, place: str) -> int:
+    """Return +1 for an insert and -1 for a retraction (S-K12); ``None`` is an insert.
+
+    Args:
+        kind: What the hook said.
+        signed: Whether the process declares that it retracts.
+        place: The process, in words.
+
+    Raises:
+        InvalidArgument: It does not, or the kind is none.
+    """
+    if kind is None:
+        return 1
+    if not signed:
+        raise InvalidArgument(
+            f"{describe('kind', kind)} is for a process that declares that it retracts",
+            where=f"emit of {place}",
+            hint="Write retracts = True in the body of the class",
+        )
+    if kind not in KINDS:
+        raise InvalidArgument(
+            f"{describe('kind', kind)} is not known",
+            where=f"emit of {place}",
+            hint='Use "insert" or "retract"',
+        )
+    return 1 if kind == "insert" else -1
 
 
 def _columns(part: Emitted, keys: Sequence[str]) -> dict[str, Column]:

@@ -11,6 +11,7 @@ from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
+from lowwater.engine.process.waiting import StoredWaiting, WaitingRecords
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.placement import Placement
@@ -22,8 +23,11 @@ from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 
 FORMAT = "process state"
-FACTS, ROWS, ROWS_GONE, KEYS, KEYS_GONE, SCOPES, CELLS, TIMERS = range(8)
-"""Tags of the tables of a process: a vectorised one has rows, another one the last three."""
+FACTS, ROWS, ROWS_GONE, KEYS, KEYS_GONE, SCOPES, CELLS, TIMERS, WAITING, WAITING_GONE = range(10)
+"""Tags of the tables of a process: a vectorised one has rows, another one scopes, cells and timers.
+
+One in event-time order has waiting records.
+"""
 _WHAT = "the stored state of a process"
 _WIDTH = 8
 _BIAS = 1 << 63
@@ -38,14 +42,20 @@ class StoredFacts:
         definition: What the process declares.
         placement: Its windows; ``None`` for none.
         place: Where it is stored.
+        waiting: The records that wait; ``None`` in order of arrival.
     """
 
     def __init__(
-        self, definition: Definition, placement: Placement | None, place: StoredPlace
+        self,
+        definition: Definition,
+        placement: Placement | None,
+        place: StoredPlace,
+        waiting: WaitingRecords | None,
     ) -> None:
         self._definition = definition
         self._placement = placement
         self._place = place
+        self._waiting = None if waiting is None else StoredWaiting(waiting, place, WAITING)
         self.keys = StoredKeys(place, KEYS)
 
     def write(self, batch: Batch, facts: dict[str, int], **beside: Any) -> None:
@@ -64,6 +74,8 @@ class StoredFacts:
             "groups": self._place.count,
             **beside,
         }
+        if self._waiting is not None:
+            record["waiting"] = self._waiting.write(batch, facts["watermark"])
         batch.put([self._place.prefix(FACTS)], [encode(record)])
 
     def load(
@@ -83,6 +95,8 @@ class StoredFacts:
             self._check_same(record)
             fill(store, record)
             facts: dict[str, int] = record["facts"]
+            if self._waiting is not None:
+                self._waiting.load(store, record["waiting"], facts["watermark"])
             if self._placement is not None:
                 lateness, gone_until = facts["lateness"], facts["gone until"]
                 self._placement.resume(lateness, facts["watermark"], gone_until)
@@ -120,6 +134,13 @@ class StoredFacts:
                 where=definition.name,
                 hint="Use the windows as they were, or reset the state",
             )
+        if ("waiting" in record) != (self._waiting is not None):
+            was, now_is = ("arrival", "event_time")[:: -1 if "waiting" in record else 1]
+            raise StateError(
+                f"the stored state is of order={was!r}, the process has order={now_is!r}",
+                where=definition.name,
+                hint="Use the order as it was, or reset the state",
+            )
 
 
 @final
@@ -131,6 +152,7 @@ class StoredProcess:
         state_keys, cells, timers: Its state, with nothing in it yet.
         placement: Its windows; ``None`` for none.
         place: Where it is stored.
+        waiting: The records that wait; ``None`` in order of arrival.
     """
 
     def __init__(
@@ -141,6 +163,7 @@ class StoredProcess:
         timers: Timers,
         placement: Placement | None,
         place: StoredPlace,
+        waiting: WaitingRecords | None = None,
     ) -> None:
         self._definition = definition
         self._state_keys = state_keys
@@ -148,7 +171,7 @@ class StoredProcess:
         self._timers = timers
         self._names = list(definition.timers)
         self._place = place
-        self._facts = StoredFacts(definition, placement, place)
+        self._facts = StoredFacts(definition, placement, place, waiting)
         self._keys = self._facts.keys
         # The key groups of what is stored: when one is deleted, its key may be forgotten already.
         self._group: dict[int, int] = {}

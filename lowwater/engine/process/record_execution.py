@@ -5,22 +5,35 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Any, final
 
+import numpy as np
+
 from lowwater.engine.process.cell import ScopeCursor
 from lowwater.engine.process.cells import CELLS
 from lowwater.engine.process.context import HookBounds, TimerState, context_type
 from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, OutputBuffer, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
+from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Chains, Due, Timers
+from lowwater.engine.process.waiting import WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.steps import Bundle, key_values
 from lowwater.engine.window.placement import DroppedElements, Placement
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import DataError, InternalError, LowwaterError, describe
 from lowwater.state.key_layout import StoredPlace
-from lowwater.time import END_OF_TIME, LAST_EVENT_TIME, format_instant
+from lowwater.time import (
+    END_OF_TIME,
+    LAST_EVENT_TIME,
+    START_OF_TIME,
+    Int64Array,
+    format_instant,
+)
 from lowwater.watermark import Hold
+
+_ROWS_AT_ONCE = 4096
+"""Waiting records that become Python values at a time, which take far more memory than columns."""
 
 
 @final
@@ -33,6 +46,7 @@ class RecordProcess:
         columns: The columns that records have; ``None`` for all that come.
         watermark: Input watermark to begin with, int microseconds.
         clock: Clock to begin with, int microseconds.
+        in_order: Whether records come by event time, when the watermark passes them (S-K13).
     """
 
     def __init__(
@@ -42,8 +56,11 @@ class RecordProcess:
         columns: tuple[str, ...] | None,
         watermark: int,
         clock: int,
+        *,
+        in_order: bool,
     ) -> None:
         self._definition = definition
+        self._in_order = in_order
         self._columns = columns
         self.watermark = self.output_watermark = watermark
         self.clock = clock
@@ -57,18 +74,23 @@ class RecordProcess:
         self._held = [cell.held for cell in self._cells]
         self._timers = Timers([each.domain == "event" for each in definition.timers.values()])
         self._timer_names = list(definition.timers)
-        self._buffers = {tag: OutputBuffer() for tag in definition.outputs}
+        self._buffers = {
+            tag: OutputBuffer(signed=definition.retracts) for tag in definition.outputs
+        }
         bound = {cell.name: cell for cell in self._cells} | {
             name: TimerState(name, at, self._timers, self._cursor, self._bounds)
             for at, name in enumerate(self._timer_names)
         }
-        self._context = context_type(bound)(self._cursor, self._bounds, self._buffers)
+        self._refusals = Refusals(definition.name)
+        made = context_type(bound)
+        self._context = made(self._cursor, self._bounds, self._buffers, self._refusals)
         self._context.tag = self._context.window = None
         self._on_record = definition.hook("on_record")
         self._on_timer = definition.hook("on_timer")
         self._on_window_expired = definition.hook("on_window_expired")
         self._on_end = definition.hook("on_end")
         self._chains = Chains(definition.name)
+        self._bounds.lowest = definition.lowest(watermark)
 
     def __len__(self) -> int:
         """Return how many keys (and windows) have state."""
@@ -101,19 +123,22 @@ class RecordProcess:
             return NOTHING
         late = DroppedElements(self.watermark)
         if self._placement is None:
-            self._take_plain(bundle)
+            self._take_plain(bundle, late)
         else:
             self._take_windowed(bundle, self._placement, late)
+        self._refusals.finish()
         return self._done(late)
 
-    def advance_watermark(self, to: int) -> ProcessOutput:
-        """Fire the timers that are due and expire windows, in time order."""
-        if to <= self.watermark:
-            return NOTHING
-        self.watermark = to
-        if self._timers.event_due(to):
-            self._drain()
-        return self._done(None)
+    def advance_watermark(self, to: int, passed: Bundle | None = None) -> ProcessOutput:
+        """Fire the timers that are due and expire windows, in time order.
+
+        Args:
+            to: The watermark, above the last one.
+            passed: The records that waited for it, in order: they come between the timers.
+        """
+        late = self._pass(passed)
+        self._move_to(to)
+        return self._done(late)
 
     def advance_clock(self, to: int) -> ProcessOutput:
         """Fire the timers that are due, each with the clock at its own due time (S-O8)."""
@@ -121,14 +146,19 @@ class RecordProcess:
             return NOTHING
         while (due := self._timers.next_clock) is not None and due.time <= to:
             self.clock = max(self.clock, due.time)
-            self._drain()
+            self._drain(self.watermark)
         self.clock = to
         return self._done(None)
 
-    def end(self) -> ProcessOutput:
-        """Fire the timers due at the end of time, then end every key, and release all state."""
+    def end(self, passed: Bundle | None = None) -> ProcessOutput:
+        """Fire the timers due at the end of time, then end every key, and release all state.
+
+        Args:
+            passed: The records that still waited, in order: they come first.
+        """
+        late = self._pass(passed)
         self.watermark = END_OF_TIME
-        self._drain()
+        self._drain(END_OF_TIME)
         context, bounds = self._context, self._bounds
         context.watermark, context.clock = self.watermark, self.clock
         for scope in self._state_keys.in_order():
@@ -139,19 +169,49 @@ class RecordProcess:
                 self._call("on_end", self._on_end, context)
         for scope in self._state_keys.in_order():
             self._release(scope)
-        return self._done(None)
+        return self._done(late)
 
-    def _take_plain(self, bundle: Bundle) -> None:
+    def _pass(self, passed: Bundle | None) -> DroppedElements | None:
+        """Process records that waited, each with the watermark at its time (S-K13)."""
+        if passed is None:
+            return None
+        late = DroppedElements(self.watermark)
+        for start in range(0, len(passed), _ROWS_AT_ONCE):
+            bundle = passed.slice(start, start + _ROWS_AT_ONCE)
+            if self._placement is None:
+                self._take_plain(bundle, late, start)
+            else:
+                self._take_windowed(bundle, self._placement, late, start)
+        self._refusals.finish()
+        return late
+
+    def _move_to(self, to: int) -> None:
+        """Advance the watermark; in event-time order it stops where each timer is due."""
+        if not self._in_order:
+            self.watermark = to
+        if self._timers.event_due(to):
+            self._drain(to)
+        self.watermark = to
+
+    def _take_plain(self, bundle: Bundle, late: DroppedElements, first: int = 0) -> None:
         state_keys = self._state_keys
         context, cursor, bounds, timers = self._context, self._cursor, self._bounds, self._timers
         on_record, output_watermark = self._on_record, self.output_watermark
+        refusals = self._refusals
+        refusals.begin(late, len(bundle), np.arange(first, first + len(bundle)), None, None)
         born, held, set_timers = state_keys.born, self._held, timers.held
         context.watermark, context.clock = self.watermark, self.clock
         ids = state_keys.encode(bundle.keys)
         keys = key_values(bundle.keys)
         times = bundle.times.tolist()
-        for scope, key, at, record in zip(ids, keys, times, self._rows(bundle), strict=True):
+        in_order = self._in_order
+        places, rows = range(len(bundle)), self._rows(bundle)
+        for place, scope, key, at, record in zip(places, ids, keys, times, rows, strict=True):
+            if in_order and at > self.watermark:
+                self._move_to(at)
+                context.watermark = at
             cursor.scope = scope
+            refusals.at = place
             context.key = key
             context.time = context.due = at
             bounds.floor = at if at < output_watermark else output_watermark
@@ -171,39 +231,73 @@ class RecordProcess:
             else:
                 self._settle(scope, key, scope in set_timers)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
-                self._drain()
+                self._drain(self.watermark)
 
-    def _take_windowed(self, bundle: Bundle, placement: Placement, late: DroppedElements) -> None:
-        element, start, end = placement.assign(bundle, self.watermark, late)
+    def _take_windowed(
+        self, bundle: Bundle, placement: Placement, late: DroppedElements, first: int = 0
+    ) -> None:
+        # In event-time order the watermark meets each record at its time: no window has expired.
+        watermark = START_OF_TIME if self._in_order else self.watermark
+        element, start, end = placement.assign(bundle, watermark, late, first)
         if not len(start):
             return
         state_keys, context, timers = self._state_keys, self._context, self._timers
         every = state_keys.encode(bundle.keys)
         values = key_values(bundle.keys)
-        places = list(range(len(start))) if element is None else element.tolist()
-        keys = [every[place] for place in places]
-        if placement.windowing.merging is None:
-            found = self._find_or_open(
-                placement, keys, start.tolist(), end.tolist(), [values[place] for place in places]
-            )
-        else:
-            found = merge_windows(
-                state_keys, self._cells, timers, placement, keys, start, end,
-                [values[place] for place in places],
-            )  # fmt: skip
+        if element is None:
+            element = np.arange(len(start), dtype=np.int64)
+        places = element.tolist()
+        found = None
+        if not self._in_order:
+            found = self._scopes(placement, every, values, places, start, end)
         rows, times = self._rows(bundle), bundle.times.tolist()
         alone = len(places) == len(set(places))
-        for place, scope in zip(places, found, strict=True):
+        self._refusals.begin(late, len(places), element + first, start, end)
+        for number, place in enumerate(places):
+            at = times[place]
+            if found is not None:
+                scope = found[number]
+            else:  # each record is a bundle of its own: what comes later shows in no window yet
+                if at > self.watermark:
+                    self._move_to(at)
+                one = slice(number, number + 1)
+                (scope,) = self._scopes(placement, every, values, [place], start[one], end[one])
             if scope not in state_keys.born:
                 raise InternalError(f"a window of key {values[place]!r} is gone before its time")
-            at = times[place]
             self._point(scope)
             context.time = context.due = at
             self._bounds.floor = min(at, self.output_watermark)
             record = rows[place] if alone else dict(rows[place])
+            self._refusals.at = number
             self._call("on_record", self._on_record, record, context)
             if timers.event_due(self.watermark) or timers.clock_due(self.clock):
-                self._drain()
+                self._drain(self.watermark)
+
+    def _scopes(
+        self,
+        placement: Placement,
+        every: list[int],
+        values: list[Any],
+        places: list[int],
+        start: Int64Array,
+        end: Int64Array,
+    ) -> list[int]:
+        """Return the scope of each (element, window), opened if it is new.
+
+        Args:
+            placement: The windows.
+            every: The key id of each element of the bundle.
+            values: The key of each.
+            places: Which element each is of.
+            start: Start of each window, int64.
+            end: Its end.
+        """
+        keys, own = [every[place] for place in places], [values[place] for place in places]
+        if placement.windowing.merging is None:
+            return self._find_or_open(placement, keys, start.tolist(), end.tolist(), own)
+        return merge_windows(
+            self._state_keys, self._cells, self._timers, placement, keys, start, end, own
+        )
 
     def _find_or_open(
         self,
@@ -223,11 +317,16 @@ class RecordProcess:
             found.append(scope)
         return found
 
-    def _drain(self) -> None:
-        """Fire the timers that are due, and those that this makes due, in time order."""
+    def _drain(self, upto: int) -> None:
+        """Fire the timers due by a watermark, and those that this makes due, in time order."""
         timers, chains = self._timers, self._chains
+        self._refusals.at = None
         while True:
-            due = timers.pop_event(self.watermark) or timers.pop_clock(self.clock)
+            due = timers.pop_event(upto)
+            if due is None:
+                due = timers.pop_clock(self.clock)
+            elif due.time > self.watermark:  # only in event-time order
+                self.watermark = due.time
             if due is None:
                 break
             if due.slot is None:
@@ -327,6 +426,7 @@ class RecordProcess:
         hold = self._timers.hold
         low = self.watermark if hold is None else min(self.watermark, hold.time)
         self.output_watermark = max(self.output_watermark, low)
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         outputs = {}
         for tag, buffer in self._buffers.items():
             emitted = buffer.drain(self._state_keys.describe)
@@ -335,14 +435,21 @@ class RecordProcess:
         self._state_keys.tidy()
         return ProcessOutput(outputs, None if late is None else late.batch())
 
-    def stored(self, place: StoredPlace) -> StoredProcess:
+    def stored(self, place: StoredPlace, waiting: WaitingRecords | None) -> StoredProcess:
         """Return the durable form of the state, which tracks changes from now on."""
         return StoredProcess(
-            self._definition, self._state_keys, self._cells, self._timers, self._placement, place
+            self._definition,
+            self._state_keys,
+            self._cells,
+            self._timers,
+            self._placement,
+            place,
+            waiting,
         )
 
     def rebuild(self) -> None:
         """Rebuild what is not stored: when windows expire."""
+        self._bounds.lowest = self._definition.lowest(self.output_watermark)
         if self._placement is None:
             return
         for scope, born in self._state_keys.born.items():

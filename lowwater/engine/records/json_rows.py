@@ -22,6 +22,7 @@ _ANYTHING = tag(pa.field("", pa.string()), JSON)
 _LATE = pa.schema(
     [
         pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
         pa.field("time", pa.string()),
         _ANYTHING.with_name("key"),
         pa.field("window_start", pa.string()),
@@ -136,6 +137,7 @@ def late_to_json(late: LateRecord) -> dict[str, Any]:
     window = late.window
     return {
         "reason": late.reason,
+        "detail": late.detail,
         "time": format_instant(late.time),
         "key": late.key,
         "window_start": None if window is None else format_instant(window.start),

@@ -76,11 +76,12 @@ class LateRecord:
         value: The element: a plain value, or a mapping of its columns.
         time: Its event time.
         key: Its key.
-        window: The window it was dropped from (its proto-window where windows merge); ``None``
-            with the reasons from ``unwindowed`` on.
+        window: The window it was dropped from (its proto-window where windows merge); ``None`` if
+            it was dropped from none.
         watermark: The input watermark when it was dropped.
         reason: ``expired``, ``closed``, ``unwindowed``, ``too_late`` (further below the watermark
             than a stage without windows allows) or ``refused`` (by a process: ``ctx.late``).
+        detail: What the process said that refused it; ``None`` with the other reasons.
     """
 
     value: Any
@@ -89,6 +90,7 @@ class LateRecord:
     window: Window | None
     watermark: Instant
     reason: LateReason
+    detail: str | None = None
 
     if not TYPE_CHECKING:
 

@@ -217,9 +217,10 @@ class LateBatch:
 
     Args:
         element: Index into the bundle, int64, shape (n,).
-        start, end: The (proto-)window, int64; both 0 with the reasons from ``unwindowed`` on.
+        start, end: The (proto-)window, int64; both 0 for none.
         reason: uint8 index into ``REASONS``.
         watermark: The input watermark at the time.
+        details: What a process said of each that it refused; ``None`` if there are no such ones.
     """
 
     element: Int64Array
@@ -227,9 +228,46 @@ class LateBatch:
     end: Int64Array
     reason: NDArray[np.uint8]
     watermark: int
+    details: Sequence[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.element)
+
+    @property
+    def windowed(self) -> NDArray[np.bool_]:
+        """Which of them were dropped from a window; bool, shape (n,)."""
+        return self.start < self.end
+
+    def windows(self) -> list[Window | None]:
+        """Return the window that each was dropped from."""
+        bounds = zip(self.start.tolist(), self.end.tolist(), strict=True)
+        return [Window(Instant(low), Instant(high)) if low < high else None for low, high in bounds]
+
+    def all_details(self) -> Sequence[str | None]:
+        """Return what a process said of each; ``None`` where it said nothing."""
+        return [None] * len(self) if self.details is None else self.details
+
+
+def without_late(
+    bundle: Bundle, lowest: int, watermark: int
+) -> tuple[LateBatch | None, Int64Array | None]:
+    """Divide a bundle by time, for a stage without windows.
+
+    Args:
+        bundle: The bundle.
+        lowest: The lowest event time that is accepted.
+        watermark: The input watermark.
+
+    Returns:
+        The elements that are too late, and the places of the others; ``None`` twice if none are.
+    """
+    late = bundle.times < lowest
+    if not late.any():
+        return None, None
+    element = np.flatnonzero(late)
+    none = np.zeros(len(element), dtype=np.int64)
+    reason = np.full(len(element), TOO_LATE, dtype=np.uint8)
+    return LateBatch(element, none, none, reason, watermark), np.flatnonzero(~late)
 
 
 @final
@@ -269,8 +307,15 @@ class StepOutput:
     replaced: tuple[MergedWindows, ...] = ()
 
 
-def key_values(keys: Sequence[Column]) -> list[Any]:
-    """Return each row's key: a plain value for one key column, a tuple for several."""
+def key_values(keys: Sequence[Column], number: int | None = None) -> list[Any]:
+    """Return each row's key: a plain value for one key column, a tuple for several.
+
+    Args:
+        keys: The key columns.
+        number: How many rows there are, where there may be no key column: the key is ``None``.
+    """
+    if not keys and number is not None:
+        return [None] * number
     columns = [column.to_list(exact=True) for column in keys]
     if len(columns) == 1:
         return columns[0]

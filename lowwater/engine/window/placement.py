@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias, final
 
 import numpy as np
 
 from lowwater.engine.records.columns import Mask
-from lowwater.engine.records.steps import EXPIRED, UNWINDOWED, Bundle, LateBatch
+from lowwater.engine.records.steps import EXPIRED, REFUSED, UNWINDOWED, Bundle, LateBatch
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import START_OF_TIME, Int64Array, saturating_add, saturating_add_array
 
@@ -26,6 +27,7 @@ class DroppedElements:
     def __init__(self, watermark: int) -> None:
         self._watermark = watermark
         self._parts: list[tuple[Int64Array, Int64Array, Int64Array, int]] = []
+        self._details: list[str] = []
 
     def add(
         self,
@@ -46,6 +48,13 @@ class DroppedElements:
         nothing = np.zeros(len(element), dtype=np.int64)
         self._parts.append((element, nothing, nothing, UNWINDOWED))
 
+    def refuse(
+        self, element: Int64Array, start: Int64Array, end: Int64Array, details: Sequence[str]
+    ) -> None:
+        """Add elements that a process refuses, each with what it said (S-K11)."""
+        self._parts.append((element, start, end, REFUSED))
+        self._details.extend(details)
+
     def batch(self) -> LateBatch | None:
         """Return them in order of element, then window."""
         if not self._parts:
@@ -57,7 +66,14 @@ class DroppedElements:
             [np.full(len(part[0]), part[3], dtype=np.uint8) for part in self._parts]
         )
         order = np.lexsort((end, start, element))
-        return LateBatch(element[order], start[order], end[order], reason[order], self._watermark)
+        details = None
+        if self._details:
+            said = np.full(len(reason), None, dtype=object)
+            said[reason == REFUSED] = self._details
+            details = said[order].tolist()
+        return LateBatch(
+            element[order], start[order], end[order], reason[order], self._watermark, details
+        )
 
 
 @final
@@ -76,20 +92,24 @@ class Placement:
         self.lateness_us = windowing.lateness_us
         self.gone_until = START_OF_TIME
 
-    def assign(self, bundle: Bundle, watermark: int, late: DroppedElements) -> Assigned:
+    def assign(
+        self, bundle: Bundle, watermark: int, late: DroppedElements, first: int = 0
+    ) -> Assigned:
         """Return the windows of a bundle's elements, without those that have expired.
 
         Args:
             bundle: The bundle.
             watermark: The watermark that it meets.
             late: Takes the elements that fall in no window or an expired one.
+            first: Where the bundle begins in the one whose elements ``late`` names; with it, no
+                window may have expired.
         """
         windows = self.windowing.windows
         columns = {name: bundle.values[name].data for name in windows.columns}
         assigned = windows.assign(bundle.times, columns)
         element, start, end = assigned.element, assigned.start, assigned.end
         if assigned.unwindowed is not None:
-            late.add_unwindowed(assigned.unwindowed)
+            late.add_unwindowed(assigned.unwindowed + first)
         if watermark == START_OF_TIME or not len(end):
             return element, start, end
         # Expiry rises with the end: where the earliest window has not expired, none has.

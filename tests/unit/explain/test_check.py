@@ -252,4 +252,4 @@ def test_panes_that_are_counted_twice(tmp_path: Path) -> None:
 
 def test_only_pipelines_are_checked() -> None:
     with pytest.raises(lw.InvalidArgument, match="is not a pipeline"):
-        lw.check(bounded())
+        lw.check(bounded().key_by("k"))

@@ -73,6 +73,7 @@ def test_lines_are_those_of_the_other_sink(tmp_path: Path) -> None:
     (late,) = map(json.loads, (tmp_path / f"late-{ID}.jsonl").read_text().splitlines())
     assert late == {
         "reason": "expired",
+        "detail": None,
         "time": "1970-01-01T00:00:00Z",
         "key": "a",
         "window_start": "1970-01-01T00:00:00Z",

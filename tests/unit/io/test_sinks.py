@@ -98,6 +98,7 @@ def test_parquet(tmp_path: Path) -> None:
     (late,) = map(json.loads, (folder / f"late-{ID}.jsonl").read_text().splitlines())
     assert late == {
         "reason": "expired",
+        "detail": None,
         "time": "2000-01-01T12:00:06Z",
         "key": "a",
         "window_start": "2000-01-01T12:00:00Z",

@@ -80,7 +80,7 @@ HOUR = lw.FixedWindows("1h")
             "only a stream that comes directly from its source",
         ),
         (lambda panes: panes.named(""), "is not a name"),
-        (lambda panes: panes.to_stream().collect(), r"no 'collect'. Group first"),
+        (lambda panes: panes.key_by("user").collect(), r"no 'collect'. Say what to compute first"),
         (lambda panes: panes.key_by("user").process(Counter).collect(), "is a class"),
     ],
 )
@@ -300,20 +300,17 @@ def test_one_sink_twice(tmp_path: Path) -> None:
         lw.run(*folders, state=tmp_path)
 
 
-def test_why_duplicates_are_not_dropped_before_a_process() -> None:
-    keyed = stream(typed=True).deduplicate(id="v", within="1m").key_by("user")
-    for grouped in (keyed, keyed.window(HOUR)):
-        with pytest.raises(lw.InvalidArgument, match=r"does not drop duplicates yet(.|\n)*a cell"):
-            grouped.process(Counter())
-
-
 def test_a_memory_limit_that_nothing_heeds(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"t": 1, "user": "a", "v": 2}\n')
     keyed = lw.read_jsonl(tmp_path / "in.jsonl", time="t").key_by("user")
     options: Any = {"state": tmp_path / "state", "memory_limit": "64MB"}
     alone = keyed.process(Counter()).write_jsonl(tmp_path / "alone")
-    with pytest.raises(lw.InvalidArgument, match="the state of a process stays in memory"):
+    with pytest.raises(lw.InvalidArgument, match="state of processes and joins stays in memory"):
         alone.run(**options)
+    read = lw.read_jsonl(tmp_path / "in.jsonl", time="t")
+    joined = read.join(read, on="user", within="1h").write_jsonl(tmp_path / "joined")
+    with pytest.raises(lw.InvalidArgument, match="join within less time"):
+        joined.run(**options)
     behind = (
         keyed.window(HOUR)
         .aggregate(total=lw.sum("v"))

@@ -8,6 +8,7 @@ import numpy as np
 
 import lowwater as lw
 from lowwater.engine.process import ProcessOperator, ProcessOutput
+from lowwater.engine.process.output import Order
 from lowwater.engine.records.batch import columns_of
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
@@ -26,10 +27,12 @@ SESSIONS = Windowing(windows=lw.Sessions("10us"))
 class Driven:
     """An operator, and the store it is saved in."""
 
-    def __init__(self, process: object, windowing: Windowing | None = None) -> None:
-        self._process, self._windowing = process, windowing
+    def __init__(
+        self, process: object, windowing: Windowing | None = None, order: Order = "arrival"
+    ) -> None:
+        self._process, self._windowing, self._order = process, windowing, order
         self.store = MemoryStore(MemoryContents())
-        self.operator = ProcessOperator(process, windowing=windowing)
+        self.operator = ProcessOperator(process, windowing=windowing, order=order)
         self.operator.keep_in_store(StoredPlace("stage 1", 0, 4))
         self.last = ProcessOutput({})
 
@@ -57,7 +60,7 @@ class Driven:
     def reborn(self) -> None:
         """Save, and go on with another operator that is restored."""
         self.save()
-        self.operator = ProcessOperator(self._process, windowing=self._windowing)
+        self.operator = ProcessOperator(self._process, windowing=self._windowing, order=self._order)
         self.operator.keep_in_store(StoredPlace("stage 1", 0, 4))
         assert self.operator.restore(self.store)
 

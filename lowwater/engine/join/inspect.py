@@ -1,0 +1,81 @@
+"""What a store holds of a join or a table, read without its pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowwater.engine.join import persistence as stored
+from lowwater.engine.join.persistence import FACTS, FORMAT
+from lowwater.engine.records.stored_keys import read_keys
+from lowwater.errors import StateError
+from lowwater.state.arrays import NONE
+from lowwater.state.codec import decode
+from lowwater.state.formats import check_format, damaged, decoding
+from lowwater.state.journal import GroupReader
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.row_codec import Layouts
+from lowwater.state.side_columns import read_side
+from lowwater.state.store import StateStore
+from lowwater.time import Int64Array
+
+_WHAT = "the stored state of a join or table"
+
+TABLES = {
+    stored.FACTS: "facts",
+    stored.KEYS: "keys",
+    stored.KEYS_GONE: "keys that are gone",
+    stored.FIRST_ROWS: "records",
+    stored.FIRST_ROWS + 1: "records that are gone",
+    stored.FIRST_ROWS + 2: "records of the right side",
+    stored.FIRST_ROWS + 3: "records of the right side that are gone",
+}
+
+
+def verify_records(store: StateStore, place: StoredPlace) -> None:
+    """Read and decode all that a join or table has saved, and see that it fits. O(rows).
+
+    Args:
+        store: The store.
+        place: Where it is stored.
+
+    Raises:
+        StateError: There is nothing of it, or what there is is damaged.
+    """
+    (data,) = store.get([place.prefix(FACTS)])
+    if data is None:
+        raise StateError(f"there is nothing of the stage {place.stage!r}")
+    with decoding(_WHAT):
+        record = decode(data)
+        check_format(FORMAT, record["layout"])
+        ids = NONE
+        if record["keys"] is not None:
+            ids, _ = read_keys(store, place, stored.KEYS, record["keys"])
+        used = [
+            _read_side(store, place, number, side, record["facts"]["watermark"])
+            for number, side in enumerate(record["sides"])
+        ]
+        if not np.array_equal(np.unique(np.concatenate(used)), ids):
+            raise damaged(_WHAT, "records and keys do not go together")
+
+
+def _read_side(
+    store: StateStore, place: StoredPlace, number: int, side: dict[str, Any], watermark: int
+) -> Int64Array:
+    """Read the rows of one side; return the ids of their keys."""
+    layouts = Layouts()
+    layouts.expect(side["layouts"])
+    table = stored.FIRST_ROWS + 2 * number
+    expired = watermark if side["expires"] else None
+    live = 0
+    keys = [NONE]
+    for _, group in GroupReader(store, place, table, side["rows"], expired):
+        for piece in group.pieces:
+            chunk = layouts.read(piece.chunk)
+            read_side(chunk.side, len(chunk))
+            keys.append(chunk.records["key"][piece.at].astype(np.int64))
+            live += len(piece.rows)
+    if live != side["live"]:
+        raise damaged(_WHAT, f"{live} of {side['live']} records are there")
+    return np.concatenate(keys)

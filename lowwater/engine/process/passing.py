@@ -1,0 +1,110 @@
+"""The operator of a stream that is run by itself: its records leave as they came."""
+
+from __future__ import annotations
+
+from typing import assert_never, final
+
+import numpy as np
+
+from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    StepInput,
+    WatermarkAdvance,
+)
+from lowwater.errors import InternalError
+from lowwater.state.codec import decode, encode
+from lowwater.state.formats import FORMATS, check_format, damaged, decoding
+from lowwater.state.key_layout import StoredPlace
+from lowwater.state.store import Batch, StateStore
+from lowwater.time import END_OF_TIME, START_OF_TIME
+
+FORMAT = "passed records"
+FACTS = 0
+"""Tag of its only table."""
+TABLES = {FACTS: "facts"}
+_WHAT = "the stored facts of a stream"
+
+
+@final
+class PassingOperator:
+    """Emits the records of each bundle with their times and signs; it keeps none.
+
+    Args:
+        signed: Whether records may be retractions (S-C1).
+    """
+
+    is_advancing = False
+    is_over = False
+    next_deadline = END_OF_TIME
+    open_windows = 0
+    state_rows = 0
+
+    def __init__(self, *, signed: bool) -> None:
+        self.watermark = self.clock = START_OF_TIME
+        self._signed = signed
+        self._place: StoredPlace | None = None
+
+    @property
+    def output_watermark(self) -> int:
+        """The input watermark: nothing is held."""
+        return self.watermark
+
+    def hold(self) -> None:
+        """Return what holds the output watermark: nothing."""
+
+    def step(self, step: StepInput) -> ProcessOutput:
+        """Process one input and return its output. O(1), as columns are passed on."""
+        match step:
+            case Bundle() if len(step):
+                signs = step.signs
+                if signs is None and self._signed:
+                    signs = np.ones(len(step), dtype=np.int8)
+                emitted = Emitted(step.times, (), step.values, signs=signs, is_plain=True)
+                return ProcessOutput({MAIN: emitted})
+            case Bundle():
+                return NOTHING
+            case WatermarkAdvance(to=to):
+                self.watermark = max(self.watermark, int(to))
+            case ClockAdvance(to=to):
+                self.clock = max(self.clock, int(to))
+            case EndOfInput():
+                self.watermark = END_OF_TIME
+            case _:
+                assert_never(step)
+        return NOTHING
+
+    def keep_in_store(self, place: StoredPlace) -> None:
+        """Have :meth:`save` write to a place; call it before the first step."""
+        self._place = place
+
+    def save(self, batch: Batch) -> None:
+        """Add watermark and clock to a batch of a store."""
+        record = {"layout": FORMATS[FORMAT], "watermark": self.watermark, "clock": self.clock}
+        batch.put([self._facts()], [encode(record)])
+
+    def restore(self, store: StateStore) -> bool:
+        """Load what was saved in a store, before the first step; return whether there was any.
+
+        Raises:
+            StateError: What is stored is damaged, or of another layout.
+        """
+        (data,) = store.get([self._facts()])
+        if data is None:
+            return False
+        with decoding(_WHAT):
+            record = decode(data)
+            check_format(FORMAT, record["layout"])
+            times = record["watermark"], record["clock"]
+            for at in times:
+                if type(at) is not int or not START_OF_TIME <= at <= END_OF_TIME:
+                    raise damaged(_WHAT, f"there is a time {at!r}")
+            self.watermark, self.clock = times
+        return True
+
+    def _facts(self) -> bytes:
+        if self._place is None:
+            raise InternalError("keep_in_store was not called")
+        return self._place.prefix(FACTS)

@@ -1,0 +1,70 @@
+"""Joins and tables to kill: three joins of two streams, one with a history, and tables.
+
+::
+
+    left ──┬─ pairs (outer, early) ── hours
+           ├─ lone (anti) · met (semi) · valued (as of, corrected)
+    right ─┴─ both (tables, joined) ── by name
+"""
+
+from __future__ import annotations
+
+import lowwater as lw
+from lowwater.engine.graph import sources
+from lowwater.engine.graph.graph import Stage
+from lowwater.pipeline import Processed, Stream
+from lowwater.pipeline.tables import Table
+from tests.crash.killed_process import instructions
+
+CLOCK = lw.ArrivalClock("arrived", tick="5s")
+
+
+def main() -> None:
+    """Run the joins over the files in the folder, until the end or death."""
+    work = instructions()
+    sources.READ_ROWS = 40  # so that the sources take turns
+    place, out = work.folder / "in", work.folder / "out"
+    left, right = (
+        lw.read_parquet(
+            str(place / side), time="at", watermark=lw.BoundedDisorder("8s"), clock=CLOCK
+        ).named(side)
+        for side in ("left", "right")
+    )
+    pairs = left.join(
+        right, on="key", within=lw.between("-3s", "6s"), how="outer", unmatched="early",
+        allowed_lateness="4s",
+    ).named("pairs")  # fmt: skip
+    hours = (
+        pairs.key_by(all=lw.lit("all"))
+        .window(lw.FixedWindows("30s"), accumulation="retracting")
+        .aggregate(n=lw.count(), value=lw.sum("value"), other=lw.sum("value_right"))
+        .named("hours")
+    )
+    lone = left.join(right, on="key", within="2s", how="anti").named("lone")
+    met = left.join(right, on="key", within="2s", how="semi", allowed_lateness="3s").named("met")
+    valued = left.join_as_of(
+        right, on="key", order="value", late_versions="correct", keep="6s"
+    ).named("valued")
+    rows = left.table(key="name", order="value", ttl="60s").named("rows")
+    both = rows.join(right.table(key="key").named("keys"), on="key", how="left").named("both")
+    by_key = both.group_by("key").aggregate(n=lw.count(), most=lw.max("value")).named("by key")
+    work.run(
+        pairs.write_jsonl(out / "pairs"),
+        hours.write_parquet(out / "hours"),
+        lone.write_parquet(out / "lone"),
+        met.write_jsonl(out / "met"),
+        valued.write_jsonl(out / "valued"),
+        _changes(both).write_jsonl(out / "both"),
+        _changes(by_key).write_parquet(out / "by_key"),
+        bundle_size=20,
+    )
+
+
+def _changes(table: Table[Stream]) -> Processed:
+    (flow,) = table.changes()._flows
+    assert isinstance(flow.origin, Stage)
+    return Processed(flow.origin)
+
+
+if __name__ == "__main__":
+    main()
