@@ -1,5 +1,7 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
+from lowwater.pipeline.changelog import changelog as changelog
+from lowwater.pipeline.changelog import debezium as debezium
 from lowwater.pipeline.final import FinalPanes as FinalPanes
 from lowwater.pipeline.fluent import JoinedStream as JoinedStream
 from lowwater.pipeline.fluent import KeyedStream as KeyedStream
@@ -26,3 +28,4 @@ from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions
 from lowwater.pipeline.runnable import to_spark as to_spark
+from lowwater.pipeline.tables import Table as Table
