@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from lowwater.engine.local.run_record import FORMAT, GROWN, OUTBOX, RUN, read_ou
 from lowwater.engine.process.inspect import TABLES as PROCESS_TABLES
 from lowwater.engine.process.inspect import verify_process
 from lowwater.engine.process.passing import TABLES as PASSING_TABLES
-from lowwater.engine.process.passing import PassingOperator
+from lowwater.engine.process.passing import verify_passing
 from lowwater.engine.records.deduplicate import IDS, IDS_FACTS
 from lowwater.engine.window.inspect import TABLES, InspectedWindows
 from lowwater.engine.window.persistence import FACTS
@@ -44,6 +44,13 @@ _TABLES: Mapping[str, Mapping[int, str]] = {
     "join": RECORD_TABLES,
     "table": RECORD_TABLES,
     "records": PASSING_TABLES,
+}
+_VERIFY: Mapping[str, Callable[[StateStore, StoredPlace], object]] = {
+    "windows": lambda store, stage: InspectedWindows(store, stage).verify(),
+    "process": verify_process,
+    "records": verify_passing,
+    "join": verify_records,
+    "table": verify_records,
 }
 _IDS: Mapping[int, str] = {IDS: "record ids", IDS_FACTS: "facts of record ids"}
 _DATABASE = re.compile(r"rocksdb-\d+")
@@ -218,17 +225,7 @@ def verify_state(path: PathLike) -> int:
         for stage, of in _stages(record or {}):
             if not _has_rows(store, stage):
                 continue
-            match of["kind"]:
-                case "windows":
-                    InspectedWindows(store, stage).verify()
-                case "process":
-                    verify_process(store, stage)
-                case "records":
-                    passing = PassingOperator(signed=False)
-                    passing.keep_in_store(stage)
-                    passing.restore(store)
-                case _:
-                    verify_records(store, stage)
+            _VERIFY[of["kind"]](store, stage)
             if of["deduplicated"]:
                 with decoding("stored record ids"):
                     StoredIds(stage.prefix(IDS), 1).restore(store, START_OF_TIME)

@@ -267,13 +267,10 @@ class Stage:
     @property
     def makes_table(self) -> bool:
         """Whether its output is the changes of a table, which may be of any time (T-2)."""
-        match self.work:
-            case Upserted() | Grouped():
-                return True
-            case Joined(joining=Joining(within=None)):
-                return True
-            case _:
-                return False
+        work = self.work
+        if isinstance(work, Joined):
+            return isinstance(work.joining, Joining) and work.joining.within is None
+        return isinstance(work, (Upserted, Grouped))
 
     @property
     def signed(self) -> bool:

@@ -155,13 +155,11 @@ class EmittingRun:
             columns = dict(bundle.values)
         bundle = replace(bundle, values=columns)
         bundle = bundle if kept is None else bundle.take(kept)
-        match work:
-            case Computed():
-                return bundle, InputBundle(nth, bundle)
-            case Joined():
-                return bundle, SideBundle(work.side_of(nth), bundle)
-            case _:
-                return bundle, bundle
+        if isinstance(work, Computed):
+            return bundle, InputBundle(nth, bundle)
+        if isinstance(work, Joined):
+            return bundle, SideBundle(work.side_of(nth), bundle)
+        return bundle, bundle
 
     def _step(
         self, step: WatermarkAdvance | SidesAdvance | ClockAdvance | EndOfInput

@@ -108,3 +108,14 @@ class PassingOperator:
         if self._place is None:
             raise InternalError("keep_in_store was not called")
         return self._place.prefix(FACTS)
+
+
+def verify_passing(store: StateStore, place: StoredPlace) -> None:
+    """Read what a stream that is run by itself has saved.
+
+    Raises:
+        StateError: It is damaged.
+    """
+    operator = PassingOperator(signed=False)
+    operator.keep_in_store(place)
+    operator.restore(store)
