@@ -7,8 +7,10 @@ from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
+from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.pane_table import SIGN
 from lowwater.engine.records.stateless import (
     AddComputed,
     AddWhole,
@@ -32,6 +34,8 @@ STEPS: dict[type, str] = {
     Map: "map",
     FlatMap: "flat_map",
     MapBatches: "map_batches",
+    UpsertForm: "changes",
+    DebeziumForm: "changes",
 }
 
 
@@ -50,6 +54,11 @@ def names_after(step: Step, names: tuple[str, ...] | None) -> tuple[str, ...] | 
             return (*names, name)
         case WithColumns(expressions=expressions) if not expressions.unnamed:
             return tuple(dict.fromkeys((*names, *expressions.named)))
+        case UpsertForm():
+            return (*(name for name in names if name != SIGN), "deleted")
+        case DebeziumForm():
+            hidden = (n for n in names if n.startswith(HIDDEN) and n != SIGN)
+            return (*hidden, "op", "before", "after", "ts_ms")
         case _:
             return None
 

@@ -15,6 +15,7 @@ from lowwater.display.text import shown
 from lowwater.engine.graph.graph import MAIN, Graph, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.outline import output_suffix, stage_outline
+from lowwater.engine.join.views import View
 from lowwater.engine.local.commit_policy import CommitEvery, CommitPolicy
 from lowwater.engine.local.delivery import Checks, Place, Sink, check_sink
 from lowwater.engine.local.direct import DirectRun
@@ -50,6 +51,7 @@ class Writing:
     _empty: pa.Table
     _sinks: tuple[Sink, ...]
     _tag: str = MAIN
+    _view: View | None = None
 
     def __post_init__(self) -> None:
         for sink in self._sinks:
@@ -316,6 +318,7 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
             empty=output._empty,
             late_of=frozenset(number for number, home in enumerate(first) if home == at),
             tag=output._tag,
+            view=output._view,
         )
         for at, output in enumerate(outputs)
     ]

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    final,
+    get_args,
+)
 
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import columns_read
-from lowwater.engine.graph.graph import Grouped, Stage, Upserted, is_signed
+from lowwater.engine.graph.graph import Graph, Grouped, Stage, Upserted, is_signed
 from lowwater.engine.graph.outline import outline
+from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import HOWS, How, of_tables
 from lowwater.engine.join.tables import DELETED, Upserting
+from lowwater.engine.join.views import ROW_KEY, View
+from lowwater.engine.local.delivery import Sink
+from lowwater.engine.process.output import Emitted
 from lowwater.engine.records.expressions import Expressions
+from lowwater.engine.records.pane_table import to_values
 from lowwater.engine.records.stateless import Filter, Select, WithColumns, require_names
+from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
-from lowwater.errors import InvalidArgument, describe, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, nearest
+from lowwater.explain.graph_text import explain_graph
 from lowwater.pipeline.checks import checked_aggregate, checked_expressions
+from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joins import JoinInputs, joined_as_records, known_columns
+from lowwater.pipeline.outputs import Writing
+from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
 from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike, duration
 
 if TYPE_CHECKING:
     import narwhals as nw
+    import pandas as pd
+    import polars as pl
+
+Form: TypeAlias = Literal["retract", "upsert", "debezium"]
+"""The forms of a table's changes."""
 
 StreamT = TypeVar("StreamT", bound=StreamParts)
 
@@ -43,6 +69,7 @@ class Table(Generic[StreamT]):
 
     _stream: StreamT
     _key: tuple[str, ...]
+    _nullable: bool = False
 
     def __repr__(self) -> str:
         keys = ", ".join(map(repr, self._key))
@@ -94,7 +121,8 @@ class Table(Generic[StreamT]):
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Table[StreamT]:
         """Keep only these columns, which must contain those of the primary key."""
         chosen = checked_expressions("select", expressions, named)
-        missing = [name for name in self._key if name not in (*expressions, *named)]
+        names = [one for one in expressions if isinstance(one, str)]
+        missing = [name for name in self._key if name not in names]
         if missing:
             raise InvalidArgument(
                 f"the column {missing[0]!r} of the primary key is not selected",
@@ -147,7 +175,8 @@ class Table(Generic[StreamT]):
         )  # fmt: skip
         stage = inputs.stage(of_tables(how))
         parts = joined_as_records(stage, self._stream, other._stream)
-        return Table(self._stream._of(parts), self._joined_key(other, inputs, how))
+        key = self._joined_key(other, inputs, how)
+        return Table(self._stream._of(parts), key, self._joined_nulls(other, inputs, how, key))
 
     def group_by(self, *columns: str) -> GroupedTable[StreamT]:
         """Group the rows by columns, to be aggregated.
@@ -164,12 +193,145 @@ class Table(Generic[StreamT]):
         check_keys(columns, columns, self._stream)
         return GroupedTable(self, columns)
 
-    def changes(self) -> StreamT:
-        """Return the changes as a stream: old rows as retractions, new ones as inserts (T-4).
+    def changes(self, form: Form = "retract") -> StreamT:
+        """Return the changes as a stream, for further stages (T-4).
 
-        A change has the event time of its row. A process reads the column ``kind``.
+        A change has the event time of its row. With ``upsert`` and ``debezium``, of several changes
+        of a key that come in one batch only what they come to is a record.
+
+        Args:
+            form: ``retract``: old rows as retractions, new ones as inserts; a process reads the
+                column ``kind``. ``upsert``: the new row with ``deleted`` false; or of a row that
+                went the key, null in the other columns, and ``deleted`` true. ``debezium``: records
+                with ``op`` (``c``, ``u`` or ``d``), ``before`` and ``after`` (rows as structs, or
+                null) and ``ts_ms`` (event time, int milliseconds since 1970). The stream of the
+                last two does not retract. A record of a row that went has the time of that row, so
+                windows may find it late.
+
+        Raises:
+            InvalidArgument: ``form`` is not known, or the table has a column ``deleted``.
         """
-        return self._stream
+        match form:
+            case "retract":
+                return self._stream
+            case "upsert":
+                return self._stream._with(UpsertForm(self._key))
+            case "debezium":
+                return self._stream._with(DebeziumForm(self._key))
+            case _:
+                raise InvalidArgument(
+                    f"{describe('form', form)} is not known",
+                    where="changes(form=)",
+                    hint=nearest(str(form), get_args(Form)),
+                )
+
+    def write_to(self, *sinks: Sink) -> Writing:
+        """Return an output that keeps the rows in tables outside; call ``run`` on it (T-4).
+
+        :class:`lowwater.io.sinks.SqliteTable` and :class:`lowwater.io.sinks.PostgresTable` keep one
+        row per primary key: after each delivery they hold the rows that stand. Columns are those of
+        the table and ``timestamp``, the event time of the row. SQL allows no nulls in a primary
+        key. Where the key may hold some, as behind an outer join, the primary key is a column
+        ``row_key`` instead: the key as a JSON list. Any other sink gets the net changes of each
+        delivery: see :class:`lowwater.io.sinks.Delivery`.
+
+        Args:
+            *sinks: Where the rows go.
+
+        Raises:
+            InvalidArgument: There is no sink, or one cannot take these columns.
+        """
+        if not sinks:
+            raise InvalidArgument(
+                "write_to needs at least one sink",
+                where="write_to",
+                hint='Write, say, write_to(lowwater.io.sinks.SqliteTable("app.db", "people"))',
+            )
+        stage, view = self._stage_and_view("write_to")
+        names = self.columns
+        for name in names or ():
+            if name == "kind" or (name == ROW_KEY and self._nullable):
+                raise InvalidArgument(
+                    f"the column {name!r} has the name of one that is written beside the rows",
+                    where="write_to",
+                    hint="Rename it with with_columns, and leave it out with select",
+                )
+        return Writing(stage, view.empty(self._stream._schema, names or ()), sinks, _view=view)
+
+    def to_arrow(self, **options: Unpack[RunOptions]) -> pa.Table:
+        """Run to the end and return the rows that stand, in order of their last change.
+
+        Args:
+            **options: See :class:`RunOptions`.
+
+        Returns:
+            The columns of the table, and ``timestamp``, the event time of the row.
+
+        Raises:
+            InvalidArgument: A source never ends.
+        """
+        return self._standing("to_arrow", options)
+
+    def to_pandas(self, **options: Unpack[RunOptions]) -> pd.DataFrame:
+        """Run to the end and return the same as a pandas DataFrame.
+
+        Args:
+            **options: See :class:`RunOptions`.
+        """
+        return as_pandas(self._standing("to_pandas", options))
+
+    def to_polars(self, **options: Unpack[RunOptions]) -> pl.DataFrame:
+        """Run to the end and return the same as a polars DataFrame.
+
+        Needs ``pip install "lowwater[polars]"``.
+
+        Args:
+            **options: See :class:`RunOptions`.
+        """
+        return as_polars(self._standing("to_polars", options))
+
+    def rows(self, **options: Unpack[RunOptions]) -> list[dict[str, Any]]:
+        """Run to the end and return the rows that stand as dicts, without ``timestamp``.
+
+        >>> import lowwater as lw
+        >>> moves = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
+        >>> lw.from_iterable(moves, time="at").table(key="id").select("id", "city").rows()
+        [{'id': 1, 'city': 'Bonn'}]
+
+        Args:
+            **options: See :class:`RunOptions`.
+        """
+        found = self._standing("rows", options)
+        if "timestamp" not in (self.columns or ()):
+            found = found.drop_columns(["timestamp"])
+        values = [to_values(field, found.column(field.name)) for field in found.schema]
+        names = found.column_names
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def explain(self) -> str:
+        """Describe the stages: what each does, and where data is exchanged."""
+        return explain_graph(Graph.of([self._stage_and_view("explain")[0]]))
+
+    def _standing(self, step: str, options: RunOptions) -> pa.Table:
+        stage, view = self._stage_and_view(step)
+        refuse_endless(Graph.of([stage]), step)
+        parts: list[Emitted | PaneBatch] = []
+        for outcome in Outcomes((stage,), options, dead_letters_in=None):
+            if outcome.panes is not None:
+                parts.append(outcome.panes)
+            parts.extend(outcome.emitted.values())
+        if parts:
+            return view.rows(view.records(parts, stage.key_names))
+        empty = view.empty(self._stream._schema, self.columns or ())
+        beside = [name for name in ("kind", ROW_KEY) if name in empty.column_names]
+        return empty.drop_columns(beside).replace_schema_metadata(None)
+
+    def _stage_and_view(self, step: str) -> tuple[Stage, View]:
+        """Return the last stage, and how its output becomes the rows."""
+        (flow,) = self._stream._flows
+        if not isinstance(flow.origin, Stage):
+            raise InternalError(f"{step}: a table has no stage")
+        return flow.origin, View(self._key, self._nullable, flow.steps, flow.origin.retracts)
 
     def _joined_key(self, other: Table[StreamT], inputs: JoinInputs, how: How) -> tuple[str, ...]:
         if how in ("semi", "anti"):
@@ -185,6 +347,16 @@ class Table(Generic[StreamT]):
         key = [of_left.get(name, name) for name in self._key]
         return tuple(dict.fromkeys([*key, *(right_names[name] for name in other._key)]))
 
+    def _joined_nulls(
+        self, other: Table[StreamT], inputs: JoinInputs, how: How, key: tuple[str, ...]
+    ) -> bool:
+        """Return whether the key of a join may hold nulls: columns that it joins on never do."""
+        if how in ("semi", "anti", "inner"):
+            return self._nullable or (how == "inner" and other._nullable)
+        if {*key} <= {*inputs.keys}:
+            return False
+        return key != self._key or self._nullable or how != "left"
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -193,6 +365,7 @@ class Table(Generic[StreamT]):
                 "window": "A table has no windows: window the stream of its changes, "
                 ".changes().key_by(...).window(...)",
                 **dict.fromkeys(("key_by", "map", "flat_map", "run", "collect"), changes),
+                **dict.fromkeys(("write_parquet", "write_jsonl"), changes),
                 "aggregate": 'Group first: .group_by("...").aggregate(...)',
             }
             raise no_step("a table", name, hints, dir(Table))
@@ -283,9 +456,10 @@ def table_of(
             hint="Make the table before the stage that retracts, or of the panes that stand",
         )
     check_keys(keys, keys, stream)
-    known = known_columns(stream)
-    if order is not None and known is not None:
-        require_names([order], known, "table(order=)")
+    known = known_columns(stream) or None  # of a list without elements nothing is known
+    if known is not None:
+        require_names(keys, known, "table(key=)")
+        require_names([] if order is None else [order], known, "table(order=)")
     if deleted is not None:
         checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
         stream = stream._with(WithColumns(Expressions((), {DELETED: checked[0]})))

@@ -15,6 +15,7 @@ from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
+from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.join.tables import DELETED, Upserting
@@ -292,6 +293,8 @@ Origin: TypeAlias = Read | Stage
 
 def is_signed(flow: Flow) -> bool:
     """Whether the records of a flow may be retractions."""
+    if any(isinstance(step, (UpsertForm, DebeziumForm)) for step in flow.steps):
+        return False
     return isinstance(flow.origin, Stage) and flow.origin.retracts
 
 

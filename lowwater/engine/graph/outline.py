@@ -20,6 +20,7 @@ from lowwater.engine.graph.graph import (
     Upserted,
     Windowed,
 )
+from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
 from lowwater.engine.join.tables import Upserting
 from lowwater.engine.records.batch import HIDDEN
@@ -224,6 +225,10 @@ def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
                 yield f"flat_map({_short(step.function)})"
             case MapBatches():
                 yield f"map_batches({_short(step.function)})"
+            case UpsertForm():
+                yield "changes(form='upsert')"
+            case DebeziumForm():
+                yield "changes(form='debezium')"
 
 
 def _expressions(expressions: Expressions) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol, final, runtime_checkable
 
 import pyarrow as pa
 
+from lowwater.engine.join.views import key_of
 from lowwater.engine.records.pane_table import MICROS_UTC, PANE_FIELDS
 from lowwater.errors import InvalidArgument, describe
 
@@ -33,6 +34,8 @@ class Delivery:
         output: The number of the output within the run, from 0.
         piece: The number of the piece within the epoch and output, from 0.
         panes: As :func:`~lowwater.engine.records.pane_table.panes_to_table` returns; may be empty.
+            Of a table, the net changes: at most one per primary key, whose columns come first; with
+            ``kind``, ``insert`` for a row that now stands and ``retract`` for one that went.
         late: Elements dropped from one of their windows, or ``None``.
         errors: Dead letters, or ``None``.
 
@@ -67,8 +70,10 @@ class Delivery:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the key columns: those before ``window_start``."""
+        """The names of the key columns: those before ``window_start``, or the primary key."""
         names = self.panes.schema.names
+        if (key := key_of(self.panes)) is not None:
+            return key
         if self.is_records:
             raise InvalidArgument(
                 "these are records that a process emitted: they have no windows to go by",
@@ -81,6 +86,11 @@ class Delivery:
     def is_records(self) -> bool:
         """Whether ``panes`` are no panes, but records that a process emitted."""
         return b"lowwater.records" in (self.panes.schema.metadata or {})
+
+    @property
+    def is_table(self) -> bool:
+        """Whether ``panes`` are no panes, but the changes of a table with a primary key."""
+        return key_of(self.panes) is not None
 
 
 @final

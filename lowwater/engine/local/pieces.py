@@ -16,6 +16,7 @@ from typing import final
 import pyarrow as pa
 
 from lowwater.engine.graph.graph import MAIN
+from lowwater.engine.join.views import View
 from lowwater.engine.local.delivery import OUTPUTS, Collects, Delivery, Looks, Sink, Writer
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.process.output import Emitted, emitted_table
@@ -44,6 +45,7 @@ class RunOutput:
         empty: The table of panes of a delivery that has none.
         late_of: Numbers of the stages whose late elements it gets.
         tag: Which output of the stage is meant, if it is a process.
+        view: How the stage's output becomes the changes of a table; ``None`` if it does not.
     """
 
     stage: int
@@ -52,6 +54,7 @@ class RunOutput:
     empty: pa.Table
     late_of: frozenset[int]
     tag: str = MAIN
+    view: View | None = None
 
 
 @final
@@ -221,14 +224,9 @@ class _Pending:
 
     def cut(self) -> Iterator[Delivery]:
         """Yield all that waits, in pieces of about the same size."""
-        output = self._output
         late = [record for part in self._late for record in part.to_records()]
         errors = self._errors
-        panes = output.empty
-        if self._panes:
-            panes = panes_to_table(PaneBatch.concat(self._panes), output.keys)
-        elif self._emitted:
-            panes = emitted_table(self._emitted, output.keys)
+        panes = self._table()
         self._panes, self._emitted, self._late, self._errors = [], [], [], []
         tables = (
             panes,
@@ -247,6 +245,18 @@ class _Pending:
                 failed,
             )
             self.piece += 1
+
+    def _table(self) -> pa.Table:
+        """Return the panes, records or changes that wait as a table."""
+        output = self._output
+        if output.view is not None and (self._panes or self._emitted):
+            parts = self._panes or self._emitted
+            return output.view.changes(output.view.records(parts, output.keys))
+        if self._panes:
+            return panes_to_table(PaneBatch.concat(self._panes), output.keys)
+        if self._emitted:
+            return emitted_table(self._emitted, output.keys)
+        return output.empty
 
 
 def _pieces(table: pa.Table | None) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lowwater.engine.join.views import key_of
 from lowwater.engine.records.json_rows import json_text
 from lowwater.engine.records.pane_table import encoding_of, in_microseconds, to_values
 from lowwater.errors import InvalidArgument, describe
@@ -147,15 +148,18 @@ def check_columns(panes: pa.Table, rules: ColumnNames, sink: object) -> None:
         sink: The sink, for errors.
 
     Raises:
-        InvalidArgument: The output is that of a process; or a column's name is empty, too long or
-            reserved, has a character that no name can have, or is that of another column.
+        InvalidArgument: The output is that of a process, without a primary key; or a column's name
+            is empty, too long or reserved, has a character that no name can have, or is that of
+            another column.
     """
     where = f"write_to({sink!r})"
-    if b"lowwater.records" in (panes.schema.metadata or {}):
+    table_key = key_of(panes)
+    if table_key is None and b"lowwater.records" in (panes.schema.metadata or {}):
         raise InvalidArgument(
             "these are records that a process emitted: they have no windows to go by",
             where=where,
-            hint="Write them to a folder of files or a callback",
+            hint="Write them to a folder of files or a callback; or make a table of them, "
+            ".to_stream().table(key=...).write_to(...)",
         )
     names = [name for name in panes.schema.names if name != "kind"]
     taken: dict[str, str] = {}
@@ -168,7 +172,9 @@ def check_columns(panes: pa.Table, rules: ColumnNames, sink: object) -> None:
             raise InvalidArgument(
                 f"the column {name!r} {wrong}",
                 where=where,
-                hint="Rename it, as in .aggregate(total=...) or .key_by(team=lw.col(...))",
+                hint="Rename it, as in .aggregate(total=...) or .key_by(team=lw.col(...))"
+                if table_key is None
+                else "Rename it with with_columns, and leave it out with select",
             )
     if len(names) > rules.most:
         raise InvalidArgument(
@@ -177,11 +183,12 @@ def check_columns(panes: pa.Table, rules: ColumnNames, sink: object) -> None:
             where=where,
             hint="Aggregate less, or write to a folder of files",
         )
-    keys = names.index("window_end") + 1
+    of_window = 0 if table_key is not None else 2
+    keys = names.index("window_end") + 1 if table_key is None else len(table_key)
     if rules.most_keys is not None and keys > rules.most_keys:
         raise InvalidArgument(
-            f"there are {keys - 2} key columns, and a primary key of {rules.database} has at most "
-            f"{rules.most_keys}, of which the window takes two",
+            f"there are {keys - of_window} key columns, and a primary key of {rules.database} has "
+            f"at most {rules.most_keys}{', of which the window takes two' * bool(of_window)}",
             where=where,
             hint="Group by fewer columns, or write to a folder of files",
         )

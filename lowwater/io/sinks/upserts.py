@@ -1,4 +1,4 @@
-"""A database table of the latest pane of each key and window, whatever the database."""
+"""A database table of the latest pane of each key and window, or of the rows of a table."""
 
 # ruff: noqa: S608  # the names in statements are quoted, and values are parameters
 from __future__ import annotations
@@ -317,7 +317,7 @@ class Upserts:
         would stop the run for good. The row of such a pane is removed: it is not the latest.
         """
         panes = delivery.panes
-        # The key comes first, in any table of panes.
+        # The key comes first, in any table of panes or of changes.
         names = [name for name in panes.schema.names if name in columns]
         values, is_odd = [], False
         for name in names:
@@ -332,17 +332,18 @@ class Upserts:
             zip(*values, strict=True),
             (kind == "retract" for kind in panes.column("kind").to_pylist()),
             key=len(key),
-            index=names.index("index"),
+            index=None if delivery.is_table else names.index("index"),
         )
         quoted, mark, own = self._dialect.quoted, self._dialect.mark, self._own
         same = " AND ".join(f"{quoted(name)} = {mark}" for name in key)
         into = ", ".join(map(quoted, names))
         rest = ", ".join(f"{quoted(n)} = excluded.{quoted(n)}" for n in names if n not in key)
+        on_conflict = f"DO UPDATE SET {rest}" if rest else "DO NOTHING"
         take = f"DELETE FROM {own} WHERE {same} AND {quoted('index')} = {mark}"
         drop = f"DELETE FROM {own} WHERE {same}"
         put = (
             f"INSERT INTO {own} ({into}) VALUES ({', '.join([mark] * len(names))}) "
-            f"ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {rest}"
+            f"ON CONFLICT ({', '.join(map(quoted, key))}) {on_conflict}"
         )
 
         def each(statement: str, rows: Sequence[Row]) -> list[tuple[Row, object]]:
@@ -434,7 +435,9 @@ class Changes:
     rows: Sequence[Row]
 
 
-def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: int) -> Changes:
+def changes(
+    rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: int | None
+) -> Changes:
     """Return what rows in order come to: an insert puts a row, a retract takes back just that one.
 
     After an insert the outcome no longer depends on what the table held, so that a window that
@@ -444,7 +447,8 @@ def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: i
         rows: The panes; the first ``key`` values of each name its row.
         retracts: Which of them are taken back.
         key: How many values name a row.
-        index: Where the pane's index is among the values.
+        index: Where the pane's index is among the values; ``None``: they are rows of a table, and a
+            retract removes the row of its key whatever it holds.
 
     >>> changes([("a", 1, 0), ("a", 2, 1), ("b", 7, 4)], [False, False, True], key=1, index=2)
     Changes(taken=[('b', 4)], gone=[], rows=[('a', 2, 1)])
@@ -455,6 +459,8 @@ def changes(rows: Iterable[Row], retracts: Iterable[bool], *, key: int, index: i
         name = row[:key]
         if not retract:
             last[name] = row
+        elif index is None:
+            last[name] = None
         elif name not in last:
             taken.append((*name, row[index]))
         else:
@@ -513,4 +519,4 @@ def _without_record(row: Mapping[str, Any]) -> str:
 
 
 def _key(delivery: Delivery) -> tuple[str, ...]:
-    return (*delivery.keys, "window_start", "window_end")
+    return delivery.keys if delivery.is_table else (*delivery.keys, "window_start", "window_end")

@@ -1,0 +1,181 @@
+"""Random upserts of two tables, tables that are computed from them, and what SQL says of those."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.pipeline import Stream
+from lowwater.pipeline.tables import Table
+
+SECOND = 1_000_000
+SCHEMA = pa.schema(
+    [
+        ("at", pa.int64()),
+        ("side", pa.string()),
+        ("id", pa.int64()),
+        ("g", pa.int64()),
+        ("v", pa.int64()),
+        ("place", pa.int64()),
+        ("gone", pa.bool_()),
+    ]
+)
+
+Row: TypeAlias = Mapping[str, Any]
+Made: TypeAlias = Callable[[Table[Stream], Table[Stream]], Table[Stream]]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A table that is made from two others, and the query that says what is in it."""
+
+    make: Made
+    query: str
+
+
+def _of(make: Made, query: str) -> Computed:
+    return Computed(make, query)
+
+
+TABLES: Mapping[str, Computed] = {
+    "upserts": _of(lambda left, right: left, "SELECT id, g, v FROM l"),
+    "filter": _of(
+        lambda left, right: left.filter(lw.col("v") > 3).select("id", "v"),
+        "SELECT id, v FROM l WHERE v > 3",
+    ),
+    "with_columns": _of(
+        lambda left, right: left.with_columns(w=lw.col("v") * 2).filter(lw.col("w") > 5),
+        "SELECT id, g, v, v * 2 AS w FROM l WHERE w > 5",
+    ),
+    "group": _of(
+        lambda left, right: left.group_by("g").aggregate(
+            n=lw.count(), total=lw.sum("v"), most=lw.max("v")
+        ),
+        "SELECT g, count(*) AS n, sum(v) AS total, max(v) AS most FROM l GROUP BY g",
+    ),
+    "filtered group": _of(
+        lambda left, right: (
+            left.filter(lw.col("v") > 2)
+            .group_by("g")
+            .aggregate(n=lw.count())
+            .filter(lw.col("n") > 1)
+        ),
+        "SELECT g, count(*) AS n FROM l WHERE v > 2 GROUP BY g HAVING count(*) > 1",
+    ),
+    **{
+        f"{how} join on the key": _of(
+            lambda left, right, how=how: left.join(  # type: ignore[misc]
+                right.select("id", "v"), left_on="g", right_on="id", how=how
+            ),
+            f"SELECT l.id, l.g, l.v, r.v AS v_right FROM l {how} JOIN r ON l.g = r.id",
+        )
+        for how in ("inner", "left")
+    },
+    **{
+        f"{how} join": _of(
+            lambda left, right, how=how: left.join(right, on="g", how=how),  # type: ignore[misc]
+            "SELECT coalesce(l.g, r.g) AS g, l.id, l.v, r.id AS id_right, r.v AS v_right "
+            f"FROM l {'full' if how == 'outer' else how} JOIN r ON l.g = r.g",
+        )
+        for how in ("inner", "left", "right", "outer")
+    },
+    "semi join": _of(
+        lambda left, right: left.join(right, on="g", how="semi"),
+        "SELECT id, g, v FROM l WHERE g IN (SELECT g FROM r)",
+    ),
+    "anti join": _of(
+        lambda left, right: left.join(right, on="g", how="anti"),
+        "SELECT id, g, v FROM l WHERE g NOT IN (SELECT g FROM r)",
+    ),
+    "join of a group": _of(
+        lambda left, right: left.join(
+            left.group_by("g").aggregate(total=lw.sum("v")), on="g"
+        ).filter(lw.col("v") * 2 >= lw.col("total")),
+        "SELECT l.id, l.g, l.v, t.total FROM l "
+        "JOIN (SELECT g, sum(v) AS total FROM l GROUP BY g) t ON l.g = t.g WHERE l.v * 2 >= total",
+    ),
+    "group of a join": _of(
+        lambda left, right: (
+            left.join(right, on="g").group_by("id_right").aggregate(n=lw.count(), s=lw.sum("v"))
+        ),
+        "SELECT r.id AS id_right, count(*) AS n, sum(l.v) AS s FROM l JOIN r ON l.g = r.g "
+        "GROUP BY r.id",
+    ),
+}
+
+
+@st.composite
+def upserts(draw: st.DrawFn, most: int = 24) -> list[dict[str, Any]]:
+    """Draw upserts of both tables; ``place`` is their order."""
+    small = st.integers(0, 3)
+    return [
+        {
+            "at": draw(st.integers(0, 50)) * SECOND,
+            "side": draw(st.sampled_from("lr")),
+            "id": draw(small),
+            "g": draw(small),
+            "v": draw(st.integers(0, 6)),
+            "place": draw(st.integers(0, 8)),
+            "gone": draw(st.sampled_from([False, False, False, True])),
+        }
+        for _ in range(draw(st.integers(1, most)))
+    ]
+
+
+def tables_of(stream: Stream, *, ordered: bool) -> tuple[Table[Stream], Table[Stream]]:
+    """Return both tables of a stream of upserts."""
+    left, right = (
+        stream.filter(lw.col("side") == side).table(
+            key="id", order="place" if ordered else None, deleted=lw.col("gone")
+        )
+        for side in "lr"
+    )
+    return left.select("id", "g", "v"), right.select("id", "g", "v")
+
+
+def rows_after(given: Iterable[Row], side: str, *, ordered: bool) -> list[Row]:
+    """Return the rows of a table after upserts, one by one."""
+    held: dict[int, Row] = {}
+    for row in given:
+        old = held.get(row["id"])
+        if row["side"] == side and not (ordered and old and row["place"] < old["place"]):
+            held[row["id"]] = row
+    return [row for row in held.values() if not row["gone"]]
+
+
+def answer(query: str, given: Sequence[Row], *, ordered: bool) -> Counter[tuple[Any, ...]]:
+    """Return what a query gives over both tables after upserts; columns sorted by name."""
+    with sqlite3.connect(":memory:") as connection:
+        for side in "lr":
+            connection.execute(f"CREATE TABLE {side} (id INTEGER, g INTEGER, v INTEGER)")
+            found = rows_after(given, side, ordered=ordered)
+            connection.executemany(
+                f"INSERT INTO {side} VALUES (?, ?, ?)",
+                [(row["id"], row["g"], row["v"]) for row in found],
+            )
+        return _rows(connection, query)
+
+
+def held_in(path: str, table: str) -> Counter[tuple[Any, ...]]:
+    """Return the rows of a table that a sink keeps; nothing if it has not made it yet."""
+    with sqlite3.connect(path) as connection:
+        made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+        if made.fetchone() is None:
+            return Counter()
+        return _rows(connection, f'SELECT * FROM "{table}"', ("timestamp", "row_key"))
+
+
+def _rows(
+    connection: sqlite3.Connection, query: str, without: Sequence[str] = ()
+) -> Counter[tuple[Any, ...]]:
+    cursor = connection.execute(query)
+    names = [column[0] for column in cursor.description]
+    kept = sorted((name, at) for at, name in enumerate(names) if name not in without)
+    return Counter(tuple((name, row[at]) for name, at in kept) for row in cursor.fetchall())
