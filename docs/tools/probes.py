@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 import lowwater as lw
 from docs.tools.graph_probes import graph_probes, process_probes
+from docs.tools.join_probes import join_probes
 from docs.tools.probe import Probe
 from docs.tools.records import ONE_FILE, SECOND, TABLE, begun, counted, in_files
 from lowwater.io import Log
@@ -202,6 +203,7 @@ def probes() -> Iterator[Probe]:
 
     yield from graph_probes()
     yield from process_probes()
+    yield from join_probes()
 
     for name, estimator in ESTIMATORS.items():
         yield Probe("Watermarks", name, guessed(estimator), ONE_FILE)

@@ -210,8 +210,8 @@ def _lines(lineage: Lineage, element: TracedElement) -> Iterator[str]:
         )
     if element.windows and not panes and stage.aggregates:
         yield "  no pane contains it yet: see explain(key, window)"
-    if stage.windowing is None:
-        yield "  the process received it; a trace does not record the state of a process"
+    if stage.windowing is None and element.reason is None:
+        yield "  it was received; a trace does not record the state of processes and joins"
 
 
 def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:
@@ -221,8 +221,11 @@ def _dropped(stage: StageTrace, element: TracedElement, times: Times) -> str:
     if element.reason == "refused":
         return "dropped (refused): the process did, with ctx.late"
     if element.reason == "too_late":
-        late_by = rounded_up(element.watermark - element.time)
-        return f"dropped (too_late): it was {late_by!r} below the watermark"
+        late_by = element.watermark - element.time
+        return (
+            f"dropped (too_late): it was {format_duration(late_by)!r} below the watermark; "
+            f"{rounded_up(late_by)!r} would have admitted it"
+        )
     if element.reason == "closed":
         return f"dropped from {windows} (closed): the trigger had already finished"
     lateness = 0 if stage.windowing is None else stage.windowing.lateness_us

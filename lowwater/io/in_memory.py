@@ -367,8 +367,8 @@ def _usable(items: list[Any]) -> tuple[list[Any], dict[str, Column], list[ErrorR
 def _type_of(values: list[Any]) -> pa.DataType | None:
     """Return the type that Arrow finds in values; ``None`` if they have none in common."""
     try:
-        return pa.infer_type(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array(values).type  # infer_type does not mind what it cannot convert
+    except (pa.ArrowException, OverflowError, TypeError, UnicodeError):
         return None
 
 

@@ -85,6 +85,7 @@ _ENDS = (
     *("run", "run_batches", "collect", "to_arrow", "to_arrow_batches", "to_pandas", "to_polars"),
     *("write_parquet", "write_jsonl", "write_to"),
 )
+_BEFORE_KEYS = ("deduplicate", "join", "join_as_of", "key_by")
 _WINDOW_DEFAULTS: dict[str, object] = {
     "trigger": None,
     "accumulation": None,
@@ -189,6 +190,16 @@ class RecordSteps(ABC):
                 )
         return self.to_stream()._united(other.to_stream() for other in others)
 
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        interval="within",
+        tolerance="within",
+        lateness="allowed_lateness",
+        allowedLateness="allowed_lateness",
+        suffix="suffixes",
+    )
     def join(
         self,
         other: RecordSteps,
@@ -241,6 +252,15 @@ class RecordSteps(ABC):
         )
         return _joined(stage, inputs)
 
+    @explained(
+        by="on",
+        key="on",
+        keys="on",
+        within="tolerance",
+        allowed_lateness="keep",
+        lateness="keep",
+        suffix="suffixes",
+    )
     def join_as_of(
         self,
         versions: RecordSteps,
@@ -344,10 +364,14 @@ class RecordSteps(ABC):
 
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
+            name = "other" if where == "join" else "versions"
+            keyed = isinstance(other, (KeyedStream, WindowedStream))
             raise InvalidArgument(
-                f"{describe('other', other)} is not a stream of records",
+                f"{describe(name, other)} is not a stream of records",
                 where=where,
-                hint="Join streams, pipelines (their panes) and processes",
+                hint=f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
+                if keyed
+                else "Join streams, pipelines (their panes) and processes",
             )
         return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
 
@@ -571,7 +595,7 @@ class KeyedStream:
                 "aggregate": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
                 "group": 'Say where in event time first: .window(lw.FixedWindows("1m"))',
             }
-            steps = (*STEPS.values(), "deduplicate", "key_by")
+            steps = (*STEPS.values(), *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             hints |= dict.fromkeys(
                 _ENDS, 'Say what to compute first: .window(lw.FixedWindows("1m")).aggregate(...)'
@@ -653,7 +677,7 @@ class WindowedStream:
         def __getattr__(self, name: str) -> NoReturn:
             hint = "Aggregate first: .aggregate(n=lw.count()) or .group()"
             hints = dict.fromkeys(_ENDS, hint)
-            steps = (*STEPS.values(), "deduplicate", "key_by")
+            steps = (*STEPS.values(), *_BEFORE_KEYS)
             hints |= {step: f"Call .{step}(...) before the records are keyed" for step in steps}
             raise no_step("a windowed stream", name, hints, dir(WindowedStream))
 
@@ -821,15 +845,15 @@ class JoinedStream(StageOutput[Element, Emitted]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
+            group = 'Group the joined records first: .key_by("...")'
+            windows = f"{group}.window(...).{name}(...)"
             hints = {
                 **dict.fromkeys(("elements", "values"), f"Run it first: .collect().{name}()"),
-                **dict.fromkeys(
-                    ("window", "process", "aggregate", "group"),
-                    'Group the joined records first: .key_by("...").window(...)',
-                ),
+                **dict.fromkeys(("window", "process"), f"{group}.{name}(...)"),
+                **dict.fromkeys(("aggregate", "group"), windows),
             }
             raise no_step("a join", name, hints, dir(JoinedStream))
 
 
 def _joined(stage: Stage, inputs: JoinInputs) -> JoinedStream:
-    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs.left, inputs.right)))
+    return JoinedStream(stage, Stream(**joined_as_records(stage, inputs)))

@@ -35,6 +35,19 @@ from lowwater.time import DurationLike, duration, format_duration
 On = str | Sequence[str]
 
 _KEEP = "1h"
+_HOWS_ELSEWHERE = {
+    "full": "outer",
+    "full_outer": "outer",
+    "fullouter": "outer",
+    "left_outer": "left",
+    "leftouter": "left",
+    "right_outer": "right",
+    "rightouter": "right",
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,9 @@ class JoinInputs:
         right_keys: Those of the right side.
         suffixes: What is appended to the name of a column that both sides have.
         where: The method, for messages.
+        left_known: The columns of the left side, with their types if these are known; ``None`` if
+            the columns are not. Looking at elements in memory costs O(elements).
+        right_known: Those of the right side.
     """
 
     left: StreamParts
@@ -56,6 +72,8 @@ class JoinInputs:
     right_keys: tuple[str, ...]
     suffixes: tuple[str, str]
     where: str
+    left_known: Types | None
+    right_known: Types | None
 
     @classmethod
     def of(
@@ -75,17 +93,23 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
-        for side, names in ((left, keys), (right, right_keys)):
+        arguments = ("on", "on") if on is not None else ("left_on", "right_on")
+        known = (known_columns(left), known_columns(right))
+        sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
+        for side, columns, names, argument in sides:
             if side._deduplication is not None:
                 raise InvalidArgument(
                     "a join does not drop duplicates",
                     where=f"deduplicate(...).{where}",
-                    hint="Put deduplicate in front of a stage that the join reads",
+                    hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
                 )
-            check_keys(names, names, side)
+            _require_columns(names, columns, f"{where}({argument}=)")
+            check_keys((), names, side)
+        _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
         check_adds_up((*left._flows, *right._flows))
         check_retracted_in_time((*left._flows, *right._flows))
-        return cls(left, right, keys, right_keys, _checked_suffixes(suffixes, where), where)
+        checked = _checked_suffixes(suffixes, where)
+        return cls(left, right, keys, right_keys, checked, where, *known)
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -95,7 +119,8 @@ class JoinInputs:
     @property
     def columns(self) -> JoinedColumns:
         """The columns of both sides, and their names in the output."""
-        left, right = _types(self.left, self.keys), _types(self.right, self.right_keys)
+        left = _types(self.left_known, self.keys)
+        right = _types(self.right_known, self.right_keys)
         return JoinedColumns(left, right, self.keys, self.suffixes)
 
     def lateness(self, given: DurationLike | None, argument: str) -> int:
@@ -106,13 +131,19 @@ class JoinInputs:
         """
         least = inherited_lateness(self.flows)
         found = least if given is None else duration(given, name=argument)
+        if found < 0:
+            raise InvalidArgument(
+                f"{describe(argument, given)} is below zero",
+                where=f"{self.where}({argument}=)",
+                hint=f'Write, say, {argument}="1h"',
+            )
         if found < least:
             raise InvalidArgument(
                 f"{argument}={format_duration(found)!r} is shorter than the lateness of the "
                 f"upstream stage, {format_duration(least)!r}, so what it emits late would be "
                 "dropped here",
                 where=f"{self.where}({argument}=)",
-                hint="Leave it out, or make it as long",
+                hint=f"Leave {argument} out, or make it as long",
             )
         return found
 
@@ -123,13 +154,22 @@ class JoinInputs:
             InvalidArgument: The columns are not known, or two would have one name.
         """
         if joining.emits_pairs:
-            _require_known(self.left, "left", self.where)
-            _require_known(self.right, "right", self.where)
+            _require_known(self.left_known, "left", self.where)
+            _require_known(self.right_known, "right", self.where)
         columns = self.columns
+        names = _output_names(columns, of_both=joining.emits_pairs)
         if joining.emits_pairs:
-            _check_names(columns, self.where)
+            _check_names(names, self.where)
         work = Joined(joining, len(self.left._flows), self.right_keys, columns)
-        return Stage(self.flows, self.keys, self.keys, work)
+        stage = Stage(self.flows, self.keys, self.keys, work)
+        if stage.retracts and "kind" in names:
+            raise InvalidArgument(
+                "a column of the output would be called 'kind', which says which records are "
+                "retractions",
+                where=self.where,
+                hint="Leave it out, or rename it, in a select in front of the join",
+            )
+        return stage
 
 
 def join_stage(
@@ -178,8 +218,14 @@ def as_of_stage(
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
     if order is not None:
-        names = known_columns(inputs.right)
-        require_names([order], names or (), f"{where}(order=)")
+        if not isinstance(order, str):
+            raise InvalidArgument(
+                f"{describe('order', order)} is not the name of a column",
+                where=f"{where}(order=)",
+                hint='Write, say, order="revision"',
+            )
+        _require_known(inputs.right_known, "right", where)
+        _require_columns([order], inputs.right_known, f"{where}(order=)")
     age = None if tolerance is None else duration(tolerance, name="tolerance")
     if age is not None and age < 0:
         raise InvalidArgument(
@@ -189,8 +235,7 @@ def as_of_stage(
         )
     if late_versions == "ignore" and any(is_signed(flow) for flow in inputs.flows):
         raise InvalidArgument(
-            "an input retracts records, and what was emitted with them cannot be corrected with "
-            'late_versions="ignore"',
+            'an input retracts records, but late_versions="ignore" corrects nothing it has emitted',
             where=where,
             hint='Use late_versions="correct"',
         )
@@ -200,13 +245,13 @@ def as_of_stage(
     return inputs.stage(AsOf(how, order, age, late_versions, lateness))  # type: ignore[arg-type]  # checked above
 
 
-def joined_as_records(stage: Stage, left: StreamParts, right: StreamParts) -> dict[str, Any]:
+def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     """Return the parts of the stream of a join's output: its flow, and what is known of it."""
     work = stage.work
     assert isinstance(work, Joined)
     of_both = work.joining.emits_pairs
-    known = known_columns(left)
-    if known is None or (of_both and known_columns(right) is None):
+    known = inputs.left_known
+    if known is None or (of_both and inputs.right_known is None):
         return emitted_as_records(stage, None)
     columns = work.columns
     types = {key: known.get(key) for key in stage.keys}
@@ -265,7 +310,7 @@ def _check_choice(argument: str, given: object, known: Sequence[str], where: str
         raise InvalidArgument(
             f"{describe(argument, given)} is not known",
             where=where,
-            hint=nearest(str(given), known),
+            hint=nearest(str(given), known, _HOWS_ELSEWHERE),
         )
 
 
@@ -284,9 +329,9 @@ def _checked_suffixes(given: object, where: str) -> tuple[str, str]:
     return (given[0], given[1])
 
 
-def _types(side: StreamParts, keys: tuple[str, ...]) -> Types:
+def _types(known: Types | None, keys: tuple[str, ...]) -> Types:
     """Return the columns of a side without its keys, as far as they are known."""
-    types = known_columns(side) or {}
+    types = known or {}
     public = public_names(tuple(types))
     return {name: types[name] for name in public if name not in keys}
 
@@ -312,9 +357,9 @@ def known_columns(side: StreamParts) -> Types | None:
     return found
 
 
-def _require_known(side: StreamParts, which: str, where: str) -> None:
+def _require_known(known: Types | None, which: str, where: str) -> None:
     """Raise if the columns of a side are not known: the names in the output depend on them."""
-    if known_columns(side) is None:
+    if known is None:
         raise InvalidArgument(
             f"the columns of the {which} side are not known before the pipeline runs",
             where=where,
@@ -322,10 +367,48 @@ def _require_known(side: StreamParts, which: str, where: str) -> None:
         )
 
 
-def _check_names(columns: JoinedColumns, where: str) -> None:
-    """Raise if two columns of the output would have one name."""
+def _check_comparable(
+    left: Types | None, right: Types | None, pairs: Sequence[tuple[str, str]], where: str
+) -> None:
+    """Raise if two keys can never be equal, one a number and the other text."""
+    of_left, of_right = left or {}, right or {}
+    for name, other in pairs:
+        one, two = of_left.get(name), of_right.get(other)
+        if one is None or two is None:
+            continue
+        if (_is_text(one) and _is_number(two)) or (_is_number(one) and _is_text(two)):
+            raise InvalidArgument(
+                f"the keys {name!r} ({one}) and {other!r} ({two}) are never equal: one is text and "
+                "the other a number",
+                where=where,
+                hint="Convert one in front of the join: with_columns(name=lw.col(...).cast(...))",
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _require_columns(names: Sequence[str], known: Types | None, where: str) -> None:
+    """Raise if a side lacks a column, as far as its columns are known; an empty list has none."""
+    if known:
+        require_names(names, public_names(tuple(known)), where)
+
+
+def _output_names(columns: JoinedColumns, *, of_both: bool) -> list[str]:
+    """Return the names of the columns of the output, as far as they are known."""
+    if not of_both:
+        return [*columns.keys, *columns.left]
     left, right = columns.names(tuple(columns.left), tuple(columns.right))
-    names = [*columns.keys, *left.values(), *right.values()]
+    return [*columns.keys, *left.values(), *right.values()]
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    """Raise if two columns of the output would have one name."""
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(

@@ -325,14 +325,14 @@ def _run_outputs(outputs: Sequence[Writing], outcomes: Outcomes) -> list[RunOutp
 
 
 def _check_bounded(outputs: Sequence[Writing]) -> None:
-    """Raise if nothing would heed a memory limit: the state of processes stays in memory."""
+    """Raise if nothing would heed a memory limit: processes and joins stay in memory."""
     stages = Graph.of(dict.fromkeys(output._stage for output in outputs)).stages
     if not any(isinstance(stage.work, Windowed) for stage in stages):
         raise InvalidArgument(
-            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
-            "process stays in memory",
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of "
+            "processes and joins stays in memory",
             where="run(memory_limit=)",
-            hint="Leave it out, and clear cells that are not needed any more",
+            hint="Leave it out; clear cells that are not needed, or join within less time",
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import MAIN, Stage, Windowed
+from lowwater.engine.graph.graph import MAIN, Joined, Stage, Windowed
 from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.local.outcomes import LateElements, Outcome
@@ -342,17 +342,13 @@ class Result(Traced):
         merged into others do not stand; what their panes contained is in the merged window.
 
         Raises:
-            InvalidArgument: The output is a process's; or the stage is discarding, may emit several
-                panes per window, and computes an aggregate whose results cannot be combined, such
-                as ``mean``.
+            InvalidArgument: The output is that of a process or a join; or the stage is discarding,
+                may emit several panes per window, and computes an aggregate whose results cannot be
+                combined, such as ``mean``.
         """
         work = self._stage.work
         if not isinstance(work, Windowed):
-            hint = (
-                "Each element that a process emits stands by itself: .elements(), or to_pandas() "
-                "without final=True. Only a stage with .window(...).aggregate(...) emits panes"
-            )
-            raise no_step("the result of a process", "final", {"final": hint})
+            raise _no_final(is_join=isinstance(work, Joined))
         if self._final is None:
             self._final = FinalPanes.of(
                 self._batches.get(MAIN, []), self._replaced, work, self._stage.key_names,
@@ -461,3 +457,15 @@ class Result(Traced):
             f"Result({metrics.events} events, {name}: {given or 'none'}, "
             f"{metrics.late.total()} late, {metrics.errors.total()} errors)"
         )
+
+
+def _no_final(*, is_join: bool) -> InvalidArgument:
+    what, each = "a process", "Each element that a process emits stands by itself"
+    if is_join:
+        what = "a join"
+        each = "A record of a join stands until it is retracted, and kind says which retract"
+    hint = (
+        f"{each}: .elements(), or to_pandas() without final=True. Only a stage with "
+        ".window(...).aggregate(...) emits panes"
+    )
+    return no_step(f"the result of {what}", "final", {"final": hint})

@@ -192,7 +192,7 @@ class Table(Generic[StreamT]):
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",
         )  # fmt: skip
         stage = inputs.stage(of_tables(how))
-        parts = joined_as_records(stage, self._stream, other._stream)
+        parts = joined_as_records(stage, inputs)
         key = self._joined_key(other, inputs, how)
         return Table(self._stream._of(parts), key, self._joined_nulls(other, inputs, how, key))
 

@@ -16,6 +16,12 @@ _STEPS_ELSEWHERE = {
     "flat_map": "FlatMap explode flatMap",
     "map_batches": "MapElements mapInArrow map_partitions",
     "union": "concat connect merge unionByName append",
+    "join": "CoGroupByKey antiJoin anti_join coGroup cogroup crossJoin fullOuterJoin innerJoin "
+    "inner_join intervalJoin interval_join joinWith join_interval join_where join_within leftJoin "
+    "leftOuterJoin left_join outerJoin outer_join rightOuterJoin right_join semiJoin semi_join "
+    "streamJoin window_join",
+    "join_as_of": "asofJoin asof_join asof_now_join join_asof join_temporal lookup_join merge_asof "
+    "temporalJoin temporal_join",
     "deduplicate": "distinct dropDuplicates drop_duplicates unique",
     "window": "Window WindowInto group_by_dynamic hop into resample rolling session tumble "
     "windowAll window_into",
@@ -54,7 +60,6 @@ _NOT_HERE = {
         "Panes come in the order of their emission; sort what collect() returns",
     ),
     "final": "Run it first: .collect().final(), or .to_pandas(final=True)",
-    "join": "Unite the two streams, a | b, and join them in .process(...): see docs/howto/join.md",
 }
 _OPTIONS = {
     "trigger": "trigger=",
@@ -126,11 +131,19 @@ _NAMES_ELSEWHERE = {
     "list_cell": "BagStateSpec ListState ListStateDescriptor",
     "map_cell": "MapState MapStateDescriptor",
     "timer": "TimerSpec",
+    "between": "Interval interval",
 }
 _NAME = {other: ours for ours, others in _NAMES_ELSEWHERE.items() for other in others.split()}
 _NO_NAME = {
     **dict.fromkeys(("union", "concat", "merge"), "Unite streams with a | b, or a.union(b, c)"),
-    "join": "Unite the two streams, a | b, and join them in .process(...)",
+    **dict.fromkeys(
+        ("join", "interval_join", "CoGroupByKey"),
+        'Join streams by time with a.join(b, on="...", within="1h")',
+    ),
+    **dict.fromkeys(
+        ("join_as_of", "join_asof", "asof_join", "merge_asof", "temporal_join"),
+        'Join a stream with a history with facts.join_as_of(versions, on="...")',
+    ),
     "median": "There is none: gather values with collect(), or write one for combine()",
     "quantile": "There is none: gather values with collect(), or write one for combine()",
     "percentile": "There is none: gather values with collect(), or write one for combine()",

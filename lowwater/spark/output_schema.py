@@ -159,7 +159,9 @@ class ColumnTypes:
         if found is not None:
             fields += [pa.field(name, self._type(name, kind)) for name, kind in found.items()]
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
-            return [*fields, *kinds, pa.field("timestamp", MICROS_UTC)]
+            # A column of that name, as panes have, takes the place of the event time.
+            times = [] if "timestamp" in found else [pa.field("timestamp", MICROS_UTC)]
+            return [*fields, *kinds, *times]
         if isinstance(stage.work, Computed):
             kinds = [pa.field("kind", pa.string())] if stage.retracts else []
             taken = {"timestamp", *stage.key_names, *(one.name for one in kinds)}

@@ -242,10 +242,10 @@ def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int |
     windowed = [stage.work for stage in graph.stages if isinstance(stage.work, Windowed)]
     if not windowed:
         raise InvalidArgument(
-            "memory_limit= bounds windows that are aggregated, and there are none: the state of a "
-            "process stays in memory",
+            "memory_limit= bounds windows that are aggregated, and there are none: the state of "
+            "processes and joins stays in memory",
             where="to_spark(memory_limit=)",
-            hint="Leave it out, and clear cells that are not needed any more",
+            hint="Leave it out; clear cells that are not needed, or join within less time",
         )
     return max(1, rows // (len(windowed) * options.key_groups))
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 LANGUAGES = {"python", "text", "sh", "mermaid"}  # of which Python runs
-RULE = re.compile(r"\*\*(S-[A-Z]\d+)\*\*")
+RULE = re.compile(r"\*\*((?:S-[A-Z]|J-)\d+)\*\*")
 
 
 def _examples(page: str = "README.md") -> list[tuple[str, str | None]]:
@@ -81,6 +81,17 @@ def test_each_rule_is_cited_by_a_test(rule: str) -> None:
         if path != Path(__file__)
     ]
     assert any(citing.search(path.read_text()) for path in tests), f"no test cites {rule}"
+
+
+def test_rules_that_the_code_cites_are_on_the_page() -> None:
+    told = {*RULE.findall((ROOT / "docs/semantics.md").read_text())}
+    cited = {
+        rule
+        for path in (ROOT / "lowwater").rglob("*.py")
+        for rule in re.findall(r"\b(?:S-[A-Z]|J-)\d+\b", path.read_text())
+    }
+    assert {"S-T1", "J-1"} <= cited
+    assert cited - told == set()
 
 
 def test_contributing_names_files_that_exist() -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lowwater.engine.join.joining import Between, between
 from lowwater.engine.window.windowing import Windowing
 from lowwater.time import (
     END_OF_TIME,
@@ -162,6 +163,14 @@ def test_windowings(
             allow_data_loss="not what is tested",
         )
     )
+
+
+@given(INTERVALS)
+def test_intervals_of_differences(pair: list[int]) -> None:
+    """J-1."""
+    check(between(*pair))
+    low, high = (format_duration(end) for end in pair)
+    assert between(low, high) == Between(*pair)
 
 
 @given(INTERVALS)

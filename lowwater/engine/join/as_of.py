@@ -242,7 +242,9 @@ class AsOfOperator(TwoSided):
         rows, which = versions.find(keys[found], times, times)
         if len(rows) > len(found):
             (column,) = versions.kept.take(rows, [name]).values()
-            order = np.lexsort((versions.table["born"][rows], ranks((column,), name)[0], which))
+            order = np.lexsort(
+                (versions.table["born"][rows], ranks((column,), name, "join_as_of")[0], which)
+            )
             last = np.append(which[order][1:] != which[order][:-1], True)
             met[found] = rows[order[last]]
         return met
@@ -272,12 +274,13 @@ class AsOfOperator(TwoSided):
         return output
 
 
-def ranks(columns: Sequence[Column], name: str) -> list[Int64Array]:
+def ranks(columns: Sequence[Column], name: str, where: str) -> list[Int64Array]:
     """Return the rank of each value among those of all columns; nulls have rank -1.
 
     Args:
         columns: Columns that are ordered together.
         name: What they are called, for messages.
+        where: The method that orders them, for messages.
 
     Raises:
         DataError: Values cannot be compared.
@@ -291,7 +294,7 @@ def ranks(columns: Sequence[Column], name: str) -> list[Int64Array]:
     except TypeError as error:
         raise DataError(
             f"values of the column {name!r} cannot be compared: {error}",
-            where="order=",
+            where=f"{where}(order=)",
             hint="Use a column of numbers, times or text",
         ) from None
     return np.split(found, np.cumsum([len(column) for column in columns])[:-1])

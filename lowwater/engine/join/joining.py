@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, final
 
 from lowwater.errors import InvalidArgument, describe
-from lowwater.time import END_OF_TIME, START_OF_TIME, DurationLike, duration, format_duration
+from lowwater.time import (
+    END_OF_TIME,
+    START_OF_TIME,
+    DurationLike,
+    as_micros,
+    duration,
+    format_duration,
+    meant,
+)
 
 How: TypeAlias = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Unmatched: TypeAlias = Literal["final", "on_time", "early"]
@@ -23,7 +31,7 @@ RIGHT: Side = 1
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Between:
     """An interval of time differences: ``low <= right.time - left.time <= high`` (J-1).
 
@@ -38,6 +46,8 @@ class Between:
     high: DurationLike
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "low", meant(duration(self.low, name="low")))
+        object.__setattr__(self, "high", meant(duration(self.high, name="high")))
         if self.low_us > self.high_us:
             raise InvalidArgument(
                 f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r}) is "
@@ -49,12 +59,12 @@ class Between:
     @property
     def low_us(self) -> int:
         """The lower end in microseconds."""
-        return duration(self.low, name="low")
+        return as_micros(self.low)
 
     @property
     def high_us(self) -> int:
         """The upper end in microseconds."""
-        return duration(self.high, name="high")
+        return as_micros(self.high)
 
     def __repr__(self) -> str:
         return f"between({format_duration(self.low_us)!r}, {format_duration(self.high_us)!r})"
@@ -84,6 +94,13 @@ def interval_of(within: object) -> Between:
     """
     if isinstance(within, Between):
         return within
+    if hasattr(within, "assign"):
+        raise InvalidArgument(
+            f"{describe('within', within)} is a window function, and a join is by time",
+            where="join(within=)",
+            hint="To pair records of one window: (left | right).key_by(...).window(...).group(), "
+            "and then flat_map; docs/howto/join.md shows it",
+        )
     try:
         high = duration(within, name="within")  # type: ignore[arg-type]  # checked by it
     except InvalidArgument as error:
@@ -96,9 +113,9 @@ def interval_of(within: object) -> Between:
         raise InvalidArgument(
             f"{describe('within', within)} is below zero",
             where="join(within=)",
-            hint=f"Write within=lw.between({format_duration(high)!r}, 0)",
+            hint=f'Write within=lw.between({format_duration(high)!r}, "0s")',
         )
-    return Between(0, within)  # type: ignore[arg-type]  # it is a duration
+    return Between(0, meant(high))
 
 
 @final

@@ -152,8 +152,11 @@ class UpsertOperator(KeyedOperator):
             chosen[place] = arrival  # the last to be written stays
             return chosen, 0
         held = np.flatnonzero(old >= 0)
-        (stored,) = self._rows.kept.take(old[held], [name]).values()
-        of_old, of_new = ranks((stored, values[name]), name)
+        if held.size:
+            (stored,) = self._rows.kept.take(old[held], [name]).values()
+            of_old, of_new = ranks((stored, values[name]), name, "table")
+        else:
+            of_old, (of_new,) = NONE, ranks((values[name],), name, "table")
         least = np.full(count_, -2, dtype=np.int64)
         least[held] = of_old
         by_key = np.lexsort((arrival, place))

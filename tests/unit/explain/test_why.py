@@ -359,7 +359,7 @@ def test_what_a_process_takes_is_traced() -> None:
     trace = made.collect(trace=True).metrics.trace
     assert trace is not None
     assert [element.values["v"] for element in trace.stages[0].elements] == [1, 2]
-    assert "the process received it" in why(trace, {"id": 1})
+    assert "it was received" in why(trace, {"id": 1})
 
 
 def test_differences_as_a_table() -> None:

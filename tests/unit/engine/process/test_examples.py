@@ -1,4 +1,4 @@
-"""Keyed computations as a user would write them: those of ``examples/``."""
+"""Keyed computations as a user would write them: those of ``examples/``, and a join by hand."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 import lowwater as lw
 from examples.declined_payments import Declined, alarms
 from examples.first_seen import FirstSeen, first_orders
-from examples.search_and_click import Joined, joined, unclicked_per_hour
 from lowwater.time import duration
+from tests.unit.engine.process.joined_by_hand import Joined, joined, unclicked_per_hour
 from tests.unit.engine.process.process_steps import Driven
 
 MINUTE = duration("1m")
@@ -176,7 +176,6 @@ def test_alarms_do_not_depend_on_the_order_of_payments() -> None:
     ("name", "last"),
     [
         ("first_seen", "2000-01-01T14:31:00Z 7 tea"),
-        ("search_and_click", "per hour 2000-01-01T12:00:00Z 2"),
         ("declined_payments", "2000-01-01T12:09:00Z  the card red was declined three times"),
         ("session_leaders", "1970-01-01T00:23:00Z  user 16 with 2, user 0 with 1, user 3 with 1"),
     ],

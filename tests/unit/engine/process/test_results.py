@@ -51,7 +51,7 @@ def test_a_result_can_be_looked_into() -> None:
         _ = mixed().collect().trace
     result = mixed().collect(trace=True)
     assert len(result.trace.stages[0].elements) == 4
-    assert "the process received it" in str(result.why({"v": 1}))
+    assert "it was received" in str(result.why({"v": 1}))
     assert "a process without windows" in str(result.diagram())
     assert "watermark" in str(result.graph())
 

@@ -1,0 +1,71 @@
+"""Probes of joins: by time and with a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import lowwater as lw
+from docs.tools.probe import Probe
+from docs.tools.records import ONE_FILE, begun, in_files
+
+HOWS: tuple[Literal["inner", "left", "right", "outer", "semi", "anti"], ...] = (
+    "inner", "left", "right", "outer", "semi", "anti",
+)  # fmt: skip
+WITHIN = lw.between("-15s", "30s")
+
+
+def join_probes() -> Iterator[Probe]:
+    """Yield them, in the order of the table."""
+    for how in HOWS:
+        yield Probe("Joins", f'join(how="{how}")', lambda _, how=how: _joined(how))
+    graphs: Mapping[str, Callable[[], Any]] = {
+        "join_as_of": lambda: _even().join_as_of(_odd(), on="key"),
+        "join_as_of(order, tolerance)": lambda: _even().join_as_of(
+            _odd(), on="key", order="value", tolerance="30s", how="inner"
+        ),
+        'join_as_of(late_versions="correct")': lambda: _even().join_as_of(
+            _odd(), on="key", late_versions="correct"
+        ),
+        "a join of panes": lambda: _counts().join(_odd(), on="key", within="2m", how="left"),
+        "a stage behind a join": lambda: (
+            _joined("left").key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+        ),
+    }
+    for name, make in graphs.items():
+        yield Probe("Joins", name, lambda _, make=make: make())
+    yield Probe("Joins", "join, in micro-batches", _in_batches, ONE_FILE)
+    yield Probe("Joins", "join_as_of, in micro-batches", _as_of_in_batches, ONE_FILE)
+
+
+def _even() -> lw.Stream:
+    return begun().filter(lw.col("even")).select("key", "value")
+
+
+def _odd() -> lw.Stream:
+    return begun().filter(~lw.col("even") & (lw.col("value") > 2)).select("key", "value")
+
+
+def _joined(how: Any) -> lw.JoinedStream:
+    return _even().join(_odd(), on="key", within=WITHIN, how=how)
+
+
+def _counts() -> lw.Stream:
+    counted = begun().key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
+    return counted.select("key", "n")
+
+
+def _in_batches(folder: Path) -> lw.JoinedStream:
+    left, right = _sides(folder)
+    return left.join(right, on="key", within=WITHIN, how="left", allowed_lateness="10m")
+
+
+def _as_of_in_batches(folder: Path) -> lw.JoinedStream:
+    left, right = _sides(folder)
+    return left.join_as_of(right, on="key")
+
+
+def _sides(folder: Path) -> tuple[lw.Stream, lw.Stream]:
+    right = in_files(folder / "right").filter(~lw.col("even"))
+    return in_files(folder / "left"), right.select("key", "value")
