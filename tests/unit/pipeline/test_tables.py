@@ -178,6 +178,58 @@ def test_nothing_is_late_in_a_table() -> None:
     assert cities(table, 1) == {7: "Bonn", 8: "x"}
 
 
+# -- changes ---------------------------------------------------------------------------------
+
+
+@SIZES
+def test_a_table_is_the_sum_of_its_changes(size: int) -> None:
+    """T-4, T-5: after each change a key has one row or none, that of the upserts so far."""
+    rows = [
+        (1, 7, 1, "Ulm", False), (2, 8, 1, "Bonn", False), (3, 7, 3, "Kiel", False),
+        (4, 7, 2, "Jena", False), (5, 8, 2, "", True), (6, 8, 3, "Trier", False),
+    ]  # fmt: skip
+    table = upserts(*rows, order="v")
+    summed: dict[int, list[str]] = {}
+    for one in table.changes().run(bundle_size=size):
+        cities_of = summed.setdefault(one.value["id"], [])
+        if one.kind == "retract":
+            cities_of.remove(one.value["city"])
+        else:
+            cities_of.append(one.value["city"])
+    assert summed == {7: ["Kiel"], 8: ["Trier"]}
+    again = table.select("id", "v", "city").changes(form="upsert")
+    assert cities(again.table(key="id", deleted=lw.col("deleted")), size) == {7: "Kiel", 8: "Trier"}
+
+
+def test_a_process_reads_which_changes_are_retractions() -> None:
+    """T-2: windows refuse the changes of a table; a process takes them, with ``kind``."""
+
+    class Kinds:
+        def on_record(self, record: dict[str, Any], ctx: lw.ProcessContext) -> None:
+            ctx.emit({"kind_of": record["kind"], "city": record["city"]})
+
+    table = upserts((1, 7, 1, "Ulm", False), (2, 7, 2, "Bonn", False))
+    process = table.changes().key_by("id").process(Kinds())
+    made = [
+        (one.value["kind_of"], one.value["city"])
+        for one in process.collect(bundle_size=1).elements()
+    ]
+    assert made == [("insert", "Ulm"), ("retract", "Ulm"), ("insert", "Bonn")]
+
+
+@pytest.mark.parametrize("step", ["group_by", "join"])
+def test_rows_with_a_null_in_a_column_that_is_needed(step: str) -> None:
+    """T-3: they are dead letters, and nothing of them is left when they change."""
+    table = upserts((1, 7, 1, None, False), (2, 8, 1, "Ulm", False), (3, 7, 2, "Ulm", False))
+    if step == "join":
+        needing = table.join(table.select("id", "city"), on="city", how="left")
+    else:
+        needing = table.group_by("city").aggregate(n=lw.count())
+    with pytest.warns(lw.DataWarning, match="null_key"):
+        rows = needing.rows(bundle_size=1)
+    assert len(rows) == (1 if step == "group_by" else 4)
+
+
 # -- groups ----------------------------------------------------------------------------------
 
 
