@@ -63,7 +63,7 @@ def test_tables() -> None:
     assert_type(table.with_columns(w=lw.col("v") + 1), lw.Table[lw.Stream])
     assert_type(table.join(table, on="k", how="outer"), lw.Table[lw.Stream])
     assert_type(table.group_by("v"), lw.GroupedTable[lw.Stream])
-    assert_type(table.group_by("v").aggregate(lw.count(), v=lw.sum("v")), lw.Table[lw.Stream])
+    assert_type(table.group_by("v").aggregate(lw.count(), w=lw.sum("v")), lw.Table[lw.Stream])
     assert_type(table.changes(), lw.Stream)
     assert_type(table.changes(form="upsert").run(), lw.Run[lw.Element])
     assert_type(table.rows(), list[dict[str, Any]])
