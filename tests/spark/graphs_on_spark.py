@@ -260,7 +260,10 @@ def _rows_of(graph: Graph, outcome: Outcome, several: bool) -> Iterator[str]:
         for at, (time, record) in enumerate(zip(emitted.times, emitted.to_list(), strict=True)):
             own = {key: column[at] for key, column in zip(stage.key_names, keys, strict=True)}
             output = name if tag == "main" else f"{name}.{tag}"
-            yield _row({"output": output, **own, **record, "timestamp": time})
+            signed = {}
+            if emitted.signs is not None:
+                signed = {"kind": "insert" if emitted.signs[at] > 0 else "retract"}
+            yield _row({"output": output, **own, **record, **signed, "timestamp": time})
     if outcome.late is not None:
         for late in outcome.late.to_records():
             bounds = {} if late.window is None else {
