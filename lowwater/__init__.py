@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     from lowwater.pipeline import Stream as Stream
     from lowwater.pipeline import Table as Table
     from lowwater.pipeline import WindowedStream as WindowedStream
+    from lowwater.pipeline import changelog as changelog
+    from lowwater.pipeline import debezium as debezium
     from lowwater.pipeline import from_arrow as from_arrow
     from lowwater.pipeline import from_frame as from_frame
     from lowwater.pipeline import from_iterable as from_iterable
@@ -179,8 +181,9 @@ _PLACES = {
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
-        "RunHandle Stream Table WindowedStream from_arrow from_frame from_iterable from_pandas "
-        "from_source from_spark read_csv read_jsonl read_log read_parquet run start to_spark"
+        "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
+        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
+        "read_parquet run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

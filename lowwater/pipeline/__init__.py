@@ -1,5 +1,7 @@
 """Pipelines: fluent, immutable values from a source to panes."""
 
+from lowwater.pipeline.changelog import changelog as changelog
+from lowwater.pipeline.changelog import debezium as debezium
 from lowwater.pipeline.final import FinalPanes as FinalPanes
 from lowwater.pipeline.fluent import JoinedStream as JoinedStream
 from lowwater.pipeline.fluent import KeyedStream as KeyedStream

@@ -7,6 +7,7 @@ from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
 from lowwater.engine.graph.graph import Flow, Stage, is_signed
+from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
@@ -34,6 +35,7 @@ STEPS: dict[type, str] = {
     Map: "map",
     FlatMap: "flat_map",
     MapBatches: "map_batches",
+    FromChangelog: "changelog",
     UpsertForm: "changes",
     DebeziumForm: "changes",
 }
@@ -183,7 +185,7 @@ def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
         windowing = flow.origin.windowing if isinstance(flow.origin, Stage) else None
         if windowing is None or windowing.mode != "retracting" or windowing.timestamps == "end":
             continue
-        if _emits_again(windowing):
+        if emits_again(windowing):
             raise InvalidArgument(
                 f"the upstream stage retracts panes, and its timestamps={windowing.timestamps!r}: "
                 "an emitted pane no longer holds the watermark, so its window here may have "
@@ -193,13 +195,13 @@ def check_retracted_in_time(flows: tuple[Flow, ...]) -> None:
             )
 
 
-def _emits_again(windowing: Windowing) -> bool:
+def emits_again(windowing: Windowing) -> bool:
     """Whether a window may emit more than one pane."""
     return outlook(windowing.trigger, late_possible=windowing.lateness_us > 0).times > 1
 
 
 def _check_counted_once(windowing: Windowing) -> None:
-    if windowing.mode != "accumulating" or not _emits_again(windowing):
+    if windowing.mode != "accumulating" or not emits_again(windowing):
         return
     raise InvalidArgument(
         "the upstream stage may emit several accumulating panes of a window: each contains the "

@@ -41,7 +41,7 @@ from lowwater.engine.records.stateless import (
 )
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.windowing import Accumulation, Closing, OnTime, TimestampRule, Windowing
-from lowwater.errors import InvalidArgument, describe, explained, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
 from lowwater.pipeline.checks import (
     STEPS,
     check_lateness,
@@ -55,6 +55,7 @@ from lowwater.pipeline.checks import (
 from lowwater.pipeline.forms import BatchT, Element, ElementForm, ItemT, PaneForm
 from lowwater.pipeline.joins import JoinInputs, as_of_stage, join_stage, joined_as_records
 from lowwater.pipeline.outputs import Writing
+from lowwater.pipeline.pane_tables import pane_table
 from lowwater.pipeline.runnable import Runnable
 from lowwater.pipeline.stages import (
     ResultTypes,
@@ -331,13 +332,17 @@ class RecordSteps(ABC):
     def table(
         self,
         *,
-        key: str | Sequence[str],
+        key: str | Sequence[str] | None = None,
         order: str | None = None,
         deleted: nw.Expr | None = None,
         ttl: DurationLike | None = None,
         keep_deleted: DurationLike | None = None,
     ) -> Table[Stream]:
         """Return the table of which the records are upserts: the newest row of each key (T-1).
+
+        A pipeline of windows may leave ``key`` out. Its table has what stands of each key and
+        window; the primary key is its keys with ``window_start`` and ``window_end``, and the other
+        columns are the aggregates and ``timestamp``.
 
         >>> import lowwater as lw
         >>> rows = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
@@ -346,7 +351,7 @@ class RecordSteps(ABC):
         ('id',)
 
         Args:
-            key: The columns of the primary key.
+            key: The columns of the primary key; ``None``, for a pipeline only: key and window.
             order: The column that says which of two records of a key is the newer: one of a lower
                 order is ignored, and counted. By default the one that arrives later.
             deleted: An expression that is true for records that delete their row.
@@ -356,11 +361,31 @@ class RecordSteps(ABC):
 
         Raises:
             InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
+                Without ``key``: the stream has no windows; or they fire more than once, and each
+                pane has only what was new, or they merge and are not retracted.
         """
+        if key is None:
+            others = {"order": order, "deleted": deleted, "ttl": ttl, "keep_deleted": keep_deleted}
+            for name, value in others.items():
+                if value is not None:
+                    raise InvalidArgument(
+                        f"{name}= needs key=: without it the table has the panes by key and window",
+                        where=f"table({name}=)",
+                        hint="Leave it out, or name the primary key",
+                    )
+            return self._pane_table()
         return table_of(
             self.to_stream(),
             key=key, order=order, deleted=deleted, ttl=ttl, keep_deleted=keep_deleted,
         )  # fmt: skip
+
+    def _pane_table(self) -> Table[Stream]:
+        """Return the table of panes by key and window; only a pipeline has one."""
+        raise InvalidArgument(
+            "a table of records needs the columns of its primary key",
+            where="table(key=)",
+            hint='Name them, as in table(key="id")',
+        )
 
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
@@ -719,6 +744,12 @@ class Pipeline(StageOutput[Pane, PaneBatch]):
         next stage subtract them.
         """
         return Stream(**panes_as_records(self._stage, self._key_types, self._results))
+
+    def _pane_table(self) -> Table[Stream]:
+        windowing = self._stage.windowing
+        if windowing is None:
+            raise InternalError("a pipeline without windows")
+        return pane_table(self.to_stream(), self._stage, windowing)
 
     def _to(self, *sinks: Sink) -> Writing:
         return Writing(self._stage, self._no_panes(), sinks)

@@ -314,7 +314,7 @@ class Table(Generic[StreamT]):
         """Run to the end and return the rows that stand as dicts, without ``timestamp``.
 
         >>> import lowwater as lw
-        >>> moves = [{"at": "2000-01-01", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
+        >>> moves = [{"at": "2000-01-01T12Z", "id": 1, "city": c} for c in ("Ulm", "Bonn")]
         >>> lw.from_iterable(moves, time="at").table(key="id").select("id", "city").rows()
         [{'id': 1, 'city': 'Bonn'}]
 
@@ -468,11 +468,13 @@ def table_of(
     *,
     key: str | Sequence[str],
     order: str | None,
-    deleted: nw.Expr | None,
+    deleted: nw.Expr | str | None,
     ttl: DurationLike | None,
     keep_deleted: DurationLike | None,
 ) -> Table[StreamT]:
     """Return the table of a stream of upserts.
+
+    ``deleted`` may be ``DELETED``, for a stream that has the column of this name already.
 
     Raises:
         InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
@@ -504,7 +506,7 @@ def table_of(
         names = public_names(tuple(known))
         require_names(keys, names, "table(key=)")
         require_names([] if order is None else [order], names, "table(order=)")
-    if deleted is not None:
+    if deleted is not None and deleted is not DELETED:
         checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
         _check_deleted(checked[0], known)
         stream = stream._with(WithColumns(Expressions((), {DELETED: checked[0]})))

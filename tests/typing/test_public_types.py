@@ -68,6 +68,9 @@ def test_tables() -> None:
     assert_type(table.changes(form="upsert").run(), lw.Run[lw.Element])
     assert_type(table.rows(), list[dict[str, Any]])
     assert_type(table.to_polars(), pl.DataFrame)
+    changed = lw.from_iterable([{"t": 1, "op": "c", "before": None, "after": {"k": 1}}], time="t")
+    assert_type(lw.changelog(changed, key="k"), lw.Table[lw.Stream])
+    assert_type(lw.debezium(changed, key="k"), lw.Table[lw.Stream])
 
 
 def test_processes() -> None:

@@ -20,6 +20,7 @@ from lowwater.engine.graph.graph import (
     Upserted,
     Windowed,
 )
+from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining
 from lowwater.engine.join.tables import Upserting
@@ -225,6 +226,8 @@ def step_texts(steps: tuple[Step, ...]) -> Iterator[str]:
                 yield f"flat_map({_short(step.function)})"
             case MapBatches():
                 yield f"map_batches({_short(step.function)})"
+            case FromChangelog():
+                yield f"changelog(op={step.op!r})"
             case UpsertForm():
                 yield "changes(form='upsert')"
             case DebeziumForm():

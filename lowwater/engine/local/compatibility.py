@@ -25,6 +25,7 @@ from lowwater.engine.graph.graph import (
 )
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.joining import AsOf, Joining
+from lowwater.engine.join.views import View
 from lowwater.engine.local.described import described, without_addresses
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.records.stateless import Step
@@ -40,7 +41,11 @@ _MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
 
 
 def describe_graph(
-    graph: Graph, outputs: Sequence[tuple[int, str]], clock: ClockLike, bundle_size: int
+    graph: Graph,
+    outputs: Sequence[tuple[int, str]],
+    clock: ClockLike,
+    bundle_size: int,
+    views: Sequence[View | None] = (),
 ) -> dict[str, Any]:
     """Return what a state directory must know of the pipeline it belongs to.
 
@@ -49,11 +54,16 @@ def describe_graph(
         outputs: The number of the stage and the tag of each output of the run.
         clock: Where processing time comes from.
         bundle_size: How many elements a bundle has at most.
+        views: How each output becomes the changes of a table; ``None`` for one that does not.
     """
+    leaving = [_output(graph, graph.stages[stage], tag) for stage, tag in outputs]
+    for at, view in enumerate(views):
+        if view is not None:  # what the table outside holds depends on it
+            leaving[at] = " → ".join([leaving[at], *map(_step, view.steps), f"table {view.key!r}"])
     return {
         "sources": {graph.name_of(read): _describe_read(read) for read in graph.reads},
         "stages": {graph.name_of(stage): _describe_stage(graph, stage) for stage in graph.stages},
-        "outputs": [_output(graph, graph.stages[stage], tag) for stage, tag in outputs],
+        "outputs": leaving,
         # It cuts bundles; what other clocks say has no part in where bundles are cut.
         "clock": repr(clock) if isinstance(clock, ArrivalClock) else "none of the stream's",
         "bundle_size": bundle_size,

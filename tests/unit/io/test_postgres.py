@@ -97,6 +97,31 @@ def test_retracting_sessions_come_to_the_batch_answer(dsn: str, seed: int) -> No
     assert len(found) == len(answer)
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
+def test_a_join_of_tables_by_primary_key(dsn: str, how: Any) -> None:
+    """T-4: where the key may hold nulls, its text is the primary key."""
+    rng = random.Random(how)
+    rows = [
+        {"at": at, "side": rng.choice("lr"), "id": rng.randrange(4), "g": rng.randrange(4), "v": at}
+        for at in range(60)
+    ]
+    stream = lw.from_iterable(rows, time="at", unit="s")
+    left, right = (
+        stream.filter(lw.col("side") == side).table(key="id").select("id", "g", "v")
+        for side in "lr"
+    )
+    table = left.join(right, on="g", how=how)
+    for name, one in (("l", left), ("r", right), ("joined", table)):
+        one.write_to(PostgresTable(dsn, name)).run(bundle_size=3, commit_every="bundle")
+    found = query(dsn, "SELECT g, id, v, id_right, v_right FROM joined")
+    kind = "full" if how == "outer" else how
+    wanted = query(
+        dsn,
+        f"SELECT coalesce(l.g, r.g), l.id, l.v, r.id, r.v FROM l {kind} JOIN r ON l.g = r.g",
+    )
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_death_at_any_statement(dsn: str, after: bool) -> None:
     deliveries = [FIRST, NEXT, empty(3)]

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lowwater as lw
-from lowwater.errors import InvalidArgument
+from lowwater.errors import InvalidArgument, StateError
 from lowwater.io.sinks import Callback, Delivery, PostgresTable, Sink, SqliteTable
 from lowwater.io.sinks.upserts import changes
 from lowwater.pipeline import Stream
@@ -107,6 +109,21 @@ def test_several_outputs_of_one_run(tmp_path: Path) -> None:
     )
     assert [row["id"] for row in rows_in(Path(path), "people")] == [1]
     assert [(row["city"], row["n"]) for row in rows_in(Path(path), "cities")] == [("Bonn", 1)]
+
+
+def test_a_state_belongs_to_the_steps_of_its_table(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(MOVES), tmp_path / "in.parquet")
+    stream = lw.read_parquet(tmp_path / "in.parquet", time="at", unit="s")
+    table = stream.table(key="id", deleted=GONE)
+
+    def run(one: Table[Stream]) -> None:
+        sink = SqliteTable(str(tmp_path / "a.sqlite"), "t")
+        one.write_to(sink).run(state=tmp_path / "state", progress=False)
+
+    run(table.filter(lw.col("city") == "Bonn"))
+    run(table.filter(lw.col("city") == "Bonn"))
+    with pytest.raises(StateError, match=r"its outputs were .*Bonn.* and are .*Ulm"):
+        run(table.filter(lw.col("city") == "Ulm"))
 
 
 def test_rows_that_stand() -> None:

@@ -1,0 +1,176 @@
+"""Tables from explicit changes, and from Debezium's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lowwater as lw
+from lowwater.errors import DataError, InvalidArgument
+
+ULM, BONN = {"id": 1, "city": "Ulm"}, {"id": 1, "city": "Bonn"}
+
+
+def change(op: Any, before: Any, after: Any, at: int = 1, **more: Any) -> dict[str, Any]:
+    return {"ts_ms": 946_684_800_000 + at, "op": op, "before": before, "after": after, **more}
+
+
+def stream(changes: list[dict[str, Any]]) -> lw.Stream:
+    return lw.from_iterable(changes, time="ts_ms", unit="ms")
+
+
+def rows(changes: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]:
+    return lw.debezium(stream(changes), key="id").rows(progress=False, **options)
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_each_operation(size: int) -> None:
+    two = {"id": 2, "city": "Jena"}
+    changes = [
+        change("r", None, ULM),
+        change("c", None, two),
+        change("u", ULM, BONN),
+        change("d", two, None),
+        change(None, None, None),
+    ]
+    assert rows(changes, bundle_size=size) == [BONN]
+    assert rows(changes[:3], bundle_size=size) == [two, BONN]
+
+
+def test_a_delete_needs_only_the_key() -> None:
+    assert rows([change("c", None, ULM), change("d", {"id": 1}, None)], bundle_size=1) == []
+
+
+def test_an_update_of_the_key() -> None:
+    moved = {"id": 2, "city": "Ulm"}
+    assert rows([change("c", None, ULM), change("u", ULM, moved)], bundle_size=1) == [moved]
+    assert rows([change("c", None, ULM), change("u", ULM, moved)]) == [moved]
+
+
+def test_a_row_has_the_time_of_its_change() -> None:
+    table = lw.debezium(stream([change("c", None, ULM, 5)]), key="id").to_arrow()
+    assert table.column_names == ["id", "city", "timestamp"]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [946_684_800_005_000]
+
+
+def test_a_row_may_have_a_column_like_that_of_its_time() -> None:
+    row = {"id": 1, "ts_ms": "mine"}
+    assert rows([change("c", None, row)]) == [row]
+
+
+def test_invalid_changes_are_dead_letters() -> None:
+    changes = [
+        change("x", None, ULM),
+        change("c", None, None),
+        change("d", None, None),
+        change("c", None, {"id": None, "city": "Ulm"}),
+        change("c", None, BONN),
+    ]
+    table = lw.debezium(stream(changes), key="id")
+    found: list[lw.ErrorRecord] = []
+    assert table.rows(on_dead_letter=found.append, on_error="dead_letter") == [BONN]
+    assert sorted(
+        (error.reason, error.detail) for error in found if error.reason != "null_key"
+    ) == [
+        ("no_row", "op is 'c', and after is null"),
+        ("no_row", "op is 'd', and before is null"),
+        ("unknown_op", "op is 'x', and 'c', 'r', 'u', 'd' are known"),
+    ]
+    assert [error.reason for error in found].count("null_key") == 1
+    with pytest.raises(DataError, match="unknown_op"):
+        table.rows(on_error="raise")
+
+
+def test_names_of_another_kind() -> None:
+    changes = [
+        {"at": "2000-01-01T00:00Z", "what": "I", "old": None, "new": {"shop": 1, "id": 1, "n": 1}},
+        {"at": "2000-01-02T00:00Z", "what": "U", "old": None, "new": {"shop": 1, "id": 1, "n": 2}},
+        {
+            "at": "2000-01-03T00:00Z",
+            "what": "P",
+            "old": None,
+            "new": {"shop": 2, "id": 1, "n": 3},
+        },
+        {"at": "2000-01-04T00:00Z", "what": "D", "old": {"shop": 1, "id": 1}, "new": None},
+    ]
+    table = lw.changelog(
+        lw.from_iterable(changes, time="at"),
+        key=("shop", "id"), op="what", before="old", after="new",
+        insert="I", update=("U", "P"), delete="D",
+    )  # fmt: skip
+    assert table.key == ("shop", "id")
+    assert table.rows(bundle_size=1) == [{"shop": 2, "id": 1, "n": 3}]
+
+
+def test_changes_in_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [change("c", None, ULM), change("u", ULM, BONN), change("d", BONN, None)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = lw.debezium(lw.read_jsonl(path, time="ts_ms", unit="ms"), key="id")
+    assert table.rows(bundle_size=1) == []
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
+    assert table.rows(bundle_size=1) == [BONN]
+
+
+def test_known_columns() -> None:
+    kind = pa.struct([("id", pa.int64()), ("city", pa.string())])
+    schema = pa.schema(
+        [("ts_ms", pa.int64()), ("op", pa.string()), ("before", kind), ("after", kind)]
+    )
+    changes = pa.Table.from_pylist([change("c", None, ULM)], schema)
+    table = lw.debezium(lw.from_arrow(changes, time="ts_ms", unit="ms"), key="id")
+    assert table.columns == ("id", "city")
+    by_city = table.group_by("city").aggregate(n=lw.count())
+    assert by_city.rows() == [{"city": "Ulm", "n": 1}]
+
+
+def test_there_and_back() -> None:
+    moves = [{"at": at, "id": at % 3, "city": f"c{at}", "gone": at % 4 == 3} for at in range(20)]
+    source = lw.from_iterable(moves, time="at", unit="s").table(key="id", deleted=lw.col("gone"))
+    table = source.select("id", "city")
+    again = lw.debezium(table.changes("debezium"), key="id")
+    for size in (1, 4, 100):
+        wanted = {row["id"]: row for row in table.rows()}
+        assert {row["id"]: row for row in again.rows(bundle_size=size)} == wanted
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=15),
+    st.integers(1, 6),
+)
+def test_equals_a_dict(steps: list[tuple[int, int, bool]], size: int) -> None:
+    held: dict[int, dict[str, Any]] = {}
+    changes = []
+    for key, other, deletes in steps:
+        old = held.pop(key, None)
+        if deletes and old:
+            changes.append(change("d", old, None))
+            continue
+        after = other if old else key
+        held[after] = new = {"id": after, "city": f"c{len(changes)}"}
+        changes.append(change("u" if old else "c", old, new))
+    found = rows(changes, bundle_size=size)
+    assert {row["id"]: row for row in found} == held
+    assert len(found) == len(held)
+
+
+def test_what_is_refused() -> None:
+    some = stream([change("c", None, ULM)])
+    with pytest.raises(InvalidArgument, match="'c' is named twice"):
+        lw.changelog(some, key="id", update="c")
+    with pytest.raises(InvalidArgument, match=r"op=1 .* is not the name of a column"):
+        lw.changelog(some, key="id", op=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="neither text nor several texts"):
+        lw.changelog(some, key="id", delete=(1,))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="not a stream of records"):
+        lw.debezium([change("c", None, ULM)], key="id")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="there is no column 'new'"):
+        lw.changelog(some, key="id", after="new").rows()
+    with pytest.raises(DataError, match="'after' holds values of type string, not rows"):
+        rows([change("c", None, "{}")])
