@@ -390,13 +390,15 @@ class RecordSteps(ABC):
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
             name = "other" if where == "join" else "versions"
-            keyed = isinstance(other, (KeyedStream, WindowedStream))
+            hint = "Join streams, pipelines (their panes) and processes"
+            if isinstance(other, (KeyedStream, WindowedStream)):
+                hint = f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
+            elif isinstance(other, Table):
+                hint = 'A table joins tables: make one of this stream, too, with .table(key="...")'
             raise InvalidArgument(
                 f"{describe(name, other)} is not a stream of records",
                 where=where,
-                hint=f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
-                if keyed
-                else "Join streams, pipelines (their panes) and processes",
+                hint=hint,
             )
         return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
 
