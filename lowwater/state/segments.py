@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lowwater.state.arrays import expand_ranges, run_starts, sort_by_key_and_time
 from lowwater.state.table import Table
-from lowwater.time import Int64Array
+from lowwater.time import END_OF_TIME, Int64Array
 
 _MIN_POOL = 256
 
@@ -66,6 +66,16 @@ class Segments:
         found = np.full(len(keys), -1, dtype=np.int64)
         some = place > 0
         found[some] = self._pool[begin[some] + place[some] - 1]
+        return found
+
+    def next_start(self, keys: Int64Array, at: Int64Array) -> Int64Array:
+        """Return when each key's first window after an instant starts; the end of time for none."""
+        self._cover(keys)
+        begin, count = self._at[keys], self._count[keys]
+        place = self._search(begin, count, self._table["start"], at, below_or_equal=True)
+        found = np.full(len(keys), END_OF_TIME, dtype=np.int64)
+        some = place < count
+        found[some] = self._table["start"][self._pool[begin[some] + place[some]]]
         return found
 
     def of_keys(self, keys: Int64Array) -> Int64Array:

@@ -203,8 +203,10 @@ class AsOfOperator(TwoSided):
             return
         facts = self.sides[LEFT]
         order = np.lexsort((times, keys))
-        first = order[run_starts(keys[order])]
-        end = np.full(len(first), END_OF_TIME, dtype=np.int64)
+        starts = run_starts(keys[order])
+        first, last = order[starts], order[np.append(starts[1:], True)]
+        # Up to the version that follows the last of them; that one's facts are its own.
+        end = self.sides[1].segments.next_start(keys[last], times[last])
         rows, _ = facts.find(keys[first], times[first], end)
         rows = rows[facts.table["met"][rows] != _WAITS]
         if not rows.size:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.persistence import StoredSides
@@ -13,7 +16,7 @@ from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.engine.records.steps import Bundle, LateBatch
-from lowwater.errors import DataError, InternalError
+from lowwater.errors import DataError, InternalError, StateError
 from lowwater.state.arrays import mixed
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -159,9 +162,34 @@ def record_hashes(bundle: Bundle) -> Int64Array:
     total = np.zeros(len(bundle), dtype=np.uint64)
     for name, column in bundle.values.items():
         salt = hash_keys([Column.of_objects([name])])
-        hashes = hash_keys([column])
+        hashes = _hashes(column)
         hashes = mixed([hashes.view(np.int64), np.full(len(bundle), salt.view(np.int64)[0])])
         if column.valid is not None:
             hashes = np.where(column.valid, hashes, np.uint64(0))
         total += hashes
     return total.view(np.int64)
+
+
+def _hashes(column: Column) -> NDArray[np.uint64]:
+    """Return a hash of each value; of nested ones by what they consist of."""
+    kind = column.type
+    if kind is None or not pa.types.is_nested(kind):
+        try:
+            return hash_keys([column])
+        except (TypeError, StateError):  # lists or dicts among Python objects
+            pass
+    return hash_keys([Column.of_objects([_hashable(one) for one in column.to_list(exact=True)])])
+
+
+def _hashable(value: Any) -> Any:
+    """Return a nested value as tuples."""
+    if isinstance(value, dict):
+        parts = sorted(((str(name), _hashable(one)) for name, one in value.items()), key=_by_name)
+        return ("dict", *parts)
+    if isinstance(value, (list, tuple)):
+        return ("list", *map(_hashable, value))
+    return value
+
+
+def _by_name(part: tuple[str, Any]) -> str:
+    return part[0]

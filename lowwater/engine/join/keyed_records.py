@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -178,6 +178,10 @@ class KeyedRecords:
         """
         self.kept.expect(known["records"])
         self.aggregation.rebind(known["aggregates"], type_from_bytes)
+
+    def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
+        """Have rows told whose stored form is out of date: their column holds other values now."""
+        self.kept.note_changes(changed)
 
     def gone_keys(self) -> Int64Array:
         """Return keys that have lost rows since the last call."""

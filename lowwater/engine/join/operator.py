@@ -29,7 +29,6 @@ from lowwater.time import (
     START_OF_TIME,
     Int64Array,
     format_instant,
-    saturating_add,
     saturating_add_array,
 )
 from lowwater.watermark import Hold
@@ -168,7 +167,7 @@ class JoinOperator(TwoSided):
         else:
             low, high = joining.low_us, joining.high_us
             if side == RIGHT:
-                low, high = -high, -low
+                low, high = -high, min(-low, END_OF_TIME)
             first, last = saturating_add_array(times, low), saturating_add_array(times, high)
         found, which = other.find(own.table["key"][rows], first, last)
         if not found.size:
@@ -196,8 +195,8 @@ class JoinOperator(TwoSided):
         elif joining.unmatched == "early":
             wanted = ~matched
         else:
-            passed = saturating_add(self.watermark, -joining.horizon_us(side))
-            wanted = ~matched & (table["start"][rows] < passed)
+            due = before(self.watermark, joining.horizon_us(side))
+            wanted = ~matched & (table["start"][rows] <= due)
         shown = table["shown"][rows]
         changed = shown != wanted
         if changed.any():

@@ -20,6 +20,7 @@ from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
 from lowwater.state.arrays import NONE, run_starts
+from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
 from lowwater.state.store import StateStore
 from lowwater.state.table import Field
@@ -74,6 +75,8 @@ class UpsertOperator(KeyedOperator):
     ) -> None:
         self.rules = rules
         self._rows = KeyedRecords(types, (Field("deleted", np.bool_, False),))
+        # The rows that live, if they do not live without end, and those that are deleted.
+        self._living, self._deleted = Deadlines(), Deadlines()
         super().__init__(
             (self._rows,), signed=False, retracts=True, watermark=watermark, clock=clock
         )
@@ -113,8 +116,15 @@ class UpsertOperator(KeyedOperator):
         """
         if self._restored(store) is None:
             return False
-        self._rows.rebuild()
+        rows = self._rows.rebuild()
+        self._enqueue(rows, self._rows.table["deleted"][rows])
         return True
+
+    def _enqueue(self, rows: Int64Array, deleted: NDArray[np.bool_]) -> None:
+        times = self._rows.table["start"][rows]
+        self._deleted.push(times[deleted], rows[deleted])
+        if self.rules.ttl_us is not None:
+            self._living.push(times[~deleted], rows[~deleted])
 
     def _take(self, bundle: Bundle) -> ProcessOutput:
         if not len(bundle):
@@ -132,6 +142,7 @@ class UpsertOperator(KeyedOperator):
         taken = {name: column.take(chosen) for name, column in values.items()}
         new = self._rows.insert(touched, bundle.times[chosen], taken, None)
         self._rows.table["deleted"][new] = deletes[chosen]
+        self._enqueue(new, deletes[chosen])
         replaced = old >= 0
         self._rows.remove(old[replaced])
         gone = old[replaced][~self._rows.table["deleted"][old[replaced]]]
@@ -152,11 +163,12 @@ class UpsertOperator(KeyedOperator):
             chosen[place] = arrival  # the last to be written stays
             return chosen, 0
         held = np.flatnonzero(old >= 0)
+        given = values.get(name, Column.of_objects([None] * len(place)))
         if held.size:
             (stored,) = self._rows.kept.take(old[held], [name]).values()
-            of_old, of_new = ranks((stored, values[name]), name, "table")
+            of_old, of_new = ranks((stored, given), name, "table")
         else:
-            of_old, (of_new,) = NONE, ranks((values[name],), name, "table")
+            of_old, (of_new,) = NONE, ranks((given,), name, "table")
         least = np.full(count_, -2, dtype=np.int64)
         least[held] = of_old
         by_key = np.lexsort((arrival, place))
@@ -178,19 +190,12 @@ class UpsertOperator(KeyedOperator):
         if to == END_OF_TIME:
             rows.remove(table.live())
             return self._finish(None)
-        ttl, keep = self.rules.ttl_us, self.rules.keep_deleted_us
-        # A row that lives without end keeps its entry out of the queue: what replaces it has one.
-        horizon = keep if ttl is None else min(keep, ttl)
-        due = rows.take_due(rows.by_time, before(to, horizon))
-        deleted, times = table["deleted"][due], table["start"][due]
-        over = deleted & (times <= before(to, keep))
-        expired = np.zeros(len(due), dtype=np.bool_)
-        if ttl is not None:
-            expired = ~deleted & (times <= before(to, ttl))
-            rest = due[~over & ~expired]
-            rows.by_time.push(table["start"][rest], rest)
-        rows.remove(due[over | expired])
-        return self._finish(self._emitted(due[expired], NONE))
+        ttl = self.rules.ttl_us
+        over = rows.take_due(self._deleted, before(to, self.rules.keep_deleted_us))
+        expired = NONE if ttl is None else rows.take_due(self._living, before(to, ttl))
+        rows.remove(over)
+        rows.remove(expired)
+        return self._finish(self._emitted(expired, NONE), None, ((self._living,), (self._deleted,)))
 
     def _emitted(self, gone: Int64Array, new: Int64Array) -> Emitted | None:
         if not gone.size and not new.size:

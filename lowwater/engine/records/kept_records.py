@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -35,11 +35,16 @@ class KeptRecords:
     def __init__(self, table: Table, types: Mapping[str, pa.DataType | None]) -> None:
         self._table = table
         self._types: dict[str, pa.DataType | None] = dict(types)
+        self._changed: Callable[[Int64Array], None] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns, in the order in which they came."""
         return tuple(self._types)
+
+    def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
+        """Have rows told whose stored form is out of date: their column holds other values now."""
+        self._changed = changed
 
     def put(self, rows: Int64Array, columns: Mapping[str, Column]) -> None:
         """Write records into rows that are allocated and filled. O(n)."""
@@ -140,6 +145,8 @@ class KeptRecords:
         table.retype(_VALUE + name, object, None)
         table[_VALUE + name][rows] = plain
         self._types[name] = None
+        if self._changed is not None:
+            self._changed(rows)
 
 
 def _plain(column: Column) -> Column | None:
@@ -158,10 +165,14 @@ def _plain(column: Column) -> Column | None:
 
 def _typed(column: Column, kind: pa.DataType) -> Column:
     """Return Python values as a type that is known of them, if they are of it."""
+    values = column.to_list()
     try:
-        return Column.from_arrow(pa.array(column.to_list(), kind))
+        typed = Column.from_arrow(pa.array(values, kind))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return column
+    # Arrow converts what it can: an int to a date, bytes to text.
+    pairs = zip(typed.to_list(exact=True), values, strict=True)
+    return typed if all(type(a) is type(b) and a == b for a, b in pairs) else column
 
 
 def _are_integers(one: pa.DataType | None, other: pa.DataType | None) -> bool:

@@ -27,6 +27,9 @@ class Kept(Protocol):
     def expect(self, kinds: Any) -> None:
         """Have the columns that were there when rows were stored; the table is empty."""
 
+    def note_changes(self, changed: Callable[[Int64Array], None]) -> None:
+        """Have rows told whose stored form is out of date."""
+
 
 @final
 class StoredRecords:
@@ -59,7 +62,11 @@ class StoredRecords:
         self._kept = kept
         self._expires = due is not None
         self._codec = RowCodec(table, bags=bags)
+        kept.note_changes(self._touch)
         self.journal = Journal(self._codec, place, tag, groups=groups, due=due)
+
+    def _touch(self, rows: Int64Array) -> None:
+        self.journal.touch(rows)
 
     def write(self, batch: Batch, watermark: int) -> Int64Array:
         """Add what changed since the last time to a batch; return the live rows among it."""
