@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from lowwater.explain import diff as diff
     from lowwater.pipeline import Element as Element
     from lowwater.pipeline import FinalPanes as FinalPanes
+    from lowwater.pipeline import GroupedTable as GroupedTable
     from lowwater.pipeline import JoinedStream as JoinedStream
     from lowwater.pipeline import KeyedStream as KeyedStream
     from lowwater.pipeline import Pipeline as Pipeline
@@ -179,10 +180,10 @@ _PLACES = {
     ),
     "lowwater.explain": ("Difference Explanation Finding Findings LatenessProfile check diff"),
     "lowwater.pipeline": (
-        "Element FinalPanes JoinedStream KeyedStream Pipeline Processed Result Run RunHandle "
-        "Stream Table WindowedStream changelog debezium from_arrow from_frame from_iterable "
-        "from_pandas from_source from_spark read_csv read_jsonl read_log read_parquet run start "
-        "to_spark"
+        "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
+        "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
+        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
+        "read_parquet run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",
     "lowwater.triggers": (

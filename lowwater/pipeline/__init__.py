@@ -28,4 +28,5 @@ from lowwater.pipeline.result import Result as Result
 from lowwater.pipeline.result import Run as Run
 from lowwater.pipeline.run import RunOptions as RunOptions
 from lowwater.pipeline.runnable import to_spark as to_spark
+from lowwater.pipeline.tables import GroupedTable as GroupedTable
 from lowwater.pipeline.tables import Table as Table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lowwater.engine.aggregates import AggregateSpec
@@ -80,6 +80,25 @@ def checked_aggregate(name: str, spec: object) -> AggregateSpec:
     raise InvalidArgument(f"{describe(name, spec)} is not an aggregate", hint=hint)
 
 
+def checked_aggregates(
+    unnamed: Sequence[AggregateSpec], named: Mapping[str, AggregateSpec]
+) -> dict[str, AggregateSpec]:
+    """Return aggregates by name, as a user has given them, or raise."""
+    aggregates: dict[str, AggregateSpec] = {}
+    for spec in unnamed:
+        name = checked_aggregate("an aggregate", spec).name
+        if name in aggregates or name in named:
+            raise InvalidArgument(
+                f"two aggregates are named {name!r}",
+                where="aggregate",
+                hint=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
+            )
+        aggregates[name] = spec
+    for name, spec in named.items():
+        aggregates[name] = checked_aggregate(name, spec)
+    return aggregates
+
+
 def checked_expressions(
     step: str, unnamed: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Expressions:
@@ -149,7 +168,7 @@ def check_no_table(flows: tuple[Flow, ...], where: str) -> None:
                 "however old",
                 where=where,
                 hint="Aggregate the table with group_by(...).aggregate(...), join it with another "
-                "table, or use the stream that it is made of",
+                'table, or use the stream that it is made of, or changes(form="upsert")',
             )
 
 

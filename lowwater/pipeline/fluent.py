@@ -47,7 +47,7 @@ from lowwater.pipeline.checks import (
     check_lateness,
     check_no_table,
     check_retracted_in_time,
-    checked_aggregate,
+    checked_aggregates,
     checked_expressions,
     checked_function,
     inherited_lateness,
@@ -319,6 +319,16 @@ class RecordSteps(ABC):
         )  # fmt: skip
         return _joined(stage, inputs)
 
+    @explained(
+        id="key",
+        on="key",
+        primary_key="key",
+        order_by="order",
+        version="order",
+        delete="deleted",
+        tombstone="deleted",
+        retention="ttl",
+    )
     def table(
         self,
         *,
@@ -380,13 +390,15 @@ class RecordSteps(ABC):
     def _with_other(self, other: RecordSteps, *, where: str, **options: Any) -> JoinInputs:
         if not isinstance(other, RecordSteps):
             name = "other" if where == "join" else "versions"
-            keyed = isinstance(other, (KeyedStream, WindowedStream))
+            hint = "Join streams, pipelines (their panes) and processes"
+            if isinstance(other, (KeyedStream, WindowedStream)):
+                hint = f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
+            elif isinstance(other, Table):
+                hint = 'A table joins tables: make one of this stream, too, with .table(key="...")'
             raise InvalidArgument(
                 f"{describe(name, other)} is not a stream of records",
                 where=where,
-                hint=f"Call .{where}(...) with the stream before it is keyed; on= names the keys"
-                if keyed
-                else "Join streams, pipelines (their panes) and processes",
+                hint=hint,
             )
         return JoinInputs.of(self.to_stream(), other.to_stream(), where=where, **options)
 
@@ -645,18 +657,7 @@ class WindowedStream:
         >>> minutes.aggregate(lw.sum("points"), rides=lw.count()).collect().panes[0].values
         {'sum': 5, 'rides': 1}
         """
-        aggregates: dict[str, AggregateSpec] = {}
-        for spec in unnamed:
-            name = checked_aggregate("an aggregate", spec).name
-            if name in aggregates or name in named:
-                raise InvalidArgument(
-                    f"two aggregates are named {name!r}",
-                    where="aggregate",
-                    hint=f"Name them: aggregate(first_{name}=..., second_{name}=...)",
-                )
-            aggregates[name] = spec
-        for name, spec in named.items():
-            aggregates[name] = checked_aggregate(name, spec)
+        aggregates = checked_aggregates(unnamed, named)
         if not aggregates:
             raise InvalidArgument(
                 "aggregate needs at least one aggregate",

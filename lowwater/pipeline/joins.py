@@ -214,6 +214,7 @@ def as_of_stage(
         InvalidArgument: An argument is wrong, or retractions come in that cannot be applied.
     """
     where = "join_as_of"
+    check_no_table(inputs.flows, where)
     _check_choice("how", how, AS_OF_HOWS, where)
     _check_choice("late_versions", late_versions, LATE_VERSIONS, where)
     if order is not None:
@@ -238,7 +239,6 @@ def as_of_stage(
             where=where,
             hint='Use late_versions="correct"',
         )
-    check_no_table(inputs.flows, where)
     least = inherited_lateness(inputs.flows)
     given = max(least, duration(_KEEP)) if keep is None else keep
     lateness = inputs.lateness(given, "keep")

@@ -19,29 +19,49 @@ from typing import (
 
 import pyarrow as pa
 
+from lowwater.display.text import shown
 from lowwater.engine.aggregates import AggregateSpec, signed_specs
 from lowwater.engine.aggregates._base import columns_read
 from lowwater.engine.graph.graph import Graph, Grouped, Stage, Upserted, is_signed
 from lowwater.engine.graph.outline import outline
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
 from lowwater.engine.join.joining import HOWS, How, of_tables
+from lowwater.engine.join.pairs import Types
 from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.join.views import ROW_KEY, View
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.expressions import Expressions
 from lowwater.engine.records.pane_table import to_values
-from lowwater.engine.records.stateless import Filter, Select, WithColumns, require_names
+from lowwater.engine.records.stateless import (
+    Filter,
+    Select,
+    WithColumns,
+    no_records,
+    require_names,
+)
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
-from lowwater.errors import InternalError, InvalidArgument, describe, nearest
+from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
 from lowwater.explain.graph_text import explain_graph
-from lowwater.pipeline.checks import checked_aggregate, checked_expressions
+from lowwater.pipeline.checks import checked_aggregates, checked_expressions
 from lowwater.pipeline.forms import as_pandas, as_polars
-from lowwater.pipeline.joins import JoinInputs, joined_as_records, known_columns
+from lowwater.pipeline.joins import (
+    JoinInputs,
+    _check_choice,
+    joined_as_records,
+    known_columns,
+)
 from lowwater.pipeline.outputs import Writing
 from lowwater.pipeline.run import Outcomes, RunOptions, refuse_endless
-from lowwater.pipeline.stages import StreamParts, check_keys, emitted_as_records
+from lowwater.pipeline.stages import (
+    StreamParts,
+    check_keys,
+    checked_name,
+    emitted_as_records,
+    public_names,
+)
 from lowwater.pipeline.vocabulary import no_step
 from lowwater.time import DurationLike, duration
 
@@ -91,7 +111,7 @@ class Table(Generic[StreamT]):
         flow = self._stream._flows[0]
         if not isinstance(flow.origin, Stage):
             raise InvalidArgument("this table has no stage of its own", where="named")
-        stage = replace(flow.origin, name=name)
+        stage = replace(flow.origin, name=checked_name(name, "people"))
         return replace(self, _stream=replace(self._stream, _flows=(replace(flow, origin=stage),)))
 
     def filter(self, condition: nw.Expr) -> Table[StreamT]:
@@ -108,30 +128,31 @@ class Table(Generic[StreamT]):
 
         The key stays, and its columns cannot be replaced.
         """
-        for name in named:
+        chosen = checked_expressions("with_columns", expressions, named)
+        for name in (*_names_of(expressions, known_columns(self._stream)), *named):
             if name in self._key:
                 raise InvalidArgument(
-                    f"the column {name!r} belongs to the primary key",
+                    f"the column {name!r} belongs to the primary key, and cannot be replaced",
                     where="with_columns",
                     hint="Give the new column another name",
                 )
-        chosen = checked_expressions("with_columns", expressions, named)
         return replace(self, _stream=self._stream._with(WithColumns(chosen)))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Table[StreamT]:
-        """Keep only these columns, which must contain those of the primary key."""
+        """Keep only these columns. Those of the primary key must be among them, by their names."""
         chosen = checked_expressions("select", expressions, named)
         names = [one for one in expressions if isinstance(one, str)]
         missing = [name for name in self._key if name not in names]
         if missing:
             raise InvalidArgument(
-                f"the column {missing[0]!r} of the primary key is not selected",
+                f"the column {missing[0]!r} of the primary key is not selected by its name",
                 where="select",
-                hint=f"Select it too: select({missing[0]!r}, ...)",
+                hint=f'Name it: select("{missing[0]}", ...)',
             )
         stream = self._stream
         return replace(self, _stream=stream._with(Select(chosen, stream._always_selected())))
 
+    @explained(by="on", key="on", suffix="suffixes")
     def join(
         self,
         other: Table[StreamT],
@@ -163,12 +184,9 @@ class Table(Generic[StreamT]):
             raise InvalidArgument(
                 f"{describe('other', other)} is not a table",
                 where="join",
-                hint="Make one with stream.table(key=...), or join the stream with table.changes()",
+                hint='Make a table of it: .table(key="...")',
             )
-        if how not in HOWS:
-            raise InvalidArgument(
-                f"{describe('how', how)} is not known", where="join", hint=nearest(str(how), HOWS)
-            )
+        _check_choice("how", how, HOWS, "join")
         inputs = JoinInputs.of(
             self._stream, other._stream,
             on=on, left_on=left_on, right_on=right_on, suffixes=suffixes, where="join",
@@ -188,9 +206,11 @@ class Table(Generic[StreamT]):
             raise InvalidArgument(
                 f"group_by takes the names of columns, not {columns!r}",
                 where="group_by",
-                hint='Write group_by("city"); a computed column comes with with_columns before',
+                hint='Write group_by("city"); add a computed column with with_columns first',
             )
-        check_keys(columns, columns, self._stream)
+        if (known := self.columns) is not None:
+            require_names(columns, known, "group_by")
+        check_keys((), columns, self._stream, "group_by")
         return GroupedTable(self, columns)
 
     def changes(self, form: Form = "retract") -> StreamT:
@@ -339,13 +359,13 @@ class Table(Generic[StreamT]):
         on_left, on_right = {*inputs.keys}, {*inputs.right_keys}
         if {*self._key} == on_left and {*other._key} == on_right:
             return self._key
-        if {*other._key} <= on_right and how in ("inner", "left"):
-            return self._key
         columns = inputs.columns
         of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
+        key = tuple(of_left.get(name, name) for name in self._key)
+        if {*other._key} <= on_right and how in ("inner", "left"):
+            return key
         right_names = dict(zip(inputs.right_keys, inputs.keys, strict=True)) | of_right
-        key = [of_left.get(name, name) for name in self._key]
-        return tuple(dict.fromkeys([*key, *(right_names[name] for name in other._key)]))
+        return tuple(dict.fromkeys((*key, *(right_names[name] for name in other._key))))
 
     def _joined_nulls(
         self, other: Table[StreamT], inputs: JoinInputs, how: How, key: tuple[str, ...]
@@ -355,18 +375,28 @@ class Table(Generic[StreamT]):
             return self._nullable or (how == "inner" and other._nullable)
         if {*key} <= {*inputs.keys}:
             return False
-        return key != self._key or self._nullable or how != "left"
+        return len(key) != len(self._key) or self._nullable or how != "left"
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            changes = f"Its changes are a stream: .changes().{name}(...)"
+            public = {each for each in dir(type(self._stream)) if not each.startswith("_")}
+            of_stream = f"Its changes are a stream: .changes().{name}(...)"
             hints = {
-                "window": "A table has no windows: window the stream of its changes, "
-                ".changes().key_by(...).window(...)",
-                **dict.fromkeys(("key_by", "map", "flat_map", "run", "collect"), changes),
-                **dict.fromkeys(("write_parquet", "write_jsonl"), changes),
+                **dict.fromkeys(public, of_stream),
+                **dict.fromkeys(("run", "collect"), f"{of_stream}. Its rows: .rows()"),
+                **dict.fromkeys(("head", "show"), "Its rows: .rows(), or .to_polars()"),
+                "process": 'Its changes are a stream: .changes().key_by("...").process(...)',
+                "window": "A table has no windows: window the stream that it is made of, or "
+                '.changes(form="upsert").key_by("...").window(...)',
+                "union": "Unite the streams of upserts, and make one table of them",
+                "deduplicate": "A table has one row per key in any case",
+                "join_as_of": "Join the stream with the one that the table is made of",
                 "aggregate": 'Group first: .group_by("...").aggregate(...)',
+                **dict.fromkeys(
+                    ("groupBy", "groupby", "group_by_key", "partition_by"),
+                    'In lowwater it is .group_by("...").aggregate(...)',
+                ),
             }
             raise no_step("a table", name, hints, dir(Table))
 
@@ -382,18 +412,19 @@ class GroupedTable(Generic[StreamT]):
     def __repr__(self) -> str:
         return f"GroupedTable({self._table!r} by {', '.join(map(repr, self._columns))})"
 
-    def aggregate(self, **aggregates: AggregateSpec) -> Table[StreamT]:
+    def aggregate(self, *unnamed: AggregateSpec, **named: AggregateSpec) -> Table[StreamT]:
         """Aggregate the rows of each group; a group without rows is deleted (T-3).
 
         The primary key of the result is the columns that it is grouped by.
 
         Args:
-            **aggregates: The aggregates by name, such as ``total=lw.sum("amount")``.
+            *unnamed: Aggregates that are named after themselves: ``lw.count()`` is ``count``.
+            **named: The aggregates by name, such as ``total=lw.sum("amount")``.
 
         Raises:
             InvalidArgument: There is none, its name is taken, or its column is missing.
         """
-        specs = {name: checked_aggregate(name, spec) for name, spec in aggregates.items()}
+        specs = checked_aggregates(unnamed, named)
         if not specs:
             raise InvalidArgument(
                 "aggregate needs at least one aggregate",
@@ -403,7 +434,7 @@ class GroupedTable(Generic[StreamT]):
         for name in specs:
             if name in self._columns:
                 raise InvalidArgument(
-                    f"an aggregate cannot be called {name!r}: that is a column of the key",
+                    f"an aggregate cannot be called {name!r}: it is grouped by that column",
                     where="aggregate",
                     hint=f"Name it, as in aggregate(my_{name}=...)",
                 )
@@ -412,7 +443,7 @@ class GroupedTable(Generic[StreamT]):
         known = known_columns(stream)
         if known is not None:
             needed = [column for spec in specs.values() for column, _ in columns_read(spec)]
-            require_names(needed, known, "aggregate")
+            require_names(needed, public_names(tuple(known)), "aggregate")
         stage = Stage(stream._flows, self._columns, self._columns, Grouped(specs))
         types: Mapping[str, pa.DataType | None] | None = None
         if known is not None:
@@ -420,6 +451,16 @@ class GroupedTable(Generic[StreamT]):
             results = {name: result_type(spec, sure) for name, spec in specs.items()}
             types = {**{name: known[name] for name in self._columns}, **results}
         return Table(stream._of(emitted_as_records(stage, types)), self._columns)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            public = [each for each in dir(Table) if not each.startswith("_")]
+            hints = {
+                **dict.fromkeys(public, f"Aggregate first: .aggregate(n=lw.count()).{name}(...)"),
+                "window": "A table has no windows: .aggregate(n=lw.count()) gives a row per group",
+            }
+            raise no_step("a grouped table", name, hints, dir(GroupedTable))
 
 
 def table_of(
@@ -438,7 +479,7 @@ def table_of(
     Raises:
         InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
     """
-    keys = (key,) if isinstance(key, str) else tuple(key)
+    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
     if not keys or not all(isinstance(name, str) for name in keys):
         raise InvalidArgument(
             f"{describe('key', key)} is neither the name of a column nor several names",
@@ -455,21 +496,29 @@ def table_of(
         raise InvalidArgument(
             "the stream retracts records, and a table is made of upserts",
             where="table",
-            hint="Make the table before the stage that retracts, or of the panes that stand",
+            hint="Make the table of the stream in front of the stage that retracts; the changes of "
+            'a table are upserts as changes(form="upsert")',
         )
-    check_keys(keys, keys, stream)
+    _check_order(order, keys)
+    check_keys((), keys, stream, "table(key=)")
     known = known_columns(stream) or None  # of a list without elements nothing is known
     if known is not None:
-        require_names(keys, known, "table(key=)")
-        require_names([] if order is None else [order], known, "table(order=)")
+        names = public_names(tuple(known))
+        require_names(keys, names, "table(key=)")
+        require_names([] if order is None else [order], names, "table(order=)")
     if deleted is not None and deleted is not DELETED:
         checked = checked_expressions("table(deleted=)", (deleted,), {}).unnamed
+        _check_deleted(checked[0], known)
         stream = stream._with(WithColumns(Expressions((), {DELETED: checked[0]})))
     age = None if ttl is None else duration(ttl, name="ttl")
     keep = duration(_KEEP_DELETED if keep_deleted is None else keep_deleted, name="keep_deleted")
     for name, given, us in (("ttl", ttl, age), ("keep_deleted", keep_deleted, keep)):
         if us is not None and us < 0:
-            raise InvalidArgument(f"{describe(name, given)} is below zero", where=f"table({name}=)")
+            raise InvalidArgument(
+                f"{describe(name, given)} is below zero",
+                where=f"table({name}=)",
+                hint=f'Write, say, {name}="1d"',
+            )
     types = {
         name: kind
         for name, kind in (known or {}).items()
@@ -479,3 +528,58 @@ def table_of(
     stage = Stage(stream._flows, keys, keys, work)
     every = None if known is None else {**{name: known[name] for name in keys}, **types}
     return Table(stream._of(emitted_as_records(stage, every)), keys)
+
+
+def _check_order(order: object, keys: tuple[str, ...]) -> None:
+    """Raise if this is no column that could say which of two upserts of a key is the newer."""
+    if order is not None and not isinstance(order, str):
+        raise InvalidArgument(
+            f"{describe('order', order)} is not the name of a column",
+            where="table(order=)",
+            hint='Write, say, order="version"',
+        )
+    if order in keys:
+        raise InvalidArgument(
+            f"{describe('order', order)} is a column of the key, so all upserts of a row have the "
+            "same",
+            where="table(order=)",
+            hint='Name a column that grows with each upsert, such as order="version"',
+        )
+
+
+def _check_deleted(deleted: Any, known: Types | None) -> None:
+    """Raise if an expression is not true or false, as far as can be known without running."""
+    if (schema := _schema_of(known)) is None:
+        return
+    try:
+        made = Select(Expressions((), {DELETED: _column(deleted)}), ()).apply(no_records(schema))
+    except InvalidArgument as error:
+        raise InvalidArgument(error.what, where="table(deleted=)", hint=error.hint) from None
+    kind = made.columns[DELETED].to_arrow().type
+    if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise InvalidArgument(
+            f"deleted={shown(deleted)} has type {kind}, not bool",
+            where="table(deleted=)",
+            hint='Compare something, as in lw.col("op") == "d"',
+        )
+
+
+def _column(expression: Any) -> Any:
+    from lowwater.engine.records.column_expressions import col
+
+    return col(expression) if isinstance(expression, str) else expression
+
+
+def _names_of(expressions: tuple[Any, ...], known: Types | None) -> tuple[str, ...]:
+    """Return the names of what expressions compute, as far as can be known without running."""
+    if not expressions or (schema := _schema_of(known)) is None:
+        return tuple(each for each in expressions if isinstance(each, str))
+    return tuple(Select(Expressions(expressions, {}), ()).apply(no_records(schema)).columns)
+
+
+def _schema_of(known: Types | None) -> pa.Schema | None:
+    """Return the public columns as a schema if all of their types are known."""
+    public = {name: kind for name, kind in (known or {}).items() if not name.startswith(HIDDEN)}
+    if not public or any(kind is None for kind in public.values()):
+        return None
+    return pa.schema(list(public.items()))

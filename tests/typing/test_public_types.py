@@ -54,6 +54,25 @@ def test_pipelines() -> None:
     assert_type(result.metrics.watermarks(), list[lw.StageWatermark])
 
 
+def test_tables() -> None:
+    stream = lw.from_iterable([{"t": 1, "k": "a", "v": 2}], time="t")
+    table = stream.table(key="k")
+    assert_type(table, lw.Table[lw.Stream])
+    assert_type(table.key, tuple[str, ...])
+    assert_type(table.filter(lw.col("v") > 1).select("k"), lw.Table[lw.Stream])
+    assert_type(table.with_columns(w=lw.col("v") + 1), lw.Table[lw.Stream])
+    assert_type(table.join(table, on="k", how="outer"), lw.Table[lw.Stream])
+    assert_type(table.group_by("v"), lw.GroupedTable[lw.Stream])
+    assert_type(table.group_by("v").aggregate(lw.count(), w=lw.sum("v")), lw.Table[lw.Stream])
+    assert_type(table.changes(), lw.Stream)
+    assert_type(table.changes(form="upsert").run(), lw.Run[lw.Element])
+    assert_type(table.rows(), list[dict[str, Any]])
+    assert_type(table.to_polars(), pl.DataFrame)
+    changed = lw.from_iterable([{"t": 1, "op": "c", "before": None, "after": {"k": 1}}], time="t")
+    assert_type(lw.changelog(changed, key="k"), lw.Table[lw.Stream])
+    assert_type(lw.debezium(changed, key="k"), lw.Table[lw.Stream])
+
+
 def test_processes() -> None:
     stream = lw.from_iterable([{"t": 1, "k": "a", "v": 2}], time="t")
     first = stream.key_by("k").process(FirstSeen())
