@@ -45,7 +45,13 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.window.aggregation import result_type
 from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, describe, nearest
-from lowwater.pipeline.checks import STEPS, check_adds_up, inherited_lateness, names_after
+from lowwater.pipeline.checks import (
+    STEPS,
+    check_adds_up,
+    check_no_table,
+    inherited_lateness,
+    names_after,
+)
 from lowwater.time import format_duration
 
 ResultTypes = Mapping[str, pa.DataType | None]
@@ -223,6 +229,8 @@ def process_stage(
                 hint="Leave it out; a watermark with more patience waits for more records",
             )
         windowing = windowing.with_(allowed_lateness=0)
+    if order == "event_time":
+        check_no_table(stream._flows, "process(order=)")
     definition = Definition.of(process, windowing)
     work = Computed(
         process, windowing, definition.outputs, definition.retracts, definition.lateness_us, order

@@ -105,3 +105,15 @@ def test_a_row_with_a_long_life_is_deleted_in_time() -> None:
     table = rows.table(key="id", ttl="30m", keep_deleted="1m")
     kinds = [(one.kind, one.value["id"]) for one in table.changes().collect().elements()]
     assert kinds == [("insert", 1), ("retract", 1), ("insert", 2)]
+
+
+def test_a_process_cannot_put_the_changes_of_a_table_in_order() -> None:
+    """Old rows are retracted at their own times, which the watermark has long passed."""
+
+    class Repeat:
+        def on_record(self, record: Any, ctx: lw.ProcessContext) -> None:
+            ctx.emit(record)
+
+    changes = stream({"at": at(0), "id": 1}).table(key="id").changes().key_by("id")
+    with pytest.raises(lw.InvalidArgument, match=r"changes of a table.*process\(order=\)"):
+        changes.process(Repeat(), order="event_time")
