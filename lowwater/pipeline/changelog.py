@@ -9,14 +9,15 @@ from lowwater.engine.join.changelog import FromChangelog
 from lowwater.engine.join.tables import DELETED
 from lowwater.engine.process.output import TIME
 from lowwater.engine.records.stateless import require_names, schema_after
-from lowwater.errors import InvalidArgument, describe
+from lowwater.errors import InvalidArgument, describe, explained
 from lowwater.pipeline.fluent import RecordSteps, Stream
-from lowwater.pipeline.tables import Table, table_of
+from lowwater.pipeline.tables import Table, checked_key, table_of
 from lowwater.time import DurationLike
 
 Codes = str | Sequence[str]
 
 
+@explained(id="key", primary_key="key")
 def changelog(
     stream: RecordSteps,
     *,
@@ -70,6 +71,7 @@ def changelog(
     )  # fmt: skip
 
 
+@explained(id="key", primary_key="key")
 def debezium(
     stream: RecordSteps,
     *,
@@ -138,7 +140,7 @@ def _changelog(
             where=where,
             hint="Each of insert=, update= and delete= has values of its own",
         )
-    keys = (key,) if isinstance(key, str) else tuple(key)
+    keys = checked_key(key, where)
     stream = given.to_stream()
     stream._check_order(where)
     if stream._known is not None:

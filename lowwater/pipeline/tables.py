@@ -479,13 +479,7 @@ def table_of(
     Raises:
         InvalidArgument: An argument is wrong, a column is missing, or the stream retracts.
     """
-    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
-    if not keys or not all(isinstance(name, str) for name in keys):
-        raise InvalidArgument(
-            f"{describe('key', key)} is neither the name of a column nor several names",
-            where="table(key=)",
-            hint='Write key="id", or key=("shop", "id")',
-        )
+    keys = checked_key(key, "table")
     if stream._deduplication is not None:
         raise InvalidArgument(
             "a table does not drop duplicates: it has one row per key in any case",
@@ -528,6 +522,18 @@ def table_of(
     stage = Stage(stream._flows, keys, keys, work)
     every = None if known is None else {**{name: known[name] for name in keys}, **types}
     return Table(stream._of(emitted_as_records(stage, every)), keys)
+
+
+def checked_key(key: object, where: str) -> tuple[str, ...]:
+    """Return the columns of a primary key, as a user has given them, or raise."""
+    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
+    if not keys or not all(isinstance(name, str) for name in keys):
+        raise InvalidArgument(
+            f"{describe('key', key)} is neither the name of a column nor several names",
+            where=f"{where}(key=)",
+            hint='Write key="id", or key=("shop", "id")',
+        )
+    return keys
 
 
 def _check_order(order: object, keys: tuple[str, ...]) -> None:
