@@ -110,9 +110,8 @@ def test_what_is_retracted_is_subtracted(
             total, n = wanted.get(place, (0, 0))
             wanted[place] = (total + value * count, n + count)
         assert found == wanted
-    pairs = said.join(said.output("side"), on="k", within="5us", how="inner").collect(
-        bundle_size=size
-    )
+    left, right = said.select("k", "v"), said.output("side").select("k", "v")
+    pairs = left.join(right, on="k", within="5us", how="inner").collect(bundle_size=size)
     joined: Counter[tuple[Any, ...]] = Counter()
     for one in pairs.elements():
         joined[one.key, one.value["v"], one.value["v_right"]] += 1 if one.kind == "insert" else -1
