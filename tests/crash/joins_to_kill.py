@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import lowwater as lw
 from lowwater.engine.graph import sources
-from lowwater.engine.graph.graph import Stage
-from lowwater.pipeline import Processed, Stream
-from lowwater.pipeline.tables import Table
+from lowwater.io.sinks import JsonLinesFolder, ParquetFolder, SqliteTable
 from tests.crash.killed_process import instructions
 
 CLOCK = lw.ArrivalClock("arrived", tick="5s")
@@ -48,22 +46,17 @@ def main() -> None:
     rows = left.table(key="name", order="value", ttl="60s").named("rows")
     both = rows.join(right.table(key="key").named("keys"), on="key", how="left").named("both")
     by_key = both.group_by("key").aggregate(n=lw.count(), most=lw.max("value")).named("by key")
+    view = str(out / "view.sqlite")
     work.run(
         pairs.write_jsonl(out / "pairs"),
         hours.write_parquet(out / "hours"),
         lone.write_parquet(out / "lone"),
         met.write_jsonl(out / "met"),
         valued.write_jsonl(out / "valued"),
-        _changes(both).write_jsonl(out / "both"),
-        _changes(by_key).write_parquet(out / "by_key"),
+        both.write_to(JsonLinesFolder(str(out / "both")), SqliteTable(view, "both")),
+        by_key.write_to(SqliteTable(view, "by_key"), ParquetFolder(str(out / "by_key"))),
         bundle_size=20,
     )
-
-
-def _changes(table: Table[Stream]) -> Processed:
-    (flow,) = table.changes()._flows
-    assert isinstance(flow.origin, Stage)
-    return Processed(flow.origin)
 
 
 if __name__ == "__main__":

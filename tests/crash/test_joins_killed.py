@@ -12,7 +12,7 @@ from tests.crash.campaign import POINTS, Campaign
 from tests.crash.events import some_events
 from tests.crash.launcher import Launcher
 
-KILLS = int(os.environ.get("LOWWATER_KILLS", "10"))
+KILLS = int(os.environ.get("LOWWATER_KILLS", "25"))
 _FILES, _ROWS = 3, 80
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,8 @@ def test_the_run_has_everything(campaign: Campaign) -> None:
         assert counts[stage]["late"]["too_late"] > 3, stage
     for name in ("pairs", "valued", "both"):
         assert any('"kind": "retract"' in line for line in wanted[f"{name} part"]), name
-    assert wanted["hours part"]
+    for name in ("hours part", "view.sqlite both", "view.sqlite by_key"):
+        assert wanted[name]
 
 
 def test_killed_at_each_point(campaign: Campaign) -> None:
