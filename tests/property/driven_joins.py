@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.join.joining import LEFT, RIGHT, Side
-from lowwater.engine.join.two_sided import SideBundle
+from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.process.output import MAIN, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle, key_values

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 from lowwater.engine.graph.graph import Computed, Joined, Stage, Windowed
 from lowwater.engine.join.joining import LEFT, Between, Joining, Side
-from lowwater.engine.join.two_sided import SideBundle
+from lowwater.engine.join.keyed_operator import SideBundle
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.records.steps import INSERT, Bundle, EndOfInput, WatermarkAdvance
 from lowwater.engine.window.windowing import Windowing

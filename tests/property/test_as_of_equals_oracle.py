@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import assume, given
+from hypothesis import given
 
-from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
+from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.joining import AsOf
+from lowwater.engine.join.keyed_operator import SidesAdvance
 from lowwater.engine.join.pairs import JoinedColumns
 from lowwater.engine.records.steps import EndOfInput
 from lowwater.testing._join_scenarios import AsOfCase, as_of_cases, drive
@@ -42,7 +43,6 @@ cases = as_of_cases(late_versions=["correct"]) | as_of_cases(late_versions=["ign
 def test_the_join_with_a_history_equals_the_oracle(
     case: AsOfCase, groups: int, restarts: frozenset[int], arrow: bool
 ) -> None:
-    assume(not (case.signed and case.late_versions == "ignore"))
     oracle, driven = case.oracle(), Driven(lambda: operator_of(case), groups)
     ordered = is_ordered(case)
     for at, step in enumerate(case.schedule):

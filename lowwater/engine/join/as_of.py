@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never, final
+from typing import final
 
 import numpy as np
 
 from lowwater.engine.join.joining import LEFT, AsOf, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
-from lowwater.engine.join.two_sided import SideBundle, TwoSided, before
+from lowwater.engine.join.two_sided import TwoSided, before
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import (
     Bundle,
-    ClockAdvance,
-    EndOfInput,
     LateBatch,
-    WatermarkAdvance,
 )
 from lowwater.errors import DataError
 from lowwater.state.arrays import distinct, run_starts
@@ -38,23 +34,6 @@ from lowwater.watermark import Hold
 _WAITS, _ALONE = -2, -1
 """What a fact has met: nothing yet; no version."""
 VERSIONS_WATERMARK = "versions watermark"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SidesAdvance:
-    """Advances the watermark of both sides together, and that of the right side by itself.
-
-    Args:
-        to: The lower of both, int microseconds.
-        right: That of the right side.
-    """
-
-    to: int
-    right: int
-
-
-AsOfInput: TypeAlias = SideBundle | SidesAdvance | WatermarkAdvance | ClockAdvance | EndOfInput
 
 
 @final
@@ -102,30 +81,6 @@ class AsOfOperator(TwoSided):
         """Return ``None``: a fact that waits is not below the watermark (J-8)."""
         return None
 
-    def step(self, step: AsOfInput) -> ProcessOutput:
-        """Process one input and return its output (S-O1).
-
-        Costs O(records log records of a key), and for each late version the facts that it corrects.
-
-        Raises:
-            DataError: A retraction came of a record that never did, or values of ``order`` cannot
-                be compared.
-        """
-        match step:
-            case SideBundle(side=side, bundle=bundle):
-                return self._done(self._take(side, bundle))
-            case SidesAdvance(to=to, right=right):
-                return self._advance(int(to), int(right))
-            case WatermarkAdvance(to=to):
-                return self._advance(int(to), int(to))
-            case EndOfInput():
-                return self._advance(END_OF_TIME, END_OF_TIME)
-            case ClockAdvance(to=to):
-                self.clock = max(self.clock, int(to))
-                return NOTHING
-            case _:
-                assert_never(step)
-
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
         self._keep(place, (self.as_of.keep_us + 1, None))
@@ -169,11 +124,14 @@ class AsOfOperator(TwoSided):
             return
         self._correct(own.table["key"][rows], own.table["start"][rows])
 
-    def _advance(self, to: int, versions_to: int) -> ProcessOutput:
-        if to <= self.watermark and versions_to <= self.versions_watermark:
+    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+        return self._done(self._take_timely(side, bundle))
+
+    def _advance(self, to: int, right: int) -> ProcessOutput:
+        if to <= self.watermark and right <= self.versions_watermark:
             return NOTHING
         self.watermark = max(self.watermark, to)
-        self.versions_watermark = max(self.versions_watermark, versions_to)
+        self.versions_watermark = max(self.versions_watermark, right)
         facts = self.sides[LEFT]
         due = facts.take_due(facts.by_time, before(self.versions_watermark, 0))
         self._join(due[facts.table["met"][due] == _WAITS])

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias, assert_never, final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lowwater.engine.join.joining import LEFT, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.persistence import StoredSides
 from lowwater.engine.process.output import MAIN, NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.key_hash import hash_keys
 from lowwater.engine.records.keys import KeyDictionary
-from lowwater.engine.records.steps import Bundle, LateBatch
+from lowwater.engine.records.steps import (
+    Bundle,
+    ClockAdvance,
+    EndOfInput,
+    LateBatch,
+    WatermarkAdvance,
+)
 from lowwater.errors import DataError, InternalError, StateError
 from lowwater.state.arrays import mixed
 from lowwater.state.deadlines import Deadlines
@@ -26,7 +35,40 @@ from lowwater.time import END_OF_TIME, Int64Array, format_instant
 _GARBAGE = 1 << 16
 
 
-class KeyedOperator:
+@final
+@dataclass(frozen=True, slots=True)
+class SideBundle:
+    """A bundle of one side of a join.
+
+    Args:
+        side: The side.
+        bundle: Its elements; ``values`` are their columns, without the key's.
+    """
+
+    side: Side
+    bundle: Bundle
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SidesAdvance:
+    """Advances the watermark of both sides together, and that of the right side by itself.
+
+    Args:
+        to: The lower of both, int microseconds.
+        right: That of the right side.
+    """
+
+    to: int
+    right: int
+
+
+KeyedInput: TypeAlias = (
+    SideBundle | Bundle | SidesAdvance | WatermarkAdvance | ClockAdvance | EndOfInput
+)
+
+
+class KeyedOperator(ABC):
     """An operator that keeps records by key. All of its state is in memory.
 
     Args:
@@ -67,6 +109,41 @@ class KeyedOperator:
     def state_rows(self) -> int:
         """The same."""
         return self.open_windows
+
+    def step(self, step: KeyedInput) -> ProcessOutput:
+        """Process one input and return its output (S-O1).
+
+        Costs O(records log records of a key), and what it emits. It does no I/O, reads no clock and
+        starts no thread.
+
+        Raises:
+            DataError: A retraction came of a record that never did, or values of an order cannot be
+                compared.
+        """
+        match step:
+            case SideBundle(side=side, bundle=bundle):
+                return self._take(side, bundle)
+            case Bundle():
+                return self._take(LEFT, step)
+            case SidesAdvance(to=to, right=right):
+                return self._advance(int(to), int(right))
+            case WatermarkAdvance(to=to):
+                return self._advance(int(to), int(to))
+            case EndOfInput():
+                return self._advance(END_OF_TIME, END_OF_TIME)
+            case ClockAdvance(to=to):
+                self.clock = max(self.clock, int(to))
+                return NOTHING
+            case _:
+                assert_never(step)
+
+    @abstractmethod
+    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+        """Take a bundle of one side; operators of one input have the left one."""
+
+    @abstractmethod
+    def _advance(self, to: int, right: int) -> ProcessOutput:
+        """Advance the watermark to ``to``, and that of the right side to ``right``."""
 
     def save(self, batch: Batch) -> None:
         """Add what changed since the last save to a batch of a store. O(changed)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TypeAlias, assert_never, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from lowwater.engine.join.joining import LEFT, RIGHT, Joining, Side
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import JoinedColumns, Pairs
-from lowwater.engine.join.two_sided import SideBundle, TwoSided, before
+from lowwater.engine.join.two_sided import TwoSided, before
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.records.steps import (
     Bundle,
-    ClockAdvance,
-    EndOfInput,
     LateBatch,
-    WatermarkAdvance,
 )
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -32,8 +29,6 @@ from lowwater.time import (
     saturating_add_array,
 )
 from lowwater.watermark import Hold
-
-JoinInput: TypeAlias = SideBundle | WatermarkAdvance | ClockAdvance | EndOfInput
 
 
 @final
@@ -93,27 +88,6 @@ class JoinOperator(TwoSided):
         which = "left" if side == LEFT else "right"
         what = f"a {which} record of {format_instant(at)} without a partner"
         return Hold(at, f"key {shown!r}, {what}")
-
-    def step(self, step: JoinInput) -> ProcessOutput:
-        """Process one input and return its output (S-O1).
-
-        Costs O(records log records of a key + pairs).
-
-        Raises:
-            DataError: A retraction came of a record that never did.
-        """
-        match step:
-            case SideBundle(side=side, bundle=bundle):
-                return self._done(self._take(side, bundle))
-            case WatermarkAdvance(to=to):
-                return self._advance(int(to))
-            case EndOfInput():
-                return self._advance(END_OF_TIME)
-            case ClockAdvance(to=to):
-                self.clock = max(self.clock, int(to))
-                return NOTHING
-            case _:
-                assert_never(step)
 
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
@@ -205,7 +179,10 @@ class JoinOperator(TwoSided):
             table["shown"][rows] = wanted
             self.sides[side].touch(rows[changed])
 
-    def _advance(self, to: int) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
+        return self._done(self._take_timely(side, bundle))
+
+    def _advance(self, to: int, right: int) -> ProcessOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = to

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import AggregateSpec, count, signed_specs
 from lowwater.engine.join.as_of import ranks
+from lowwater.engine.join.joining import Side
 from lowwater.engine.join.keyed_operator import KeyedOperator
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.join.pairs import Types
@@ -18,7 +19,7 @@ from lowwater.engine.join.two_sided import before
 from lowwater.engine.process.output import NOTHING, Emitted, ProcessOutput
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.columns import Column
-from lowwater.engine.records.steps import Bundle, ClockAdvance, EndOfInput, WatermarkAdvance
+from lowwater.engine.records.steps import Bundle
 from lowwater.state.arrays import NONE, run_starts
 from lowwater.state.deadlines import Deadlines
 from lowwater.state.key_layout import StoredPlace
@@ -26,8 +27,6 @@ from lowwater.state.store import StateStore
 from lowwater.state.table import Field
 from lowwater.time import END_OF_TIME, START_OF_TIME, Int64Array
 from lowwater.watermark import Hold
-
-TableInput: TypeAlias = Bundle | WatermarkAdvance | ClockAdvance | EndOfInput
 
 DELETED = HIDDEN + "deleted"
 """Hidden column of upserts: whether they delete their row, bool; null is no."""
@@ -85,25 +84,6 @@ class UpsertOperator(KeyedOperator):
         """Return ``None``: the watermark passes through (T-2)."""
         return None
 
-    def step(self, step: TableInput) -> ProcessOutput:
-        """Process one input and return its output (S-O1). Costs O(records log records).
-
-        Raises:
-            DataError: Values of ``order`` cannot be compared.
-        """
-        match step:
-            case Bundle():
-                return self._take(step)
-            case WatermarkAdvance(to=to):
-                return self._advance(int(to))
-            case EndOfInput():
-                return self._advance(END_OF_TIME)
-            case ClockAdvance(to=to):
-                self.clock = max(self.clock, int(to))
-                return NOTHING
-            case _:
-                assert_never(step)
-
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
         self._keep(place, (None,))
@@ -126,7 +106,7 @@ class UpsertOperator(KeyedOperator):
         if self.rules.ttl_us is not None:
             self._living.push(times[~deleted], rows[~deleted])
 
-    def _take(self, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
         if not len(bundle):
             return NOTHING
         _, keys = self._encode(bundle)
@@ -182,7 +162,7 @@ class UpsertOperator(KeyedOperator):
         chosen[key[stands]] = by_key[stands]
         return chosen, int(np.count_nonzero(~stands))
 
-    def _advance(self, to: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> ProcessOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = self.output_watermark = to
@@ -242,24 +222,6 @@ class GroupOperator(KeyedOperator):
         """Return ``None``: the watermark passes through (T-2)."""
         return None
 
-    def step(self, step: TableInput) -> ProcessOutput:
-        """Process one input and return its output (S-O1).
-
-        Costs O(changes), and for aggregates that do not subtract what their groups hold.
-        """
-        match step:
-            case Bundle():
-                return self._take(step)
-            case WatermarkAdvance(to=to):
-                return self._advance(int(to))
-            case EndOfInput():
-                return self._advance(END_OF_TIME)
-            case ClockAdvance(to=to):
-                self.clock = max(self.clock, int(to))
-                return NOTHING
-            case _:
-                assert_never(step)
-
     def keep_in_store(self, place: StoredPlace) -> None:
         """Track changes, so that :meth:`save` can write them; call it before the first step."""
         self._keep(place, (None,))
@@ -280,7 +242,7 @@ class GroupOperator(KeyedOperator):
     def _facts(self) -> dict[str, int]:
         return {**super()._facts(), "arrivals": self._arrivals}
 
-    def _take(self, bundle: Bundle) -> ProcessOutput:
+    def _take(self, side: Side, bundle: Bundle) -> ProcessOutput:
         if not len(bundle):
             return NOTHING
         keys, ids = self._encode(bundle)
@@ -315,7 +277,7 @@ class GroupOperator(KeyedOperator):
         found = self._groups.aggregation.results(rows)
         return {name: column for name, column in found.items() if name != _ROWS}
 
-    def _advance(self, to: int) -> ProcessOutput:
+    def _advance(self, to: int, right: int) -> ProcessOutput:
         if to <= self.watermark:
             return NOTHING
         self.watermark = self.output_watermark = to

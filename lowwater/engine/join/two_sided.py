@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 
@@ -17,20 +15,6 @@ from lowwater.engine.process.output import ProcessOutput
 from lowwater.engine.records.steps import Bundle, LateBatch, without_late
 from lowwater.state.deadlines import Deadlines
 from lowwater.time import END_OF_TIME, Int64Array, saturating_add
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SideBundle:
-    """A bundle of one side of a join.
-
-    Args:
-        side: The side.
-        bundle: Its elements; ``values`` are their columns, without the key's.
-    """
-
-    side: Side
-    bundle: Bundle
 
 
 class TwoSided(KeyedOperator):
@@ -77,7 +61,7 @@ class TwoSided(KeyedOperator):
     def _retract_rows(self, side: Side, rows: Int64Array) -> None:
         """Emit what changes as some rows, at least one, are taken back: they are met no more."""
 
-    def _take(self, side: Side, bundle: Bundle) -> LateBatch | None:
+    def _take_timely(self, side: Side, bundle: Bundle) -> LateBatch | None:
         """Take a bundle; return what of it is late.
 
         Raises:

@@ -10,11 +10,11 @@ import numpy as np
 
 from lowwater.engine.graph.graph import Computed, Grouped, Joined, Passed, Stage, Upserted
 from lowwater.engine.graph.metrics import StageMetrics
-from lowwater.engine.join.as_of import AsOfOperator, SidesAdvance
+from lowwater.engine.join.as_of import AsOfOperator
 from lowwater.engine.join.joining import AsOf, Joining
+from lowwater.engine.join.keyed_operator import SideBundle, SidesAdvance
 from lowwater.engine.join.operator import JoinOperator
 from lowwater.engine.join.tables import GroupOperator, UpsertOperator
-from lowwater.engine.join.two_sided import SideBundle
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder

@@ -16,7 +16,7 @@ from lowwater.engine.process.definition import Definition, gave_back, hint_of
 from lowwater.engine.process.output import NOTHING, ProcessOutput
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.timers import AFTER_THE_END, AT_ONE_INSTANT
-from lowwater.engine.process.waiting import WaitingRecords
+from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.steps import Bundle
 from lowwater.engine.window.placement import DroppedElements, Placement

@@ -9,7 +9,7 @@ import numpy as np
 from lowwater.engine.process.column_state import NO_HOLD, UNSET, ColumnState
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.persistence import ROWS, StoredFacts
-from lowwater.engine.process.waiting import WaitingRecords
+from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.window.placement import Placement
 from lowwater.state.arrays import NONE
 from lowwater.state.formats import damaged

@@ -18,7 +18,7 @@ from lowwater.engine.process.output import MAIN
 from lowwater.engine.process.persistence import FACTS, StoredProcess, check_facts
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Timers
-from lowwater.engine.process.waiting import StoredWaiting, WaitingRecords
+from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
 from lowwater.errors import StateError
 from lowwater.state.codec import decode
 from lowwater.state.formats import damaged, decoding

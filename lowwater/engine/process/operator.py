@@ -11,7 +11,7 @@ from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.output import NOTHING, Order, ProcessOutput
 from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.record_execution import RecordProcess
-from lowwater.engine.process.waiting import WaitingRecords
+from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.records.steps import (
     Bundle,
     ClockAdvance,

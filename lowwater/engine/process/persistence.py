@@ -11,7 +11,7 @@ from lowwater.engine.process.cell import RecordCell, refused
 from lowwater.engine.process.definition import Definition
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Setting, Slot, Timers
-from lowwater.engine.process.waiting import StoredWaiting, WaitingRecords
+from lowwater.engine.process.waiting_records import StoredWaiting, WaitingRecords
 from lowwater.engine.records.steps import key_values
 from lowwater.engine.records.stored_keys import StoredKeys
 from lowwater.engine.window.placement import Placement

@@ -16,7 +16,7 @@ from lowwater.engine.process.persistence import StoredProcess
 from lowwater.engine.process.refusals import Refusals
 from lowwater.engine.process.state_keys import StateKeys
 from lowwater.engine.process.timers import Chains, Due, Timers
-from lowwater.engine.process.waiting import WaitingRecords
+from lowwater.engine.process.waiting_records import WaitingRecords
 from lowwater.engine.process.window_merging import merge_windows
 from lowwater.engine.records.steps import Bundle, key_values
 from lowwater.engine.window.placement import DroppedElements, Placement

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lowwater.errors import StateError
 from lowwater.io.log._files import FileLock
+from lowwater.io.log.frame_records import FrameRecords
 from lowwater.io.log.frames import (
     LONGEST_SPAN,
     Damaged,
@@ -43,7 +44,6 @@ from lowwater.io.log.segment_files import (
     remove_covered,
     segments_in,
 )
-from lowwater.io.log.stored_records import StoredRecords
 from lowwater.io.log.values import Compacted
 from lowwater.time import Int64Array
 
@@ -219,7 +219,7 @@ class _Rewriting:
                     self._rewrite(stored, frames.payload)
         self._flush()
 
-    def _rewrite(self, stored: StoredRecords, payload: memoryview) -> None:
+    def _rewrite(self, stored: FrameRecords, payload: memoryview) -> None:
         stays, changes = self._last.stay(stored)
         if not stays.any():
             self._remove(stored)
@@ -236,7 +236,7 @@ class _Rewriting:
         records = stored.records.filter(pa.array(stays))
         self._frame(Kind.SPARSE, *place, encode_sparse(Sparse(since, offsets[stays], records)))
 
-    def _remove(self, stored: StoredRecords) -> None:
+    def _remove(self, stored: FrameRecords) -> None:
         """Note that no record of a frame stays; neighbours of that kind become one frame."""
         start = stored.offset if self._removed is None else self._removed[0]
         if stored.next_offset - start > LONGEST_SPAN:
@@ -292,7 +292,7 @@ class _SegmentFrames:
             self.close()
             raise damaged(segment.path, 0, segment.base, str(error)) from None
 
-    def records(self) -> Iterator[StoredRecords]:
+    def records(self) -> Iterator[FrameRecords]:
         """Yield the records of each frame.
 
         Raises:
@@ -308,7 +308,7 @@ class _SegmentFrames:
                     return
                 if frame.header.offset != self._at or frame.header.next_offset > self._end:
                     raise Damaged(f"record {frame.header.offset} is out of place")
-                stored = StoredRecords.decode(frame, self._at, self.schema)
+                stored = FrameRecords.decode(frame, self._at, self.schema)
             except Damaged as error:
                 raise damaged(reader.path, frame.position, self._at, str(error)) from None
             self.payload, self._at = frame.payload, stored.next_offset

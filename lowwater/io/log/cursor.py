@@ -10,6 +10,7 @@ from typing import TypeVar, final
 import pyarrow as pa
 
 from lowwater.errors import DataError
+from lowwater.io.log.frame_records import FrameRecords
 from lowwater.io.log.frames import LAST_OFFSET, Damaged, Kind, decode_schema
 from lowwater.io.log.index import SparseIndex
 from lowwater.io.log.segment_files import (
@@ -21,7 +22,6 @@ from lowwater.io.log.segment_files import (
     schema_of,
     segments_in,
 )
-from lowwater.io.log.stored_records import StoredRecords
 from lowwater.io.log.values import LogBatch
 from lowwater.time import Instant
 
@@ -118,7 +118,7 @@ class PartitionCursor:
         self._segment: Segment | None = None
         self._reader: SegmentReader | None = None
         self._schema: pa.Schema | None = None
-        self._records: StoredRecords | None = None
+        self._records: FrameRecords | None = None
 
     def peek(self) -> int | None:
         """Return when the next records were appended; ``None`` if there are none yet.
@@ -200,7 +200,7 @@ class PartitionCursor:
 
     def _accept(self, reader: SegmentReader, frame: Frame) -> None:
         try:
-            self._records = StoredRecords.decode(frame, self.offset, self._schema)
+            self._records = FrameRecords.decode(frame, self.offset, self._schema)
         except Damaged as error:
             reader.position = frame.position
             raise damaged(reader.path, frame.position, self.offset, str(error)) from None

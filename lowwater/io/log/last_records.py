@@ -15,7 +15,7 @@ from lowwater.engine.records.expressions import Expressions, evaluate, frame_of
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.errors import InvalidArgument, describe
 from lowwater.io.log.conform import key_column
-from lowwater.io.log.stored_records import StoredRecords
+from lowwater.io.log.frame_records import FrameRecords
 from lowwater.state.arrays import widened
 from lowwater.time import Int64Array
 
@@ -58,7 +58,7 @@ class LastRecords:
         self.changes: NDArray[np.bool_] = np.zeros(len(bases), dtype=np.bool_)
         """Whether each segment has to be rewritten."""
 
-    def add(self, stored: StoredRecords, where: str) -> None:
+    def add(self, stored: FrameRecords, where: str) -> None:
         """Take in the records of the next frame. O(n) expected.
 
         Args:
@@ -92,7 +92,7 @@ class LastRecords:
         self._drop(self._segments(self._last[known & (self._fate == _Fate.GOES)]))
         self.changes[self._segments(self._last[known & (self._fate == _Fate.DELETES)])] = True
 
-    def stay(self, stored: StoredRecords) -> tuple[Mask, bool]:
+    def stay(self, stored: FrameRecords) -> tuple[Mask, bool]:
         """Return which records of a frame stay, bool, and whether the frame must be rewritten.
 
         It must be if a record goes, or if one that deletes is to be kept for a time from now on.
@@ -119,7 +119,7 @@ class LastRecords:
             columns = [column.take(rows) for column in columns]
         return self._ids.encode(tuple(columns)), rows
 
-    def _fates(self, stored: StoredRecords, where: str) -> NDArray[np.int8]:
+    def _fates(self, stored: FrameRecords, where: str) -> NDArray[np.int8]:
         if self._deleted is None:
             return np.zeros(stored.records.num_rows, dtype=np.int8)
         fate = _Fate.DELETES
@@ -186,7 +186,7 @@ def _no_condition(what: str) -> InvalidArgument:
     )
 
 
-def _offsets(stored: StoredRecords) -> Int64Array:
+def _offsets(stored: FrameRecords) -> Int64Array:
     if stored.offsets is not None:
         return stored.offsets
     return np.arange(stored.offset, stored.next_offset, dtype=np.int64)

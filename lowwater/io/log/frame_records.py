@@ -15,7 +15,7 @@ from lowwater.time import Int64Array
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StoredRecords:
+class FrameRecords:
     """The records of one frame.
 
     Args:
