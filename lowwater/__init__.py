@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.clocks import ManualClock as ManualClock
     from lowwater.engine.graph.clocks import WallClock as WallClock
     from lowwater.engine.graph.metrics import Metrics as Metrics
+    from lowwater.engine.graph.sources import CommitListener as CommitListener
     from lowwater.engine.graph.sources import ReplayableSource as ReplayableSource
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
@@ -170,7 +171,7 @@ _PLACES = {
         "output set_cell timer value_cell"
     ),
     "lowwater.engine.records.batch": "Records",
-    "lowwater.engine.graph.sources": "ReplayableSource Source",
+    "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
     "lowwater.engine.graph.trace": "Trace TracedElement",
     "lowwater.engine.window.windowing": "Windowing",

@@ -139,6 +139,27 @@ class ReplayableSource(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class CommitListener(ReplayableSource, Protocol):
+    """A replayable source that is told what a durable run has committed.
+
+    What follows the run's progress elsewhere can then be moved without ever being ahead of the
+    state: the offsets of a consumer group, acknowledgements to a queue, a replication slot.
+    """
+
+    def committed(self, position: Position, /) -> None:
+        """Note that a run over a state directory has durably stored a position.
+
+        Called after each commit, and when a run resumes, because the run before may have been
+        killed between its commit and this call: so it may be called again with one position, and
+        it must then have no further effect. Runs without a state directory do not call it.
+
+        Args:
+            position: The run will not read anything before it again.
+        """
+        ...
+
+
 def read_rows(size: int) -> int:
     """Return how many rows to read at a time: a multiple of ``size`` near ``READ_ROWS``."""
     return size * max(1, READ_ROWS // size)
