@@ -48,12 +48,12 @@ class JsonBlocks:
     (``wrong_type``).
 
     Args:
-        time: The field of event times: integers or text.
+        time: The field of event times, integers or text; ``None``: objects have none.
         fractions: Whether event times may be floats.
         skips_blank: Whether blank lines do not count; otherwise they are no JSON objects.
     """
 
-    def __init__(self, time: str, fractions: bool, *, skips_blank: bool) -> None:
+    def __init__(self, time: str | None, fractions: bool, *, skips_blank: bool) -> None:
         self.types: dict[str, pa.DataType] = {}
         self._time = time
         self._fractions = fractions
@@ -82,9 +82,9 @@ class JsonBlocks:
 
     def _with_time(self, arrays: dict[str, pa.Array], length: int) -> pa.RecordBatch:
         """Return a batch that has event times, null where no line of the block has any."""
-        if self._time not in arrays:
+        if self._time is not None and self._time not in arrays:
             arrays[self._time] = pa.nulls(length, self.types.get(self._time, pa.null()))
-        return pa.RecordBatch.from_pydict(arrays)
+        return pa.RecordBatch.from_pydict(arrays) if arrays else without_columns(length)
 
     def _parse(self, lines: Sequence[bytes]) -> pa.Table | None:
         """Parse a block of lines with Arrow; ``None`` if the result would not be exact."""
@@ -114,7 +114,7 @@ class JsonBlocks:
         """Return whether fields have usable names, depths and event times."""
         if any(field.name.startswith(HIDDEN) or is_too_deep(field.type) for field in schema):
             return False
-        place = schema.get_field_index(self._time)
+        place = -1 if self._time is None else schema.get_field_index(self._time)
         return place < 0 or is_time(schema.field(place).type, self._fractions)
 
     def _line_by_line(self, lines: Sequence[bytes], place: Callable[[int], str]) -> ParsedBlock:
@@ -148,6 +148,11 @@ class JsonBlocks:
             kept = np.array([i for i in range(len(objects)) if i not in wrong], dtype=np.int64)
             batch, rows = batch.take(pa.array(kept)), rows[kept]
         return ParsedBlock(batch, rows, in_order)
+
+
+def without_columns(length: int) -> pa.RecordBatch:
+    """Return a batch of so many rows that has no columns."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * length, pa.struct([])))
 
 
 def _count_objects(block: bytes, lines: Sequence[bytes], skips_blank: bool) -> int | None:
