@@ -123,6 +123,19 @@ class ModelBroker:
         self.epochs: dict[str, int] = {}
         self.opened: dict[str, Transaction] = {}
         self.now = 1_000
+        self.fuse = 0
+        """After so many requests of producers the process dies; 0: never."""
+
+    def burn(self) -> None:
+        """Count a request of a producer, which may be its last.
+
+        Raises:
+            Aborting: It is.
+        """
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse:
+                raise Aborting
 
     def topic(self, partitions: int = 1) -> str:
         name = f"model-{uuid.uuid4().hex[:12]}"
@@ -354,16 +367,19 @@ class ModelProducer:
         self._next = 0
 
     def init_transactions(self, timeout: float) -> None:
+        self._broker.burn()
         self._broker.end_transaction(self._name, committed=False)
         self._epoch = self._broker.epochs[self._name] = self._broker.epochs.get(self._name, 0) + 1
 
     def begin_transaction(self) -> None:
+        self._broker.burn()
         self._check_epoch()
         self._broker.opened[self._name] = Transaction()
 
     def produce_batch(
         self, topic: str, messages: Sequence[dict[str, Any]], on_delivery: Any = None
     ) -> int:
+        self._broker.burn()
         transaction = None
         if self._name:
             self._check_epoch()
@@ -382,13 +398,16 @@ class ModelProducer:
     def send_offsets_to_transaction(
         self, offsets: Sequence[Any], group: str, timeout: float
     ) -> None:
+        self._broker.burn()
         self._check_epoch()
         transaction = self._broker.opened[self._name]
         transaction.offsets += [(group, place) for place in offsets]
 
     def commit_transaction(self, timeout: float) -> None:
+        self._broker.burn()
         self._check_epoch()
         self._broker.end_transaction(self._name, committed=True)
+        self._broker.burn()
 
     def flush(self, timeout: float) -> int:
         return 0
