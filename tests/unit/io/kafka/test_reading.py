@@ -8,17 +8,21 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lowwater as lw
 from lowwater.io.kafka.source import KafkaSource
-from lowwater.io.kafka.values import MessageColumns
+from lowwater.io.kafka.values import MessageColumns, MessageDecoder
+from tests.examples import examples
 from tests.unit.io.kafka.broker import Broker, Message
-from tests.unit.io.kafka.model import ModelBroker
+from tests.unit.io.kafka.model import ModelBroker, ModelProducer, Stored
 
 Brokers = Broker | ModelBroker
 MINUTE = 60_000_000
@@ -337,3 +341,90 @@ def _in_stretches(source: KafkaSource, size: int, chance: random.Random) -> Iter
         else:
             return
         batches.close()  # type: ignore[attr-defined]
+
+
+def test_what_retention_removed_unread_is_an_error(model: ModelBroker, tmp_path: Path) -> None:
+    topic = model.topic()
+    model.produce(topic, {0: [_json(at=row, user="a", amount=1) for row in range(40)]})
+    run = _counted(model, topic, {0: 20}).write_jsonl(tmp_path / "out")
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end=((0, 20),))
+    *_, (_, position) = source.batches_from(None, 10, ())
+    assert run.run(state=tmp_path / "state").events == 20
+    model.retain(topic, 0, 30)
+    later = KafkaSource(model.servers, topic, "json", MessageColumns(), "at")
+    with pytest.raises(lw.DataError, match="the messages 20 to 29 of partition 0"):
+        list(later.batches_from(position, 10, ()))
+
+
+def test_aborted_transactions_are_not_read_and_their_markers_are_passed(model: ModelBroker) -> None:
+    topic = model.topic()
+    with_name = {"transactional.id": "t"}
+    producer = ModelProducer(model, with_name)
+    producer.init_transactions(1.0)
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce_batch(topic, [{"value": _json(at=number, n=number)[1]}] * 3)
+        if number % 2:
+            producer.commit_transaction(1.0)
+        else:
+            model.end_transaction("t", committed=False)
+    stream = lw.read_kafka(model.servers, topic, time="at", end="latest")
+    assert [element.value["n"] for element in stream.collect().elements()] == [1, 1, 1, 3, 3, 3]
+
+
+def test_compaction_between_a_commit_and_a_restart_leaves_positions_as_they_are(
+    model: ModelBroker,
+) -> None:
+    topic = model.topic(2)
+    model.produce(topic, {n: [_json(at=row, n=row) for row in range(30)] for n in range(2)})
+    source = KafkaSource(model.servers, topic, "json", MessageColumns(), "at", end="latest")
+    steps = list(source.batches_from(None, 8, ()))
+    model.compact(topic, 0, set(range(30)) - {3, 29})
+    for (_, position), (records, after) in pairwise(steps):
+        if not records.length:
+            continue
+        found = source.batches_from(position, 8, ())
+        again, then = next(step for step in found if not step[0].is_rest)
+        assert then["at"] == after["at"]
+        assert all(row in records.rows() for row in (again.rows() if again.length else []))
+
+
+@examples(3.0)
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=3) | st.sampled_from([b"k", b"\xff"]),
+            st.none()
+            | st.binary(max_size=6)
+            | st.builds(
+                lambda at, n: json.dumps({"at": at, "n": n}).encode(),
+                st.integers(0, 9) | st.none(),
+                st.integers(0, 9) | st.text(max_size=2) | st.floats(allow_nan=False),
+            ),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_each_message_is_a_record_or_a_dead_letter(
+    pairs: list[Message], keeps_tombstones: bool
+) -> None:
+    columns = MessageColumns(
+        key="key", timestamp="at", tombstone="gone" if keeps_tombstones else None
+    )
+    decoder = MessageDecoder("t", "json", columns, "at", False, {}, (("n", pa.string()),))
+    messages = [Stored(("t", 0, number), pair, 1_000 + number) for number, pair in enumerate(pairs)]
+    records = decoder.records(messages)
+    letters = [error.where for error in records.unreadable]
+    assert len(set(letters)) == len(letters)
+    numbers = [] if records.row_numbers is None else records.row_numbers.tolist()
+    assert len(numbers) == records.length
+    assert {f"t/0, offset {number}" for number in numbers}.isdisjoint(letters)
+    assert len(numbers) + len(letters) == len(pairs)
+    rows = records.rows() if records.length else []
+    for number, row in zip(numbers, rows, strict=True):
+        key, value = pairs[number]
+        assert row["key"] == (None if key is None else key.decode())
+        assert (row.get("gone", False) is True) == (value is None)
+        if value is not None:
+            assert row["n"] == json.loads(value).get("n")
