@@ -73,7 +73,7 @@ class WindowOptions:
             if self.allowed_lateness is None:
                 options["allowed_lateness"] = inherited_lateness(flows)
             windowing = Windowing(windows=windows, **options)
-        check_lateness(windowing.lateness_us, flows)
+        check_lateness(windowing.lateness_us, flows, where)
         check_retracted_in_time(flows)
         check_no_table(flows, where)
         return windowing

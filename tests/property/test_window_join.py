@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -75,13 +76,9 @@ def by_side(scenario: Scenario) -> Scenario:
         if not isinstance(step, Add):
             found = found._with(step)
             continue
-        part: list[Any] = []
-        for element in step.elements:
-            if part and side_of(part[-1].value) != side_of(element.value):
-                found = found._with(replace(step, elements=tuple(part)))
-                step, part = replace(step, at=None), []
-            part.append(element)
-        found = found._with(replace(step, elements=tuple(part)))
+        parts = [tuple(part) for _, part in groupby(step.elements, lambda one: side_of(one.value))]
+        for at, part in enumerate(parts):
+            found = found._with(replace(step, elements=part, at=None if at else step.at))
     return found
 
 
