@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from lowwater.engine.aggregates._base import AggregateInput, State, StateColumn
+from lowwater.engine.aggregates._base import (
+    Aggregate,
+    AggregateInput,
+    AggregateSpec,
+    Needs,
+    State,
+    StateColumn,
+)
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.time import Int64Array
 
@@ -44,6 +52,33 @@ class Values:
         values, counts = state["values"].gather(rows)
         valid, _ = state["valid"].gather(rows)
         return lists_of(values, valid, counts, self._type)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """Collects the values of a column in a list, nulls included, for a join within windows (J-7).
+
+    Args:
+        column: The column.
+        by: A column that a retraction must be equal in, too (S-C1).
+    """
+
+    column: str
+    by: str | None = None
+
+    name: ClassVar[str] = "values"
+    needs: ClassVar[Needs] = "anything"
+    nulls: ClassVar[bool] = True
+
+    def bind(self, type: pa.DataType | None, dtype: DTypeLike, *_by: DTypeLike) -> Aggregate:
+        """Return the aggregate for a column of this Arrow type and dtype."""
+        return Values(type, dtype)
+
+
+def keeps_values(spec: AggregateSpec) -> bool:
+    """Whether the results of an aggregate are such lists, also if inputs are retracted."""
+    return isinstance(getattr(spec, "plain", spec), ColumnValues)
 
 
 def lists_of(

@@ -23,7 +23,6 @@ from lowwater.engine.aggregates._subtracting import (
     SignedTest,
     SignedVariance,
 )
-from lowwater.engine.aggregates._values import Values
 from lowwater.errors import InvalidArgument, describe
 
 Make: TypeAlias = Callable[..., Aggregate]
@@ -224,19 +223,6 @@ def collect_set(column: str = VALUE) -> BuiltIn:
 def count_distinct(column: str = VALUE) -> BuiltIn:
     """Count distinct values exactly; int64, 0 for no values; state grows with distinct values."""
     return _kept("count_distinct", column, "count")
-
-
-def values(column: str, *, by: str | None = None) -> BuiltIn:
-    """Collect all values in a list, nulls included, for the engine itself (J-7).
-
-    Args:
-        column: The column.
-        by: A column that a retraction must be equal in, too (S-C1).
-    """
-    return BuiltIn(
-        "values", column, "anything", lambda type, dtype, *_by: Values(type, dtype),
-        by=by, nulls=True,
-    )  # fmt: skip
 
 
 def combine(combiner: Combiner, column: str = VALUE, *, name: str = "combine") -> BuiltIn:

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.aggregates import AggregateSpec
-from lowwater.engine.aggregates._values import flattened
-from lowwater.engine.aggregates.specs import values
+from lowwater.engine.aggregates._values import ColumnValues, flattened
 from lowwater.engine.join.joining import LEFT, RIGHT, How, Side
 from lowwater.engine.join.keyed_operator import record_hashes
 from lowwater.engine.join.pairs import JoinedColumns, Types
@@ -56,7 +55,7 @@ class PairedPanes:
         """What panes hold: the values of each column, by side and name."""
         by = _HASH if self._signed else None
         return {
-            _name(side, name): values(_name(side, name), by=by)
+            _name(side, name): ColumnValues(_name(side, name), by)
             for side in (LEFT, RIGHT)
             for name in self._kept[side]
         }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lowwater.engine.aggregates import Aggregate, AggregateInput, AggregateSpec
 from lowwater.engine.aggregates._base import bound, columns_read, strictest_needs
-from lowwater.engine.aggregates._values import no_lists
+from lowwater.engine.aggregates._values import keeps_values, no_lists
 from lowwater.engine.records.columns import Column, Mask
 from lowwater.engine.records.steps import Bundle
 from lowwater.errors import DataError, InternalError
@@ -35,6 +35,11 @@ class Aggregation:
     def names(self) -> list[str]:
         """The names of the outputs."""
         return [part.name for part in self._parts]
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The names of the outputs that are lists of all values of a column (J-7)."""
+        return frozenset(part.name for part in self._parts if part.keeps_values)
 
     def add(
         self, bundle: Bundle, element: Int64Array | None, rows: Int64Array, arrival: Int64Array
@@ -119,6 +124,8 @@ class _ColumnRead:
                 self.dtype, self.type = dtype, _plain(column.type)
             self.guessed = _all_null(column)
         elif dtype != self.dtype:
+            if self.type is not None and pa.types.is_temporal(self.type) and self.dtype.kind != "O":
+                raise _unlike(column.type, self.type, "they are no times of that type")
             numbers = object not in (dtype, self.dtype)
             wider = np.result_type(dtype, self.dtype) if numbers else np.dtype(object)
             if wider != self.dtype:
@@ -132,10 +139,26 @@ class _ColumnRead:
         if _all_null(column):
             data = np.zeros(len(column), dtype=self.dtype)
         else:
-            data = _in_unit(column, self.type).data
+            data = self._in_unit(column).data
         if data.dtype != self.dtype:
             data = data.astype(self.dtype)
         return data if element is None else data[element]
+
+    def _in_unit(self, column: Column) -> Column:
+        """Return times in the unit of the type, or as Python objects where the others are.
+
+        Raises:
+            DataError: They do not fit it.
+        """
+        given, kind = _plain(column.type), self.type
+        if given is None or given == kind or not pa.types.is_temporal(given):
+            return column
+        if kind is None:
+            return Column.of_objects(column.to_list(exact=True))
+        try:
+            return Column.from_arrow(column.to_arrow().cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _unlike(given, kind, str(error)) from None
 
 
 @final
@@ -146,6 +169,7 @@ class _Part:
         self.name = name
         self.columns = tuple(column for column, _ in columns_read(spec))
         self._spec = spec
+        self.keeps_values = keeps_values(spec)
         self._takes_nulls: bool = getattr(spec, "nulls", False)
         self._table = table
         self._aggregate: Aggregate | None = None
@@ -164,7 +188,7 @@ class _Part:
 
     def result(self, rows: Int64Array) -> Column:
         """Return the result of each row; of a side of a join that has no element, empty lists."""
-        if self._aggregate is None and self._spec.name == "values":
+        if self._aggregate is None and self.keeps_values:
             return no_lists(len(rows))
         return self.bound.result(self, rows)
 
@@ -287,24 +311,9 @@ def _common(
     return None if dtype.kind == "O" else one
 
 
-def _in_unit(column: Column, kind: pa.DataType | None) -> Column:
-    """Return times in the unit of a type.
-
-    Raises:
-        DataError: They do not fit it.
-    """
-    given = _plain(column.type)
-    if given is None or kind is None or given == kind or not pa.types.is_temporal(given):
-        return column
-    try:
-        return Column.from_arrow(column.to_arrow().cast(kind))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _unlike(given, kind, str(error)) from None
-
-
-def _unlike(given: pa.DataType, kind: pa.DataType, why: str) -> DataError:
+def _unlike(given: pa.DataType | None, kind: pa.DataType, why: str) -> DataError:
     return DataError(
-        f"values of type {given} came after values of type {kind}: {why}",
+        f"values of type {given or 'object'} came after values of type {kind}: {why}",
         where="window",
         hint="Convert one of the inputs in front: with_columns(name=lw.col(...).cast(...))",
     )
