@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every user of Spark c
 
 from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
-from lowwater.engine.graph.graph import Graph, Read, Stage, Upserted, Windowed, WindowJoined
+from lowwater.engine.graph.graph import Graph, Read, Stage, Upserted, Windowed
 from lowwater.engine.local.memory_budget import MemoryBudget
 from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import require_names
@@ -239,9 +239,7 @@ def _memory(graph: Graph, options: SparkOptions, backend: StateBackend) -> int |
     rows = MemoryBudget.of(options.memory_limit).rows
     if rows is None:
         return HOT_BYTES if isinstance(backend, (RocksBackend, GrowingBackend)) else None
-    windowed = [
-        stage.work for stage in graph.stages if isinstance(stage.work, (Windowed, WindowJoined))
-    ]
+    windowed = [stage for stage in graph.stages if stage.fires]
     if not windowed:
         raise InvalidArgument(
             "memory_limit= bounds windows that are aggregated, and there are none: the state of "
@@ -408,7 +406,7 @@ def _timers(graph: Graph, options: SparkOptions, *, carries_clock: bool) -> Time
 
 
 def _has_deadlines(stage: Stage) -> bool:
-    if not isinstance(stage.work, (Windowed, WindowJoined)):
+    windowing = stage.windowing
+    if windowing is None or not stage.fires:
         return False  # what timers of the clock a process sets is not known before it runs
-    windowing = stage.work.windowing
     return Machine(windowing.trigger, merging=windowing.merging is not None).has_deadlines

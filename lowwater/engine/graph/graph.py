@@ -278,6 +278,11 @@ class Stage:
         return self.work.windowing
 
     @property
+    def fires(self) -> bool:
+        """Whether it has a trigger: a process in windows has none."""
+        return isinstance(self.work, (Windowed, WindowJoined))
+
+    @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
         work = self.work
