@@ -43,6 +43,8 @@ from lowwater.testing._drive import _Source
 from lowwater.time import END_OF_TIME, START_OF_TIME
 from tests.examples import examples
 from tests.property import retracted_elements, strategies
+from tests.property.graphs import BASE, SECOND, Batches, Drawn
+from tests.property.killed_runs import run_killed
 from tests.property.stored_operator import FATES, Stored, stored
 
 Row: TypeAlias = tuple[Any, ...]
@@ -196,18 +198,19 @@ def check_kept(
         check(windowing, scenario, signs, how)
 
 
-@pytest.mark.parametrize("kept", ["in memory", "stored", "spilled"])
-@given(strategies.cases(), st.sampled_from(HOWS), FATES)
-@examples(3)
+KEPT = st.sampled_from(["in memory", "stored", "spilled"])
+
+
+@given(KEPT, strategies.cases(), st.sampled_from(HOWS), FATES)
+@examples(2)
 def test_pairs_are_those_of_the_oracles_panes(
     kept: str, case: tuple[Windowing, Scenario], how: How, fates: list[str | None]
 ) -> None:
     check_kept(kept, *case, None, how, fates)
 
 
-@pytest.mark.parametrize("kept", ["in memory", "stored", "spilled"])
-@given(retracted_elements.cases(), st.sampled_from(HOWS), FATES)
-@examples(2)
+@given(KEPT, retracted_elements.cases(), st.sampled_from(HOWS), FATES)
+@examples(1.5)
 def test_retracted_records_take_their_pairs_with_them(
     kept: str, case: retracted_elements.Case, how: How, fates: list[str | None]
 ) -> None:
@@ -216,3 +219,110 @@ def test_retracted_records_take_their_pairs_with_them(
         windowing = windowing.with_(accumulation="retracting")
     with mock.patch.object(_retractable, "_SPARE", 1):
         check_kept(kept, windowing, scenario, signs, how, fates)
+
+
+ELEMENTS = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab")), max_size=8)
+IN_BATCH: dict[str, Any] = {
+    "fixed": lw.FixedWindows("10s"),
+    "sliding": lw.SlidingWindows("10s", "5s"),
+    "sessions": lw.Sessions("4s"),
+}
+
+
+@pytest.mark.parametrize("kind", list(IN_BATCH))
+@given(ELEMENTS, ELEMENTS, st.sampled_from(HOWS), st.sampled_from([1, 2, 100]))
+@examples(1)
+def test_net_output_is_the_batch_join_however_records_are_bundled(
+    kind: str, left: list[Any], right: list[Any], how: How, bundle_size: int
+) -> None:
+    """Elements come in any order; none is too late."""
+    sides = [
+        lw.from_iterable(
+            [{"at": at * SECOND, "key": key, name: n} for n, (at, key) in enumerate(side)]
+            or [{"at": 99 * SECOND, "key": "other", name: 0}],
+            time="at",
+            watermark=lw.Ascending(),
+        ).select("key", name)
+        for name, side in (("l", left), ("r", right))
+    ]
+    joined = sides[0].join(
+        sides[1],
+        on="key",
+        within=IN_BATCH[kind],
+        how=how,
+        accumulation="retracting",
+        allowed_lateness="10m",
+    )
+    result = joined.collect(bundle_size=bundle_size)
+    net: Counter[Any] = Counter()
+    for one in result.elements():
+        if one.key != "other":
+            row = (one.key, one.timestamp, one.value["l"], one.value.get("r"))
+            net[row] += 1 if one.kind == "insert" else -1
+    assert {row: count for row, count in net.items() if count} == batch(kind, left, right, how)
+    assert result.metrics.open_windows == 0
+
+
+def batch(kind: str, left: list[Any], right: list[Any], how: How) -> Counter[Any]:
+    """Return the rows of all windows, with everything at hand."""
+    both = [(at, key, LEFT, n) for n, (at, key) in enumerate(left)]
+    both += [(at, key, RIGHT, n) for n, (at, key) in enumerate(right)]
+    windows: dict[Any, list[list[int | None]]] = {}
+    for at, key, side, n in both:
+        if kind == "sessions":
+            ends = [*spans([one for one, other, *_ in both if other == key])]
+            found = [end for start, end in ends if start <= at < end]
+        elif kind == "fixed":
+            found = [at - at % 10 + 10]
+        else:
+            start = at - at % 5
+            found = [start + 10, start + 5]
+        for end in found:
+            windows.setdefault((key, end), [[], []])[side].append(n)
+    rows: Counter[Any] = Counter()
+    for (key, end), (ours, theirs) in windows.items():
+        if how in ("semi", "anti"):
+            pairs: list[Any] = [(n, None) for n in ours if bool(theirs) == (how == "semi")]
+        else:
+            mine = ours or ([None] if how in ("right", "outer") else [])
+            other = theirs or ([None] if how in ("left", "outer") else [])
+            pairs = [(n, m) for n in mine for m in other]
+        rows.update((key, end * SECOND - 1, n, m) for n, m in pairs)
+    return rows
+
+
+def spans(times: list[int]) -> Iterator[tuple[int, int]]:
+    """Return the sessions of some times: from the first to 4 s after the last."""
+    start = end = None
+    for at in sorted(times):
+        if start is None or end is None or at >= end:
+            if start is not None and end is not None:
+                yield start, end
+            start = at
+        end = at + 4
+    if start is not None and end is not None:
+        yield start, end
+
+
+@given(st.lists(st.integers(1, 40), max_size=3), st.sampled_from(["retracting", "discarding"]))
+@examples(0.2)
+def test_a_run_that_is_killed_writes_what_one_run_writes(kills: list[int], mode: Any) -> None:
+    """With text in windows that are open, and in panes that were shown."""
+    rows = [(BASE + 60 * SECOND * n, n % 7, n, 1, "pq"[n % 2], BASE) for n in range(40)]
+    left, right = (
+        lw.from_source(Batches([rows[at : at + 8] for at in range(shift, 40, 8)]), time="at")
+        for shift in (0, 3)
+    )
+    joined = left.join(
+        right.select("key", "v"),
+        on="key",
+        within=lw.Sessions("8m"),
+        how="outer",
+        trigger=lw.AfterWatermark(early=lw.AfterCount(3)),
+        accumulation=mode,
+    )
+    case = Drawn((joined,), lw.ManualClock(0), {"bundle_size": 5})
+    (whole,) = run_killed(case, [], 1)
+    (found,) = run_killed(case, kills, 1)
+    assert len(whole.rows) > 20
+    assert found.rows == whole.rows
