@@ -848,9 +848,10 @@ class Processed(StageOutput[Element, Emitted]):
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JoinedStream(StageOutput[Element, Emitted]):
-    """Two streams joined by time, as ``join`` returns it. Its output can be read by another stage.
+    """Two streams joined, as ``join`` returns it. Its output can be read by another stage.
 
-    Each record has the keys, the columns of the left side and those of the right side.
+    Each record has the keys, the columns of the left side and those of the right side; within
+    windows also ``window_start`` and ``window_end``.
     """
 
     _stream: Stream
@@ -867,7 +868,7 @@ class JoinedStream(StageOutput[Element, Emitted]):
     def to_stream(self) -> Stream:
         """Return the joined records as a stream, for the next stage.
 
-        Their event time is that of the later record of a pair.
+        Their event time is that of the later record of a pair, or of the pane they are of.
         """
         return self._stream
 

@@ -109,11 +109,11 @@ def stored_stages(graph: Graph) -> dict[str, Any]:
 
 def _kind(work: Work) -> str:
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return "windows"
         case Computed():
             return "process"
-        case Joined() | WindowJoined():
+        case Joined():
             return "join"
         case Upserted() | Grouped():
             return "table"

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lowwater as lw
+from lowwater.pipeline.state_tools import export_state, state_info, verify_state
+from tests.unit.engine.local.durable_runs import output, run, stopped, write_files
 
 UTC = pa.timestamp("us", "UTC")
 MINUTE = 60_000_000
@@ -176,3 +178,32 @@ def test_windows_joins_and_sinks_may_be_downstream(tmp_path: Path) -> None:
     joined.write_jsonl(tmp_path / "out").run(bundle_size=1)
     lines = "".join(path.read_text() for path in sorted((tmp_path / "out").glob("*.jsonl")))
     assert (lines.count('"insert"'), lines.count('"retract"')) == (4, 1)
+
+
+def test_stored_windows_can_be_looked_at_and_checked(tmp_path: Path) -> None:
+    """They are windows, with the values of both sides; the next run goes on with them."""
+    left, right = (
+        lw.read_parquet(write_files(tmp_path / name), time="at", watermark=lw.BoundedDisorder("5s"))
+        for name in ("left", "right")
+    )
+    joined = left.join(
+        right,
+        on="key",
+        within=lw.FixedWindows("20s"),
+        how="outer",
+        trigger=lw.AfterWatermark(early=lw.AfterCount(2), late=lw.AfterCount(1)),
+        accumulation="retracting",
+        allowed_lateness="2m",
+    )
+    written: Any = joined
+    options: Any = {"memory_limit": "64MB", "clock": lw.ManualClock(0)}
+    run(written, tmp_path / "whole", **options)
+    stopped(written, tmp_path / "halves", **options)
+    state = tmp_path / "halves" / "state"
+    windows = export_state(state)
+    assert state_info(state).open_windows == windows.num_rows > 0
+    assert "state.left:value:values" in windows.column_names
+    assert verify_state(state) > 0
+    run(written, tmp_path / "halves", **options)
+    assert state_info(state).open_windows == 0
+    assert output(tmp_path / "halves") == output(tmp_path / "whole")
