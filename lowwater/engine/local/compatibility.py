@@ -164,7 +164,7 @@ def _describe_stage(graph: Graph, stage: Stage) -> dict[str, Any]:
             "how": work.how,
             "suffixes": list(work.columns.suffixes),
             # What panes hold is stored with them.
-            "columns": [list(work.columns.left), list(work.columns.right)],
+            "columns": [sorted(work.columns.left), sorted(work.columns.right)],
         }
     elif isinstance(work, Joined):
         joining = work.joining
