@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from lowwater.display import html
 from lowwater.display.text import shown
-from lowwater.engine.graph.graph import Computed, Graph, Read, Stage, Windowed
+from lowwater.engine.graph.graph import Computed, Graph, Read, Stage
 from lowwater.engine.graph.sources import BUNDLE_SIZE
 from lowwater.engine.local.delivery import Sink
 from lowwater.engine.window.windowing import Windowing
@@ -192,11 +192,11 @@ def _without_watermark(read: Read, stages: Sequence[Stage], where: str) -> Findi
 
 def _harm(stage: Stage) -> Severity:
     """Return how bad it is for a stage if its windows are never complete."""
-    if isinstance(stage.work, Windowed):
-        windowing = stage.work.windowing
+    windowing = stage.windowing
+    if windowing is not None and stage.fires:
         said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
         return "note" if said.fires is Moment.ANYTIME else "error"
-    return "note" if stage.windowing is None else "warning"
+    return "note" if windowing is None else "warning"
 
 
 def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ def _of_stage(stage: Stage, where: str, reads: Iterable[Read]) -> Iterator[Findi
             "Give the source a watermark",
         )
     windowing = stage.windowing
-    if not stage.work.emits_panes:
+    if not stage.fires:
         if isinstance(stage.work, Computed) and stage.work.order == "event_time" and blind:
             yield Finding(
                 "warning",
@@ -343,14 +343,14 @@ def _of_global(
 
 def _of_output(graph: Graph, stage: Stage, sinks: Sequence[Sink]) -> Iterator[Finding]:
     """Yield findings about the sinks of a pipeline."""
-    work, where = stage.work, graph.name_of(stage)
-    if not isinstance(work, Windowed):
+    windowing, where = stage.windowing, graph.name_of(stage)
+    if windowing is None or not stage.fires:
         return
-    said = outlook(work.windowing.trigger, late_possible=work.windowing.lateness_us > 0)
+    said = outlook(windowing.trigger, late_possible=windowing.lateness_us > 0)
     # Files keep every pane, while a table, which is a part of its place, replaces a window's.
     places = [place for sink in sinks for place in sink.places()]
     appends = any(isinstance(place.at, Path) and not place.parts for place in places)
-    if appends and work.windowing.mode == "accumulating" and said.times > 1:
+    if appends and windowing.mode == "accumulating" and said.times > 1:
         yield Finding(
             "warning",
             "each pane contains all elements of its window so far, and the output files keep "

@@ -74,7 +74,7 @@ def _stage_lines(graph: Graph, stage: Stage) -> list[str]:
     windowing = stage.windowing
     if windowing is not None:
         lines.append(f"windows: {shown(windowing.windows)}")
-        if stage.work.emits_panes:
+        if stage.fires:
             lines.append(f"trigger: {shown(windowing.trigger)}, {windowing.mode}")
         lines.append(f"allowed lateness: {format_duration(windowing.lateness_us)}")
     emits = "emits: " if stage.work.emits_panes else ""
@@ -108,7 +108,7 @@ def summary_texts(stage: Stage) -> Iterator[str]:
     windowing = stage.windowing
     if windowing is not None:
         yield shown(windowing.windows)
-        if stage.work.emits_panes:
+        if stage.fires:
             if windowing.trigger != Default():
                 yield shown(windowing.trigger)
             yield windowing.mode

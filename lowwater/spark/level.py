@@ -23,6 +23,7 @@ from lowwater.engine.graph.graph import (
     Read,
     Upserted,
     Windowed,
+    WindowJoined,
     admission_of,
     is_signed,
 )
@@ -479,7 +480,7 @@ def _run_of(node: LevelNode, levels: Levels, options: LevelOptions) -> NodeRun:
         stage = replace(stage, deduplication=None)
     is_end, is_read = node.number in options.ends, bool(levels.out_of(node))
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return WindowRun(stage, work, node.number, is_end=is_end, is_read=is_read)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, node.number, is_end=is_end, is_read=is_read)

@@ -23,6 +23,7 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
 )
 from lowwater.engine.local.outcomes import LateElements
 from lowwater.engine.process.output import TIME as EMITTED_TIME
@@ -203,7 +204,9 @@ class ColumnTypes:
     def _into(self, stage: Stage) -> dict[str, pa.DataType]:
         """Return the types of what a stage reads, a join on its left; none if some are unknown."""
         work = stage.work
-        flows = stage.inputs[: work.left] if isinstance(work, Joined) else stage.inputs
+        flows = (
+            stage.inputs[: work.left] if isinstance(work, (Joined, WindowJoined)) else stage.inputs
+        )
         return self._of_flows(flows)
 
     def _of_flows(self, flows: Sequence[Flow]) -> dict[str, pa.DataType]:
@@ -221,7 +224,7 @@ class ColumnTypes:
         """
         work = stage.work
         match work:
-            case Joined():
+            case Joined() | WindowJoined():
                 return self._joined(stage, work)
             case Upserted():
                 return {
@@ -240,7 +243,7 @@ class ColumnTypes:
             case _:
                 assert_never(work)
 
-    def _joined(self, stage: Stage, work: Joined) -> dict[str, pa.DataType | None]:
+    def _joined(self, stage: Stage, work: Joined | WindowJoined) -> dict[str, pa.DataType | None]:
         """Return the types of what a join emits besides the keys; ``None`` for those not known."""
         left, right = (
             {
@@ -253,11 +256,13 @@ class ColumnTypes:
                 (stage.inputs[work.left :], work.right_keys),
             )
         )
-        if not work.joining.emits_pairs:
-            return dict(left)
+        if not (work.joining if isinstance(work, Joined) else work).emits_pairs:
+            right = {}
         of_left, of_right = work.columns.names(tuple(left), tuple(right))
-        return {of_left[name]: kind for name, kind in left.items()} | {
-            of_right[name]: kind for name, kind in right.items()
+        return {
+            **dict.fromkeys(work.columns.labels, MICROS_UTC),
+            **{of_left[name]: kind for name, kind in left.items()},
+            **{of_right[name]: kind for name, kind in right.items()},
         }
 
     def _records(self, stage: Stage, emitted: Mapping[str, pa.DataType | None]) -> pa.Schema | None:

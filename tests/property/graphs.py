@@ -214,7 +214,7 @@ def drawn(
         stages.append(made)
         if isinstance(made, Processed) and "rang" in made.outputs:
             nodes.append(made.output("rang"))
-        if not made._stage.makes_table and (not isinstance(made, Pipeline) or _can_be_read(made)):
+        if not made._stage.makes_table and _can_be_read(made):
             nodes.append(made)
     read = {flow.origin for stage in stages for flow in stage._stage.inputs}
     ends = [stage for stage in stages if stage._stage not in read or draw(st.booleans())]
@@ -225,10 +225,11 @@ def drawn(
     return Drawn(tuple(ends), clock, options)
 
 
-def _can_be_read(pipeline: Pipeline) -> bool:
+def _can_be_read(made: Pipeline | Processed | JoinedStream) -> bool:
     """Whether a stage may be behind it (S-C7, S-C8)."""
-    windowing = pipeline._stage.windowing
-    assert windowing is not None
+    windowing = made._stage.windowing
+    if windowing is None or isinstance(made, Processed):
+        return True
     if windowing.mode == "retracting":
         return windowing.timestamps == "end"
     return windowing.mode == "discarding"
@@ -301,27 +302,39 @@ def _perhaps_deduplicated(draw: st.DrawFn, stream: Stream) -> Any:
 
 def _windowed(draw: st.DrawFn, stream: Stream) -> Pipeline:
     keyed = _perhaps_deduplicated(draw, stream)
-    windows = draw(
-        st.builds(lw.FixedWindows, seconds(1, 15))
-        | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
-        | st.builds(lw.Sessions, seconds(1, 8))
-    )
-    late = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 2)))
-    early = draw(st.none() | st.builds(lw.AfterCount, st.integers(1, 3)) | _patience())
-    trigger = draw(
-        st.sampled_from([lw.AfterWatermark(early=early, late=late), lw.Default()])
-        | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
-    )
-    least = inherited_lateness(stream._flows)
     pipeline: Pipeline = keyed.window(
-        windows,
-        trigger=trigger,
+        draw(_window_functions()),
+        trigger=draw(_triggers()),
         accumulation=draw(st.sampled_from(["discarding", "retracting", "accumulating"])),
-        allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+        allowed_lateness=draw(_lateness(inherited_lateness(stream._flows))),
         timestamps=draw(st.sampled_from(["end", "earliest", "latest"])),
         allow_data_loss="a test",
     ).aggregate(v=lw.sum("v"), n=lw.count())
     return pipeline
+
+
+@cache
+def _window_functions() -> st.SearchStrategy[Any]:
+    return (
+        st.builds(lw.FixedWindows, seconds(1, 15))
+        | st.builds(lw.SlidingWindows, seconds(4, 12), seconds(2, 4))
+        | st.builds(lw.Sessions, seconds(1, 8))
+    )
+
+
+@cache
+def _triggers() -> st.SearchStrategy[lw.Trigger]:
+    late = st.none() | st.builds(lw.AfterCount, st.integers(1, 2))
+    early = st.none() | st.builds(lw.AfterCount, st.integers(1, 3)) | _patience()
+    return (
+        st.builds(lw.AfterWatermark, early=early, late=late)
+        | st.just(lw.Default())
+        | st.builds(lw.Repeatedly, st.builds(lw.AfterCount, st.integers(1, 4)))
+    )
+
+
+def _lateness(least: int) -> st.SearchStrategy[int]:
+    return st.just(least) | seconds(0, 10).map(lambda us: us + least)
 
 
 def _process(draw: st.DrawFn, stream: Stream) -> Processed:
@@ -350,8 +363,11 @@ def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Pipeline | Proces
 
 
 def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
-    if draw(st.integers(0, 2)) == 0:
-        return _joined_as_of(draw, left, right)
+    match draw(st.integers(0, 4)):
+        case 0:
+            return _joined_as_of(draw, left, right)
+        case 1 | 2:
+            return _joined_in_windows(draw, left, right)
     how: Any = draw(st.sampled_from(HOWS))
     low, length = draw(st.integers(-6, 6)), draw(st.integers(0, 6))
     unmatched: Any = "final"
@@ -365,6 +381,24 @@ def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
         how=how,
         unmatched=unmatched,
         allowed_lateness=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
+    )
+
+
+def _joined_in_windows(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
+    flows = (*left._flows, *right._flows)
+    signed = any(map(is_signed, flows))
+    modes: list[Any] = ["retracting", "accumulating", *([] if signed else ["discarding"])]
+    how: Any = draw(st.sampled_from(HOWS))
+    return _chosen(left).join(
+        _chosen(right),
+        on="key",
+        within=draw(_window_functions()),
+        how=how,
+        trigger=draw(_triggers()),
+        accumulation=draw(st.sampled_from(modes)),
+        allowed_lateness=draw(_lateness(inherited_lateness(flows))),
+        timestamps=draw(st.sampled_from(["end", "end", "earliest", "latest"])),
+        allow_data_loss="a test",
     )
 
 

@@ -16,7 +16,7 @@ from lowwater.engine.aggregates._base import strictest_needs
 from lowwater.engine.graph.clocks import ClockLike
 from lowwater.engine.graph.sources import Source
 from lowwater.engine.join.changes import DebeziumForm, UpsertForm
-from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, Joining, Side
+from lowwater.engine.join.joining import LEFT, RIGHT, AsOf, How, Joining, Side
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.join.tables import DELETED, Upserting
 from lowwater.engine.process.output import MAIN as MAIN
@@ -141,6 +141,45 @@ class Joined:
 
 @final
 @dataclass(frozen=True, slots=True)
+class WindowJoined:
+    """The work of a join within windows: both sides are grouped together, then paired (J-7).
+
+    Args:
+        windowing: The windows of both sides, and when they fire.
+        how: Which rows come out.
+        left: How many of the stage's inputs are the left side; the others are the right.
+        right_keys: The key columns of the right side; the stage's own are those of the left.
+        columns: The columns of both sides, and their names in the output.
+    """
+
+    windowing: Windowing
+    how: How
+    left: int
+    right_keys: tuple[str, ...]
+    columns: JoinedColumns
+
+    emits_panes: ClassVar[bool] = False
+    passes_signs: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = (MAIN,)
+    aggregates: ClassVar[Mapping[str, AggregateSpec]] = MappingProxyType({})
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs come out, rather than rows of the left side."""
+        return self.how not in ("semi", "anti")
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it emits retractions."""
+        return self.windowing.mode == "retracting"
+
+    def side_of(self, nth: int) -> Side:
+        """Return the side that an input of the stage belongs to."""
+        return LEFT if nth < self.left else RIGHT
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Upserted:
     """The work of a table that is made from upserts (T-1).
 
@@ -189,7 +228,7 @@ class Grouped:
     outputs: ClassVar[tuple[str, ...]] = (MAIN,)
 
 
-Work: TypeAlias = Windowed | Computed | Joined | Passed | Upserted | Grouped
+Work: TypeAlias = Windowed | Computed | Joined | WindowJoined | Passed | Upserted | Grouped
 
 
 @final
@@ -239,11 +278,16 @@ class Stage:
         return self.work.windowing
 
     @property
+    def fires(self) -> bool:
+        """Whether it has a trigger: a process in windows has none."""
+        return isinstance(self.work, (Windowed, WindowJoined))
+
+    @property
     def lateness_us(self) -> int:
         """How far below its output watermark it may still emit, in microseconds."""
         work = self.work
         match work:
-            case Windowed(windowing=windowing):
+            case Windowed(windowing=windowing) | WindowJoined(windowing=windowing):
                 return windowing.lateness_us
             case Joined(joining=joining) if joining.emits_late_us:
                 return joining.emits_late_us
@@ -280,7 +324,7 @@ class Stage:
     def keys_of(self, nth: int) -> tuple[str, ...]:
         """Return the key columns of one of its inputs."""
         work = self.work
-        if isinstance(work, Joined) and work.side_of(nth) == RIGHT:
+        if isinstance(work, (Joined, WindowJoined)) and work.side_of(nth) == RIGHT:
             return work.right_keys
         return self.keys
 

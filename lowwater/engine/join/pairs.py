@@ -27,18 +27,20 @@ class JoinedColumns:
         left, right: The columns of each side without the keys, with their types if these are known.
         keys: The names of the keys in the output.
         suffixes: What is appended to a name that both sides have, on the left and on the right.
+        labels: Further columns of the output, whose names no side may have.
     """
 
     left: Types
     right: Types
     keys: tuple[str, ...]
     suffixes: tuple[str, str] = ("", "_right")
+    labels: tuple[str, ...] = ()
 
     def names(
         self, left: Sequence[str], right: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Return the name in the output of each column of the left and of the right side."""
-        both = {*left} & {*right}
+        both = {*left} & {*right} | {*self.labels}
         before, behind = self.suffixes
         of_left = {name: name + before if name in both else name for name in left}
         clash = both | {*self.keys}

@@ -19,7 +19,7 @@ from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
 from lowwater.engine.local.recorder import StageRecorder
 from lowwater.engine.local.stage_input import StageBundle
-from lowwater.engine.local.window_stage import late_elements, taken_from
+from lowwater.engine.local.window_stage import columns_of_bundle, late_elements, taken_from
 from lowwater.engine.process import Emitted, ProcessOperator, ProcessOutput
 from lowwater.engine.process.operator import InputBundle
 from lowwater.engine.process.output import emitted_records
@@ -143,7 +143,7 @@ class EmittingRun:
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
         bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
-        columns = _columns(incoming)
+        columns = columns_of_bundle(incoming)
         if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
             columns = {**columns, **kinds, **bundle.values}
@@ -211,17 +211,6 @@ def _operator_of(stage: Stage, work: EmittingWork) -> EmittingOperator:
             return GroupOperator(work.aggregates)
         case _:
             raise InternalError(f"no operator does {type(work).__name__}")
-
-
-def _columns(incoming: StageBundle) -> dict[str, Column]:
-    """Return the columns of a bundle's records."""
-    start, stop = incoming.start, incoming.start + len(incoming.bundle)
-    kept = incoming.admitted.kept
-    return {
-        name: (column if kept is None else column.take(kept)).slice(start, stop)
-        for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN)
-    }
 
 
 def _kinds(incoming: StageBundle) -> dict[str, Column]:

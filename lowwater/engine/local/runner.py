@@ -21,6 +21,7 @@ from lowwater.engine.graph.graph import (
     Stage,
     Upserted,
     Windowed,
+    WindowJoined,
     admission_of,
     is_signed,
 )
@@ -552,7 +553,7 @@ class LocalRun:
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
     work = stage.work
     match work:
-        case Windowed():
+        case Windowed() | WindowJoined():
             return WindowRun(stage, work, number, is_end=is_end, is_read=is_read)
         case Computed() | Joined() | Passed() | Upserted() | Grouped():
             return EmittingRun(stage, work, number, is_end=is_end, is_read=is_read)
