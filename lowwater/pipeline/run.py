@@ -239,7 +239,7 @@ def refuse_endless(graph: Graph, step: str) -> None:
                 f"{step} returns at the end of the input, and this source never ends",
                 where=graph.name_of(read),
                 hint="Iterate over run() or use write_to(...).start(); or let the source end, as "
-                'with follow=True, max_idle="10s"',
+                'with follow=True, max_idle="10s" for files, or end="latest" for a topic',
             )
 
 

@@ -428,3 +428,9 @@ def test_each_message_is_a_record_or_a_dead_letter(
         assert (row.get("gone", False) is True) == (value is None)
         if value is not None:
             assert row["n"] == json.loads(value).get("n")
+
+
+def test_what_waits_for_the_end_of_an_endless_topic_is_refused() -> None:
+    stream = lw.read_kafka("localhost:9092", "orders", time="at")
+    with pytest.raises(lw.InvalidArgument, match='end="latest"'):
+        stream.collect()
