@@ -193,8 +193,7 @@ class Table(Generic[StreamT]):
         )  # fmt: skip
         stage = inputs.stage(of_tables(how))
         parts = joined_as_records(stage, inputs)
-        key = self._joined_key(other, inputs, how)
-        return Table(self._stream._of(parts), key, self._joined_nulls(other, inputs, how, key))
+        return Table(self._stream._of(parts), *self._joined_key(other, inputs, how))
 
     def group_by(self, *columns: str) -> GroupedTable[StreamT]:
         """Group the rows by columns, to be aggregated.
@@ -353,29 +352,26 @@ class Table(Generic[StreamT]):
             raise InternalError(f"{step}: a table has no stage")
         return flow.origin, View(self._key, self._nullable, flow.steps, flow.origin.retracts)
 
-    def _joined_key(self, other: Table[StreamT], inputs: JoinInputs, how: How) -> tuple[str, ...]:
+    def _joined_key(
+        self, other: Table[StreamT], inputs: JoinInputs, how: How
+    ) -> tuple[tuple[str, ...], bool]:
+        """Return the primary key of a join, and whether it may hold nulls (T-3)."""
         if how in ("semi", "anti"):
-            return self._key
+            return self._key, self._nullable
         on_left, on_right = {*inputs.keys}, {*inputs.right_keys}
         if {*self._key} == on_left and {*other._key} == on_right:
-            return self._key
+            # A row with a null there has no partner, so only rows without one have nulls.
+            of_left = how in ("left", "outer") and self._nullable
+            return self._key, of_left or (how in ("right", "outer") and other._nullable)
         columns = inputs.columns
-        of_left, of_right = columns.names(tuple(columns.left), tuple(columns.right))
-        key = tuple(of_left.get(name, name) for name in self._key)
-        if {*other._key} <= on_right and how in ("inner", "left"):
-            return key
-        right_names = dict(zip(inputs.right_keys, inputs.keys, strict=True)) | of_right
-        return tuple(dict.fromkeys((*key, *(right_names[name] for name in other._key))))
-
-    def _joined_nulls(
-        self, other: Table[StreamT], inputs: JoinInputs, how: How, key: tuple[str, ...]
-    ) -> bool:
-        """Return whether the key of a join may hold nulls: columns that it joins on never do."""
-        if how in ("semi", "anti", "inner"):
-            return self._nullable or (how == "inner" and other._nullable)
-        if {*key} <= {*inputs.keys}:
-            return False
-        return len(key) != len(self._key) or self._nullable or how != "left"
+        left_names, right_names = columns.names(tuple(columns.left), tuple(columns.right))
+        key = tuple(left_names.get(name, name) for name in self._key)
+        nullable = self._nullable
+        if not ({*other._key} <= on_right and how in ("inner", "left")):
+            right_names |= dict(zip(inputs.right_keys, inputs.keys, strict=True))
+            key = tuple(dict.fromkeys((*key, *(right_names[name] for name in other._key))))
+            nullable = nullable or other._nullable or how != "inner"
+        return key, nullable and not (how == "inner" and {*key} <= {*inputs.keys})
 
     if not TYPE_CHECKING:
 
@@ -450,7 +446,8 @@ class GroupedTable(Generic[StreamT]):
             sure = {name: kind for name, kind in known.items() if kind is not None}
             results = {name: result_type(spec, sure) for name, spec in specs.items()}
             types = {**{name: known[name] for name in self._columns}, **results}
-        return Table(stream._of(emitted_as_records(stage, types)), self._columns)
+        nullable = self._table._nullable or not {*self._columns} <= {*self._table._key}
+        return Table(stream._of(emitted_as_records(stage, types)), self._columns, nullable)
 
     if not TYPE_CHECKING:
 

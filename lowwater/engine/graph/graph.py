@@ -273,6 +273,11 @@ class Stage:
         return isinstance(work, (Upserted, Grouped))
 
     @property
+    def takes_null_keys(self) -> bool:
+        """Whether a key may be null, as in joins and groups of tables (T-3)."""
+        return self.makes_table and not isinstance(self.work, Upserted)
+
+    @property
     def signed(self) -> bool:
         """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
@@ -371,6 +376,7 @@ def admission_of(
         ids=() if stage.deduplication is None else stage.deduplication.columns,
         max_ahead_us=max_ahead_us,
         sound_keys=_sound_keys(flow),
+        null_keys=stage.takes_null_keys,
     )
 
 
