@@ -19,6 +19,7 @@ from lowwater.engine.join.joining import (
     interval_of,
 )
 from lowwater.engine.join.pairs import JoinedColumns, Types
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.errors import InvalidArgument, describe, nearest
 from lowwater.io.in_memory import IterableSource
@@ -147,8 +148,12 @@ class JoinInputs:
             )
         return found
 
-    def stage(self, joining: Joining | AsOf) -> Stage:
+    def stage(self, joining: Joining | AsOf, columns: JoinedColumns | None = None) -> Stage:
         """Return the stage of a join.
+
+        Args:
+            joining: The rules.
+            columns: The columns, if there are hidden ones.
 
         Raises:
             InvalidArgument: The columns are not known, or two would have one name.
@@ -156,7 +161,7 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left_known, "left", self.where)
             _require_known(self.right_known, "right", self.where)
-        columns = self.columns
+        columns = columns or self.columns
         names = _output_names(columns, of_both=joining.emits_pairs)
         if joining.emits_pairs:
             _check_names(names, self.where)
@@ -261,7 +266,8 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
         types |= {of_right[name]: kind for name, kind in columns.right.items()}
     else:
         types |= columns.left
-    return emitted_as_records(stage, types)
+    public = {name: kind for name, kind in types.items() if not name.startswith(HIDDEN)}
+    return emitted_as_records(stage, public)
 
 
 def _keys(

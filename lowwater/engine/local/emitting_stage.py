@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
@@ -143,7 +143,8 @@ class EmittingRun:
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
         bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
-        columns = _columns(incoming)
+        hidden = work.columns.hidden[work.side_of(nth)] if isinstance(work, Joined) else frozenset()
+        columns = _columns(incoming, hidden)
         if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
             columns = {**columns, **kinds, **bundle.values}
@@ -213,14 +214,14 @@ def _operator_of(stage: Stage, work: EmittingWork) -> EmittingOperator:
             raise InternalError(f"no operator does {type(work).__name__}")
 
 
-def _columns(incoming: StageBundle) -> dict[str, Column]:
-    """Return the columns of a bundle's records."""
+def _columns(incoming: StageBundle, hidden: Set[str]) -> dict[str, Column]:
+    """Return the columns of a bundle's records, of the hidden ones these."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
     return {
         name: (column if kept is None else column.take(kept)).slice(start, stop)
         for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN)
+        if not name.startswith(HIDDEN) or name in hidden
     }
 
 
