@@ -168,6 +168,7 @@ class Table(Generic[StreamT]):
         The primary key of the result is that of the left table if each left row meets at most one
         right row, which is so where the right table is joined on its own key; else it is both.
         With ``how="right"`` and ``"outer"`` it is both, unless both are joined on their own keys.
+        A null matches nothing, as in SQL.
 
         Args:
             other: The right table.
@@ -196,7 +197,7 @@ class Table(Generic[StreamT]):
         return Table(self._stream._of(joined_as_records(stage, inputs)), key)
 
     def group_by(self, *columns: str) -> GroupedTable[StreamT]:
-        """Group the rows by columns, to be aggregated.
+        """Group the rows by columns, to be aggregated. Nulls are equal, and make a group.
 
         Args:
             *columns: Names of columns.
@@ -250,9 +251,9 @@ class Table(Generic[StreamT]):
         :class:`lowwater.io.sinks.SqliteTable` and :class:`lowwater.io.sinks.PostgresTable` keep one
         row per primary key: after each delivery they hold the rows that stand. Columns are those of
         the table and ``timestamp``, the event time of the row. SQL allows no nulls in a primary
-        key. Where the key may hold some, as behind an outer join, the primary key is a column
-        ``row_key`` instead: the key as a JSON list. Any other sink gets the net changes of each
-        delivery: see :class:`lowwater.io.sinks.Delivery`.
+        key. Where the key may hold some, as behind an outer join or ``group_by``, the primary key
+        is a column ``row_key`` instead: the key as a JSON list. Any other sink gets the net changes
+        of each delivery: see :class:`lowwater.io.sinks.Delivery`.
 
         Args:
             *sinks: Where the rows go.

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeAlias, final
 
 import hypothesis.strategies as st
+import narwhals as nw
 import pyarrow as pa
 
 import lowwater as lw
@@ -339,11 +340,21 @@ def _tabled(draw: st.DrawFn, stream: Stream, other: Stream) -> Pipeline | Proces
     table = _chosen(stream).table(
         key="v", order=order, deleted=draw(st.sampled_from([None, lw.col("v") == 4])), ttl=ttl
     )
-    if draw(st.booleans()):
-        one = _chosen(other).table(key="key", keep_deleted=draw(seconds(0, 9)))
-        table = table.join(one, on="key", how=draw(st.sampled_from(HOWS)))
-    if draw(st.booleans()):
-        table = table.group_by("key").aggregate(v=lw.sum("v"), n=lw.count())
+    joins, groups, has_nulls = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+    key = nw.col("key")
+    if has_nulls:
+        table = table.with_columns(key=nw.when(key != 1).then(key))
+    if joins:
+        one = _chosen(other).table(
+            key="key" if not has_nulls else "v", keep_deleted=draw(seconds(0, 9))
+        )
+        if has_nulls:
+            one = one.with_columns(key=nw.when(key != 2).then(key))
+        on = draw(st.sampled_from(["key", ("key", "n")]))
+        table = table.join(one, on=on, how=draw(st.sampled_from(HOWS)))
+    if groups:
+        by = ("key", "v_right") if "v_right" in (table.columns or ()) else ("key",)
+        table = table.group_by(*by).aggregate(total=lw.sum("v"), n=lw.count())
     (flow,) = table.changes()._flows
     assert isinstance(flow.origin, Stage)
     return Processed(flow.origin)

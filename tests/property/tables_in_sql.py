@@ -48,6 +48,12 @@ def _of(make: Made, query: str) -> Computed:
     return Computed(make, query)
 
 
+def _joined_groups(left: Table[Stream], right: Table[Stream]) -> Table[Stream]:
+    """Return groups of both tables, of which two may have the key null: :data:`_GROUPS` in SQL."""
+    groups = right.group_by("g").aggregate(s=lw.sum("v"))
+    return left.group_by("g").aggregate(n=lw.count()).join(groups, on="g", how="outer")
+
+
 def _with_text(table: Table[Stream]) -> Table[Stream]:
     """Return a table with another column that may be null, text: :data:`_TEXT` in SQL."""
     v = nw.col("v")
@@ -55,6 +61,10 @@ def _with_text(table: Table[Stream]) -> Table[Stream]:
 
 
 _TEXT = "SELECT *, CASE WHEN v > 2 THEN CAST(v AS TEXT) END AS h FROM"
+_GROUPS = (
+    "SELECT coalesce(l.g, r.g) AS g, n, s FROM (SELECT g, count(*) AS n FROM l GROUP BY g) l "
+    "FULL JOIN (SELECT g, sum(v) AS s FROM r GROUP BY g) r ON l.g = r.g"
+)
 _OUTER = "SELECT coalesce(l.g, r.g) AS g, l.id, r.id AS id_right FROM l FULL JOIN r ON l.g = r.g"
 
 
@@ -149,17 +159,19 @@ TABLES: Mapping[str, Computed] = {
             .select("id", "id_right")
             .join(left.select("id", "g"), left_on="id_right", right_on="id", how="left")
         ),
-        "SELECT o.id, o.id_right, l.g FROM ("
-        f"{_OUTER}) o LEFT JOIN l ON o.id_right = l.id",
+        f"SELECT o.id, o.id_right, l.g FROM ({_OUTER}) o LEFT JOIN l ON o.id_right = l.id",
     ),
-    "outer join of groups": _of(
-        lambda left, right: (
-            left.group_by("g")
-            .aggregate(n=lw.count())
-            .join(right.group_by("g").aggregate(s=lw.sum("v")), on="g", how="outer")
+    "outer join of groups": _of(_joined_groups, _GROUPS),
+    "outer join of an outer join of groups": _of(
+        lambda left, right: _joined_groups(left, right).join(
+            right.group_by("g").aggregate(m=lw.max("v")), left_on="n", right_on="m", how="outer"
         ),
-        "SELECT coalesce(l.g, r.g) AS g, n, s FROM (SELECT g, count(*) AS n FROM l GROUP BY g) l "
-        "FULL JOIN (SELECT g, sum(v) AS s FROM r GROUP BY g) r ON l.g = r.g",
+        f"SELECT coalesce(o.n, r.m) AS n, o.g, o.s, r.g AS g_right FROM ({_GROUPS}) o "
+        "FULL JOIN (SELECT g, max(v) AS m FROM r GROUP BY g) r ON o.n = r.m",
+    ),
+    "inner join of an outer join of groups": _of(
+        lambda left, right: left.select("id", "g").join(_joined_groups(left, right), on="g"),
+        f"SELECT l.id, l.g, o.n, o.s FROM l JOIN ({_GROUPS}) o ON l.g = o.g",
     ),
 }
 

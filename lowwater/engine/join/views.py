@@ -115,19 +115,20 @@ class View:
             [records.columns[name].take(places).to_list(exact=True) for name in names]
             for names in (self._public_key, [n for n in self.key if n.startswith(HIDDEN)])
         )
-        keys: list[list[object]] = [[_plain(value) for value in row] for row in zip(*public, strict=True)]
-        for key, sides in zip(keys, zip(*hidden, strict=True), strict=bool(hidden)):
-            last = max((at for at, side in enumerate(sides, 1) if side is not False), default=0)
-            key += sides[:last]
+        rows = zip(*public, strict=True)
+        keys: list[list[object]] = [[_plain(value) for value in row] for row in rows]
+        for at, sides in enumerate(zip(*hidden, strict=True)):  # of most rows all are false
+            last = max(
+                (place for place, side in enumerate(sides, 1) if side is not False), default=0
+            )
+            keys[at] += sides[:last]
         return Column.of_objects([json_text(key) for key in keys])
 
     def _metadata(self) -> dict[bytes, bytes]:
         key = [ROW_KEY] if self.nullable else list(self.key)
         return {**RECORDS, KEY: json.dumps(key).encode()}
 
-    def _columns(
-        self, records: Records, places: Int64Array
-    ) -> dict[str, Column]:
+    def _columns(self, records: Records, places: Int64Array) -> dict[str, Column]:
         names = dict.fromkeys((*self._public_key, *records.names))
         columns = {name: records.columns[name].take(places) for name in names}
         if "timestamp" not in columns and TIME in records.columns:

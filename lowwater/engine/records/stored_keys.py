@@ -369,15 +369,21 @@ def _column(
     pieces: Sequence[Column], order: Int64Array, kind: pa.DataType | None, dtype: np.dtype[Any]
 ) -> Column:
     if dtype.kind != "O":
-        for piece in pieces:
-            if piece.data.dtype != dtype:
-                given = piece.data.dtype
-                raise damaged(_WHAT, f"it is of type {given}, and keys are of type {dtype}")
-        every = Column.concat(pieces) if pieces else Column(NONE.astype(dtype))
+        fitted = [_fitted(piece, dtype) for piece in pieces]
+        every = Column.concat(fitted) if fitted else Column(NONE.astype(dtype))
         return Column(every.data, every.valid, kind).take(order)
     plain = [value for piece in pieces for value in piece.to_list(exact=True)]
     values = object_array(plain)[order].tolist()
     return Column.of_objects(values) if kind is None else Column.from_arrow(pa.array(values, kind))
+
+
+def _fitted(column: Column, dtype: np.dtype[Any]) -> Column:
+    if column.data.dtype == dtype:
+        return column
+    if not column.is_null():  # nulls may have been stored before there was a value to tell the type
+        given = column.data.dtype
+        raise damaged(_WHAT, f"it is of type {given}, and keys are of type {dtype}")
+    return Column(np.zeros(len(column), dtype), np.zeros(len(column), dtype=np.bool_))
 
 
 def _name(at: int) -> str:
