@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Flow, Joined, Read, Stage, is_signed
+from lowwater.engine.graph.graph import Flow, Joined, Passed, Read, Stage, is_signed
 from lowwater.engine.join.joining import (
     AS_OF_HOWS,
     HOWS,
@@ -94,16 +94,11 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
+        left, right = (_without_duplicates(side) for side in (left, right))
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
         known = (known_columns(left), known_columns(right))
         sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
         for side, columns, names, argument in sides:
-            if side._deduplication is not None:
-                raise InvalidArgument(
-                    "a join does not drop duplicates",
-                    where=f"deduplicate(...).{where}",
-                    hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
-                )
             _require_columns(names, columns, f"{where}({argument}=)")
             check_keys((), names, side)
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
@@ -268,6 +263,22 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
         types |= columns.left
     public = {name: kind for name, kind in types.items() if not name.startswith(HIDDEN)}
     return emitted_as_records(stage, public)
+
+
+def _without_duplicates(side: StreamParts) -> StreamParts:
+    """Return a side behind a stage that drops its duplicates, if they are to be dropped.
+
+    Each side has a stage of its own, in which records meet by their id. In the join they meet by
+    other columns, and the other side by another id or by none.
+    """
+    ids = side._deduplication
+    if ids is None:
+        return side
+    known = known_columns(side)
+    if known is not None:
+        known = {name: known[name] for name in public_names(tuple(known))}
+    stage = Stage(side._flows, ids.columns, ids.columns, Passed(), ids)
+    return side._of(emitted_as_records(stage, known))
 
 
 def _keys(

@@ -223,7 +223,7 @@ class ColumnTypes:
         match work:
             case Joined():
                 return self._joined(stage, work)
-            case Upserted():
+            case Upserted() | Passed():
                 return {
                     name: self.given.get(name) or kind
                     for name, kind in self._into(stage).items()
@@ -235,7 +235,7 @@ class ColumnTypes:
                     name: self.given.get(name) or result_type(spec, columns)
                     for name, spec in work.aggregates.items()
                 }
-            case Windowed() | Computed() | Passed():
+            case Windowed() | Computed():
                 return None
             case _:
                 assert_never(work)

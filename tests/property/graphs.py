@@ -369,8 +369,8 @@ def _joined(draw: st.DrawFn, left: Stream, right: Stream) -> JoinedStream:
     if how not in ("inner", "semi"):
         unmatched = draw(st.sampled_from(UNMATCHED))
     least = inherited_lateness((*left._flows, *right._flows))
-    return _chosen(left).join(
-        _chosen(right),
+    return _for_a_join(draw, left).join(
+        _for_a_join(draw, right),
         on="key",
         within=lw.between(f"{low}s", f"{low + length}s"),
         how=how,
@@ -383,8 +383,8 @@ def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStr
     flows = (*facts._flows, *versions._flows)
     corrects = any(map(is_signed, flows)) or draw(st.booleans())
     least = inherited_lateness(flows)
-    return _chosen(facts).join_as_of(
-        _chosen(versions),
+    return _for_a_join(draw, facts).join_as_of(
+        _for_a_join(draw, versions),
         on="key",
         how=draw(st.sampled_from(AS_OF_HOWS)),
         order=draw(st.sampled_from([None, "v"])),
@@ -392,6 +392,15 @@ def _joined_as_of(draw: st.DrawFn, facts: Stream, versions: Stream) -> JoinedStr
         late_versions="correct" if corrects else "ignore",
         keep=draw(st.just(least) | seconds(0, 10).map(lambda us: us + least)),
     )
+
+
+def _for_a_join(draw: st.DrawFn, stream: Stream) -> Stream:
+    """Return a stream whose columns are known, of some streams without duplicates."""
+    stream, signed = _chosen(stream), any(is_signed(flow) for flow in stream._flows)
+    if draw(st.integers(0, 3)) == 0 and not signed:
+        ids: Any = draw(st.sampled_from(["v", ("v", "key")]))
+        return stream.deduplicate(id=ids, within=draw(seconds(1, 20)))
+    return stream
 
 
 def _chosen(stream: Stream) -> Stream:

@@ -148,7 +148,7 @@ class EmittingRun:
         if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
             columns = {**columns, **kinds, **bundle.values}
-        elif isinstance(work, (Joined, Upserted)):
+        elif isinstance(work, (Joined, Upserted, Passed)):
             keys = self.stage.keys_of(nth)
             columns = {name: column for name, column in columns.items() if name not in keys}
             columns |= bundle.values

@@ -189,7 +189,7 @@ class Admission:
         return times.data
 
     def _key(self, records: Records, name: str, problems: Problems, noun: str = "key") -> Column:
-        if name in self._sound_keys:
+        if name in self._sound_keys and noun == "key":
             return self._column(records, name)
         nulls = self._null_keys and noun == "key"
         check = partial(check_key, name=shown_name(name), noun=noun, nulls=nulls)
