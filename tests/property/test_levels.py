@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-import narwhals as nw
 import pytest
 from hypothesis import given
 
 import lowwater as lw
-from lowwater.engine.graph.graph import Stage
-from lowwater.pipeline.fluent import Processed
 from tests.examples import examples
-from tests.property.graphs import BASE, SECOND, Batches, Drawn, drawn
+from tests.property.graphs import (
+    BASE,
+    SECOND,
+    Batches,
+    Drawn,
+    drawn,
+    null_keys_and_duplicates,
+)
 from tests.property.levels import InLevels, embedded
 
 
@@ -69,29 +73,14 @@ def test_the_outputs_of_a_process_arrive_in_the_order_in_which_they_are_united(
 
 
 @pytest.mark.parametrize("key_groups", [1, 3])
-def test_rows_whose_keys_are_null_alike_stay_apart_on_their_way_to_another_stage(
-    key_groups: int,
-) -> None:
-    """T-3: of an outer join of two groups there may be two rows whose key is null."""
-    rows = [(BASE + at * SECOND, at % 4, at % 5, at % 3, "p", BASE) for at in range(24)]
-    source = lw.from_source(Batches([rows[:9], rows[9:12], rows[12:]]), time="at")
-    some = nw.col("key")
-    table = source.select("key", "v", "n").table(key=("key", "n"))
-    table = table.with_columns(some=nw.when(some > 1).then(some))
-    groups = table.group_by("some").aggregate(v=lw.sum("v"))
-    both = groups.join(table.group_by("some").aggregate(n=lw.max("n")), on="some", how="outer")
-    assert both.key == ("some",)
-    joined = both.join(groups, left_on="n", right_on="v", how="outer")
-    (flow,) = joined.changes()._flows
-    assert isinstance(flow.origin, Stage)
-    case = Drawn((Processed(flow.origin),), lw.ManualClock(BASE), {})
+def test_null_keys_and_duplicates(key_groups: int) -> None:
+    """T-3, S-D1: rows whose keys are null alike stay apart on their way to another stage."""
+    case = null_keys_and_duplicates()
     levels = InLevels(case, key_groups, 2, frozenset({2}))
     for expected, found in zip(embedded(case), levels.told(), strict=True):
         assert found == expected
         assert "__lw" not in str(found)
     assert levels.rows_left() == 0
-    alone = [row for row in both.rows() if row["some"] is None]
-    assert len(alone) == 2
 
 
 @pytest.mark.parametrize("key_groups", [1, 2, 5])
