@@ -227,12 +227,14 @@ def drawn(
 
 
 def null_keys_and_duplicates() -> Drawn:
-    """Return two pipelines: outer joins of groups, of which several have the key null; and a join
+    """Return two pipelines: outer joins of groups of which several have the key null, and a join
     of streams with duplicates."""
     sources: list[Stream] = []
     for begin in (0, 1):
         times = range(begin, begin + 24)
-        rows = [(BASE + at * SECOND, at % 4, at % 5, at % 3, "p", BASE + at * SECOND) for at in times]
+        rows = [
+            (BASE + at * SECOND, at % 4, at % 5, at % 3, "p", BASE + at * SECOND) for at in times
+        ]
         read = lw.from_source(Batches([rows[:9], rows[9:12], rows[12:]]), time="at")
         sources.append(read.select("key", "v", "n", "arrived"))
     key = nw.col("key")

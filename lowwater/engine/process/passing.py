@@ -1,5 +1,4 @@
-"""The operator whose records leave as they came: of a stream that is run by itself, or of one
-whose duplicates are dropped before a join."""
+"""The operator whose records leave as they came: of streams run by themselves, or once per id."""
 
 from __future__ import annotations
 

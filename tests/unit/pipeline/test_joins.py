@@ -95,7 +95,7 @@ def test_each_side_drops_its_own_duplicates(name: str, tmp_path: Path) -> None:
     """S-D1: by ids of its own, which a restart remembers, and which are forgotten with time."""
     write_files(tmp_path / "in", 3)
 
-    def made() -> lw.JoinedStream:
+    def made() -> Any:
         read = lw.read_parquet(tmp_path / "in", time="at", clock=lw.ManualClock(0)).with_columns(
             tens=lw.col("value") // 10, odd=lw.col("value") % 2
         )
