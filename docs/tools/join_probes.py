@@ -36,6 +36,11 @@ def join_probes() -> Iterator[Probe]:
             _odd(), on="key", late_versions="correct"
         ),
         "a join of panes": lambda: _counts().join(_odd(), on="key", within="2m", how="left"),
+        "deduplicate before a join": lambda: (
+            _even()
+            .deduplicate(id="value", within="1m")
+            .join(_odd(), on="key", within=WITHIN, how="left")
+        ),
         "a stage behind a join": lambda: (
             _joined("left").key_by("key").window(lw.FixedWindows("1m")).aggregate(n=lw.count())
         ),

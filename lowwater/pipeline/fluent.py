@@ -151,7 +151,7 @@ class RecordSteps(ABC):
         return self.to_stream()._with(MapBatches(checked_function("map_batches", function)))
 
     def deduplicate(self, *, id: str | tuple[str, ...], within: DurationLike) -> Stream:
-        """Drop records whose id was seen before (S-D1); the last step before ``key_by``.
+        """Drop records whose id was seen before (S-D1); the last step before ``key_by`` or a join.
 
         The first record with an id is kept. Until the watermark reaches its event time plus
         ``within``, other records with that id are dropped, and counted in ``metrics.duplicates``.

@@ -8,7 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.engine.graph.graph import Flow, Joined, Read, Stage, WindowJoined, is_signed
+from lowwater.engine.graph.graph import (
+    Flow,
+    Joined,
+    Passed,
+    Read,
+    Stage,
+    WindowJoined,
+    is_signed,
+)
 from lowwater.engine.join.joining import (
     AS_OF_HOWS,
     HOWS,
@@ -21,6 +29,7 @@ from lowwater.engine.join.joining import (
 )
 from lowwater.engine.join.pairs import JoinedColumns, Types
 from lowwater.engine.join.window_join import WINDOW
+from lowwater.engine.records.batch import HIDDEN
 from lowwater.engine.records.pane_table import MICROS_UTC
 from lowwater.engine.records.stateless import Filter, require_names
 from lowwater.engine.window.windowing import Windowing
@@ -99,16 +108,11 @@ class JoinInputs:
             InvalidArgument: A column is not named as it must be, or an input cannot be joined.
         """
         keys, right_keys = _keys(on, left_on, right_on, where)
+        left, right = (_without_duplicates(side) for side in (left, right))
         arguments = ("on", "on") if on is not None else ("left_on", "right_on")
         known = (known_columns(left), known_columns(right))
         sides = zip((left, right), known, (keys, right_keys), arguments, strict=True)
         for side, columns, names, argument in sides:
-            if side._deduplication is not None:
-                raise InvalidArgument(
-                    "a join does not drop duplicates",
-                    where=f"deduplicate(...).{where}",
-                    hint="Use a stage of their own: .deduplicate(...).key_by(...).process(...)",
-                )
             _require_columns(names, columns, f"{where}({argument}=)")
             check_keys((), names, side)
         _check_comparable(*known, tuple(zip(keys, right_keys, strict=True)), where)
@@ -153,8 +157,12 @@ class JoinInputs:
             )
         return found
 
-    def stage(self, joining: Joining | AsOf) -> Stage:
+    def stage(self, joining: Joining | AsOf, columns: JoinedColumns | None = None) -> Stage:
         """Return the stage of a join.
+
+        Args:
+            joining: The rules.
+            columns: The columns, if there are hidden ones.
 
         Raises:
             InvalidArgument: The columns are not known, or two would have one name.
@@ -162,7 +170,7 @@ class JoinInputs:
         if joining.emits_pairs:
             _require_known(self.left_known, "left", self.where)
             _require_known(self.right_known, "right", self.where)
-        work = Joined(joining, len(self.left._flows), self.right_keys, self.columns)
+        work = Joined(joining, len(self.left._flows), self.right_keys, columns or self.columns)
         return self._checked_stage(work)
 
     def window_stage(self, windowing: Windowing, how: How) -> Stage:
@@ -319,7 +327,24 @@ def joined_as_records(stage: Stage, inputs: JoinInputs) -> dict[str, Any]:
     of_left, of_right = columns.names(tuple(columns.left), tuple(right))
     types |= {of_left[name]: kind for name, kind in columns.left.items()}
     types |= {of_right[name]: kind for name, kind in right.items()}
-    return emitted_as_records(stage, types)
+    public = {name: kind for name, kind in types.items() if not name.startswith(HIDDEN)}
+    return emitted_as_records(stage, public)
+
+
+def _without_duplicates(side: StreamParts) -> StreamParts:
+    """Return a side behind a stage that drops its duplicates, if they are to be dropped.
+
+    Each side has a stage of its own, in which records meet by their id. In the join they meet by
+    other columns, and the other side by another id or by none.
+    """
+    ids = side._deduplication
+    if ids is None:
+        return side
+    known = known_columns(side)
+    if known is not None:
+        known = {name: known[name] for name in public_names(tuple(known))}
+    stage = Stage(side._flows, ids.columns, ids.columns, Passed(), ids)
+    return side._of(emitted_as_records(stage, known))
 
 
 def _keys(

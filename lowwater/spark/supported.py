@@ -20,7 +20,7 @@ def require_supported(graph: Graph) -> None:
     Raises:
         UnsupportedByRunner: It is.
     """
-    if any(isinstance(stage.work, Passed) for stage in graph.stages):
+    if any(isinstance(stage.work, Passed) and not stage.keys for stage in graph.stages):
         raise UnsupportedByRunner(
             "a stream without a stage has no state, and so nothing to run on Spark",
             where="to_spark",

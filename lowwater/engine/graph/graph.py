@@ -204,7 +204,11 @@ class Upserted:
 @final
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The work of a stream that is run by itself: its records leave as they came, without keys."""
+    """The work of a stream whose records leave as they came.
+
+    It is run by itself, without keys; or its duplicates are dropped before a join, and its keys are
+    the ids.
+    """
 
     windowing: ClassVar[None] = None
     emits_panes: ClassVar[bool] = False
@@ -317,6 +321,11 @@ class Stage:
         return isinstance(work, (Upserted, Grouped))
 
     @property
+    def takes_null_keys(self) -> bool:
+        """Whether a key may be null, as in joins and groups of tables (T-3)."""
+        return self.makes_table and not isinstance(self.work, Upserted)
+
+    @property
     def signed(self) -> bool:
         """Whether its input contains retractions."""
         return any(is_signed(flow) for flow in self.inputs)
@@ -414,13 +423,16 @@ def admission_of(
         times=flow.times,
         ids=() if stage.deduplication is None else stage.deduplication.columns,
         max_ahead_us=max_ahead_us,
-        sound_keys=_sound_keys(flow),
+        sound_keys=_sound_keys(stage, flow),
+        null_keys=stage.takes_null_keys,
     )
 
 
-def _sound_keys(flow: Flow) -> tuple[str, ...]:
-    """Return columns that were keys before, and that no step has touched: they can be keys."""
+def _sound_keys(stage: Stage, flow: Flow) -> tuple[str, ...]:
+    """Return columns that need no check: keys from before that no step has touched, and ids."""
     origin = flow.origin
+    if isinstance(stage.work, Passed):
+        return stage.keys  # they are checked as ids
     if not isinstance(origin, Stage) or not origin.work.emits_panes:
         return ()
     return origin.key_names if all(isinstance(step, Filter) for step in flow.steps) else ()

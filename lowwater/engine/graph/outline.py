@@ -96,7 +96,7 @@ def stage_outline(stage: Stage) -> str:
             by = ", ".join(map(repr, stage.key_names))
             return f"{outline(stage.inputs, (), None, work.aggregates)} by {by}"
         case Passed():
-            return _before(stage, None)
+            return outline(stage.inputs, deduplication=stage.deduplication)
         case _:
             assert_never(work)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
 
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.process.output import Emitted
+from lowwater.engine.records.batch import SIDE
 from lowwater.engine.records.columns import Column
 from lowwater.engine.records.keys import KeyDictionary
 from lowwater.time import START_OF_TIME, Int64Array
@@ -28,6 +29,13 @@ class JoinedColumns:
         keys: The names of the keys in the output.
         suffixes: What is appended to a name that both sides have, on the left and on the right.
         labels: Further columns of the output, whose names no side may have.
+        sided: Which rows without a left partner have true in the hidden column ``SIDE``: ``all``,
+            or those with ``nulls`` in the keys. An outer join has the column where the primary keys
+            of both tables may hold nulls: a row of the left alone and one of the right alone may
+            then have the same key otherwise (T-3). ``None``: there is no such column.
+
+    The columns of a side may include such hidden ones of joins before. Their names grow by a letter
+    for the side, so they name the path to their join, and stay distinct.
     """
 
     left: Types
@@ -35,6 +43,16 @@ class JoinedColumns:
     keys: tuple[str, ...]
     suffixes: tuple[str, str] = ("", "_right")
     labels: tuple[str, ...] = ()
+    sided: Literal["all", "nulls"] | None = None
+
+    @property
+    def hidden(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The hidden columns of the left and of the right side."""
+        left, right = (
+            frozenset(name for name in side if name.startswith(SIDE))
+            for side in (self.left, self.right)
+        )
+        return left, right
 
     def names(
         self, left: Sequence[str], right: Sequence[str]
@@ -42,9 +60,11 @@ class JoinedColumns:
         """Return the name in the output of each column of the left and of the right side."""
         both = {*left} & {*right} | {*self.labels}
         before, behind = self.suffixes
-        of_left = {name: name + before if name in both else name for name in left}
         clash = both | {*self.keys}
+        of_left = {name: name + before if name in both else name for name in left}
         of_right = {name: name + behind if name in clash else name for name in right}
+        for names, letter in ((of_left, "l"), (of_right, "r")):
+            names.update({name: name + letter for name in names if name.startswith(SIDE)})
         return of_left, of_right
 
 
@@ -107,10 +127,15 @@ class Pairs:
             right_times = np.where(no_right, START_OF_TIME, of_right["start"][right])
             times = np.maximum(times, right_times)
         owner = np.where(no_left, of_right["key"][right], of_left["key"][left])
+        values = self._values(left, right)
+        if self._columns.sided is not None:
+            nulls = keys.with_nulls(owner) if self._columns.sided == "nulls" else no_left
+            told = np.zeros(len(owner), dtype=np.bool_) if nulls is None else no_left & nulls
+            values[SIDE] = Column(told)
         return Emitted(
             times,
             keys.decode(owner),
-            self._values(left, right),
+            values,
             signs=signs if signed else None,
         )
 

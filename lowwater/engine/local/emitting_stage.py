@@ -143,11 +143,12 @@ class EmittingRun:
             kept: The places of its elements that are no duplicates; ``None`` for all.
         """
         bundle, work, nth = incoming.bundle, self.stage.work, incoming.nth
-        columns = columns_of_bundle(incoming)
+        hidden = work.columns.hidden[work.side_of(nth)] if isinstance(work, Joined) else frozenset()
+        columns = columns_of_bundle(incoming, hidden)
         if isinstance(work, Computed):
             kinds = _kinds(incoming) if self.stage.signed else {}
             columns = {**columns, **kinds, **bundle.values}
-        elif isinstance(work, (Joined, Upserted)):
+        elif isinstance(work, (Joined, Upserted, Passed)):
             keys = self.stage.keys_of(nth)
             columns = {name: column for name, column in columns.items() if name not in keys}
             columns |= bundle.values

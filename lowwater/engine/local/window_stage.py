@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import final
 
 import numpy as np
@@ -210,14 +210,14 @@ class WindowRun:
         return panes if self._is_end else None
 
 
-def columns_of_bundle(incoming: StageBundle) -> dict[str, Column]:
-    """Return the columns of a bundle's records."""
+def columns_of_bundle(incoming: StageBundle, hidden: Set[str] = frozenset()) -> dict[str, Column]:
+    """Return the columns of a bundle's records; of those that users never see, some."""
     start, stop = incoming.start, incoming.start + len(incoming.bundle)
     kept = incoming.admitted.kept
     return {
         name: (column if kept is None else column.take(kept)).slice(start, stop)
         for name, column in incoming.records.columns.items()
-        if not name.startswith(HIDDEN)
+        if not name.startswith(HIDDEN) or name in hidden
     }
 
 
