@@ -30,7 +30,7 @@ from lowwater.engine.window.windowing import Windowing
 from lowwater.errors import InvalidArgument, UnsafeTrigger, describe, load_extra
 from lowwater.testing._moments import MomentLike, moment
 from lowwater.testing.orders import rebundled, reordered
-from lowwater.testing.scenario import Scenario
+from lowwater.testing.scenario import Scenario, check_scenario
 from lowwater.time import START_OF_TIME, DurationLike, Instant, duration
 from lowwater.triggers import (
     AfterAll,
@@ -316,7 +316,7 @@ def reorderings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    _check_scenario(scenario)
+    check_scenario(scenario)
     numbers = list(range(len(scenario.elements)))
     return st.permutations(numbers).map(lambda order: reordered(scenario, order))
 
@@ -327,7 +327,7 @@ def bundlings(scenario: Scenario) -> st.SearchStrategy[Scenario]:
     Raises:
         InvalidArgument: It is not a scenario.
     """
-    _check_scenario(scenario)
+    check_scenario(scenario)
     most = max(1, min(6, len(scenario.elements)))
     sizes = st.lists(st.integers(1, most), min_size=1, max_size=6)
     return sizes.map(lambda some: rebundled(scenario, some))
@@ -429,15 +429,6 @@ def _checked_columns(columns: object) -> Mapping[str, Any]:
             hint='Write columns={"gap": durations(most=9)}',
         )
     return columns or {}
-
-
-def _check_scenario(scenario: object) -> None:
-    if not isinstance(scenario, Scenario):
-        raise InvalidArgument(
-            f"{describe('scenario', scenario)} is not a Scenario",
-            where="lowwater.testing.strategies",
-            hint='Give one, as in Scenario().add((5, "12:00:26", "A")).end()',
-        )
 
 
 def _windowing(fields: dict[str, Any]) -> Windowing:

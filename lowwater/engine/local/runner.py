@@ -25,6 +25,7 @@ from lowwater.engine.graph.graph import (
     is_signed,
 )
 from lowwater.engine.graph.metrics import Metrics
+from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
 from lowwater.engine.local.outcomes import Outcome
@@ -297,16 +298,9 @@ class LocalRun:
                 yield from self._turn(began)
                 yield Outcome(boundary=True)
                 continue
-            records, position = found
-            taken = reader.taken + len(records) + len(records.unreadable)
-            if self._recorder is not None:
-                records = self._recorder.read(reader.read, records)
-            yield from self._read(reader, records, began)
+            yield from self._process(reader, *found, began)
             if self._stopping:
-                return  # perhaps amid the batch: its position is the one before it
-            reader.taken = taken
-            reader.position = position
-            reader.bundles_done = 0
+                return
             yield Outcome(boundary=True)
         yield from self._turn(began)
         self._verdict.judge_rest()
@@ -315,6 +309,43 @@ class LocalRun:
             run.forget(END_OF_TIME)
         if self._observer is not None:
             self._observer(self.metrics)
+
+    def give(self, source: int, records: Records) -> Iterator[Outcome]:
+        """Process a batch of a source that the caller reads; an empty one is a heartbeat.
+
+        For a caller that decides which source comes next, instead of iterating over the run.
+
+        Args:
+            source: The number of the source in the graph.
+            records: The batch.
+        """
+        yield from self._process(self.readers[source], records, None, time.perf_counter())
+
+    def end_of(self, *sources: int) -> Iterator[Outcome]:
+        """End sources that the caller reads, all in one turn.
+
+        Args:
+            *sources: Their numbers in the graph.
+        """
+        for source in sources:
+            self.readers[source].ended = True
+        self._move_clock(self.readers[0].now())
+        yield from self._turn(time.perf_counter())
+        self.ended = self.ending
+
+    def _process(
+        self, reader: SourceReader, records: Records, position: Position | None, began: float
+    ) -> Iterator[Outcome]:
+        """Process a batch; if the run is stopped amid it, its position is the one before it."""
+        taken = reader.taken + len(records) + len(records.unreadable)
+        if self._recorder is not None:
+            records = self._recorder.read(reader.read, records)
+        yield from self._read(reader, records, began)
+        if self._stopping:
+            return
+        reader.taken = taken
+        reader.position = position
+        reader.bundles_done = 0
 
     def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]
