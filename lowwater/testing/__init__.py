@@ -4,6 +4,7 @@ The strategies for Hypothesis are in :mod:`lowwater.testing.strategies`, which n
 extra.
 """
 
+from lowwater.testing.assertions import assert_elements as assert_elements
 from lowwater.testing.assertions import assert_late as assert_late
 from lowwater.testing.assertions import assert_panes as assert_panes
 from lowwater.testing.conformance import check_state_store as check_state_store

@@ -70,6 +70,7 @@ def reordered(scenario: Scenario, order: Sequence[int]) -> Scenario:
     >>> reordered(Scenario().add((1, "12:00", "A"), (2, "12:01", "A")), [1, 0])
     Scenario(start='00:00:00').add((2, '12:01:00', 'A'), (1, '12:00:00', 'A'))
     """
+    check_scenario(scenario)
     elements = scenario.elements
     if sorted(order) != list(range(len(elements))):
         raise InvalidArgument(
