@@ -82,7 +82,8 @@ def check(pipeline: Any) -> Findings:
     """Check a pipeline for likely mistakes, without running it.
 
     Args:
-        pipeline: The result of ``aggregate``, ``group`` or ``process``, or a pipeline with a sink.
+        pipeline: The result of ``aggregate``, ``group``, ``process`` or ``join``, a table, or a
+            pipeline with a sink.
 
     Raises:
         InvalidArgument: The value is none of these.

@@ -78,8 +78,10 @@ def test_the_oracle_and_all_runners_agree(
 
 
 def tables(left: lw.Stream, right: lw.Stream) -> Any:
-    of_left = left.select("time", "key", one="value").table(key="key")
-    return of_left.join(right.select("time", "key", other="value").table(key="key"), on="key")
+    of_left = left.select("time", "key", one=lw.col("value")).table(key="key")
+    return of_left.join(
+        right.select("time", "key", other=lw.col("value")).table(key="key"), on="key"
+    )
 
 
 @given(SCENARIOS)

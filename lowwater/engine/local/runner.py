@@ -28,6 +28,7 @@ from lowwater.engine.graph.metrics import Metrics
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.local.emitting_stage import EmittingRun
 from lowwater.engine.local.key_order import in_order, minds_order
+from lowwater.engine.local.order_verdict import OrderVerdicts
 from lowwater.engine.local.outcomes import Outcome
 from lowwater.engine.local.recorder import Recorder
 from lowwater.engine.local.run_record import place_of
@@ -40,6 +41,7 @@ from lowwater.engine.local.window_stage import WindowRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.batch import Records
 from lowwater.engine.records.panes import ErrorRecord
+from lowwater.engine.records.problems import Tally
 from lowwater.errors import DataError, InternalError
 from lowwater.state.store import Batch, StateStore
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
@@ -147,6 +149,12 @@ class LocalRun:
             is_judged=is_judged,
             place=dead_letters,
         )
+        self._orders = OrderVerdicts(
+            graph.stages,
+            [graph.name_of(stage) for stage in graph.stages],
+            [run.metrics for run in self._stages],
+            self._tallies(),
+        )
         self._reading = [_reading(graph, stage.inputs) for stage in graph.stages]
         self._reading_right = {
             number: _reading(graph, stage.inputs[stage.work.left :])
@@ -238,6 +246,7 @@ class LocalRun:
             for entry, learned in zip(entries, stored, strict=True):
                 entry.admission.resume(learned)
         self._verdict.resume()
+        self._orders.resume()
         self.metrics.resume(known["metrics"])
         self.ended = known["ended"]
         self._log_late = _next_power(self.metrics.late.total())
@@ -346,6 +355,18 @@ class LocalRun:
         reader.taken = taken
         reader.position = position
         reader.bundles_done = 0
+        self._orders.judge()
+
+    def _tallies(self) -> dict[int, list[Tally]]:
+        """Return the counts of what is admitted to each stage, by its number."""
+        found: dict[int, list[Tally]] = {number: [] for number in range(len(self._stages))}
+        for reader in self.readers:
+            for stage, tally in reader.tallies()[1]:
+                found[stage].append(tally)
+        for entries in self._between:
+            for entry in entries:
+                found[entry.stage].append(entry.admission.tally)
+        return found
 
     def _entry(self, stage: int, nth: int, on_error: OnError) -> StageAdmission:
         at = self.graph.stages[stage]

@@ -334,3 +334,11 @@ def test_a_silent_side_holds_a_join_behind_a_stage_too(tmp_path: Path) -> None:
     (note,) = lw.check(joined)
     assert (note.where, note.severity) == ("source 2", "note")
     assert "it holds their watermark while it is silent" in note.what
+
+
+def test_a_table_can_be_checked_and_drawn(tmp_path: Path) -> None:
+    table = clicks(tmp_path / "a").table(key="k")
+    (note,) = lw.check(table)
+    assert "nothing deletes a row" in note.what
+    assert "stage 1" in str(table.graph())
+    assert "stage 1" in table.to_mermaid()
