@@ -10,6 +10,9 @@ from lowwater.display.palette import Theme
 from lowwater.engine.graph.trace import StageTrace, Trace
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
+from lowwater.viz.join_picture import lay_out_join
+from lowwater.viz.join_scene import JoinScene
+from lowwater.viz.join_timeline import join_text
 from lowwater.viz.picture import lay_out
 from lowwater.viz.raster import save_picture
 from lowwater.viz.scene import Scene
@@ -23,7 +26,8 @@ from lowwater.viz.timeline import to_text
 class Diagram:
     """The input and output of a stage as a picture.
 
-    Event time runs to the right, processing time upwards. Notebooks display the picture;
+    Event time runs to the right, processing time upwards. A join has a lane for each side, and a
+    line for each pair. Notebooks display the picture;
     ``print(diagram)`` prints a text timeline.
 
     Args:
@@ -31,7 +35,7 @@ class Diagram:
         theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
-    scene: Scene
+    scene: Scene | JoinScene
     theme: Theme = "auto"
 
     def __post_init__(self) -> None:
@@ -52,7 +56,8 @@ class Diagram:
         Args:
             trace: The trace of the stage.
             key: The key to draw, or a list of keys; by default the six with the most events.
-            column: The aggregate to draw; the first by default.
+            column: The aggregate to draw, the first by default; of a join, the column whose values
+                are written at records.
             between: The first event time to draw, and the end (exclusive); all by default.
             theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
 
@@ -85,7 +90,8 @@ class Diagram:
     @property
     def picture(self) -> Picture:
         """The shapes of the picture, in pixels."""
-        return lay_out(self.scene)
+        scene = self.scene
+        return lay_out(scene) if isinstance(scene, Scene) else lay_out_join(scene)
 
     def to_svg(self) -> str:
         """Render it as a self-contained SVG element without scripts."""
@@ -102,7 +108,9 @@ class Diagram:
             width: Characters per line; long notes on the right may exceed it.
             rows: The most moments per key; moments in the middle are left out.
         """
-        return to_text(self.scene, width=width, rows=rows)
+        if isinstance(self.scene, Scene):
+            return to_text(self.scene, width=width, rows=rows)
+        return join_text(self.scene, width=width, rows=rows)
 
     def save(self, path: PathLike) -> None:
         """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.

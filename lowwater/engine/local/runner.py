@@ -156,6 +156,11 @@ class LocalRun:
             self._tallies(),
         )
         self._reading = [_reading(graph, stage.inputs) for stage in graph.stages]
+        self._reading_left = {
+            number: _reading(graph, stage.inputs[: stage.work.left])
+            for number, stage in enumerate(graph.stages)
+            if isinstance(stage.work, Joined)
+        }
         self._reading_right = {
             number: _reading(graph, stage.inputs[stage.work.left :])
             for number, stage in enumerate(graph.stages)
@@ -595,7 +600,16 @@ class LocalRun:
                 operator.watermark,
                 operator.output_watermark,
                 held[self.graph.name_of(run.stage)],
+                self._sides(run),
             )
+
+    def _sides(self, run: StageRun) -> tuple[int, int] | None:
+        """Return the watermarks of the sides of a join."""
+        work = run.stage.work
+        if not isinstance(work, Joined):
+            return None
+        left = self._lowest(self._reading_left[run.number])
+        return left, self._lowest(self._reading_right[run.number])
 
 
 def _stage_run(stage: Stage, number: int, *, is_end: bool, is_read: bool) -> StageRun:
