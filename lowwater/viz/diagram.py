@@ -8,6 +8,7 @@ from typing import Any, final
 
 from lowwater.display.palette import Theme
 from lowwater.engine.graph.trace import StageTrace, Trace
+from lowwater.errors import InvalidArgument
 from lowwater.io.paths import PathLike, as_paths
 from lowwater.viz.compose import Between, compose
 from lowwater.viz.join_picture import lay_out_join
@@ -31,11 +32,11 @@ class Diagram:
     ``print(diagram)`` prints a text timeline.
 
     Args:
-        scene: The content.
+        content: The content, without pixels.
         theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
     """
 
-    scene: Scene | JoinScene
+    content: Scene | JoinScene
     theme: Theme = "auto"
 
     def __post_init__(self) -> None:
@@ -88,10 +89,23 @@ class Diagram:
         return replace(self, theme=theme)
 
     @property
+    def scene(self) -> Scene:
+        """The content of the diagram of a windowed stage or a process.
+
+        Raises:
+            InvalidArgument: It is the diagram of a join.
+        """
+        if not isinstance(self.content, Scene):
+            raise InvalidArgument(
+                "the diagram of a join has a scene of its own", where="scene", hint="Use .content"
+            )
+        return self.content
+
+    @property
     def picture(self) -> Picture:
         """The shapes of the picture, in pixels."""
-        scene = self.scene
-        return lay_out(scene) if isinstance(scene, Scene) else lay_out_join(scene)
+        content = self.content
+        return lay_out(content) if isinstance(content, Scene) else lay_out_join(content)
 
     def to_svg(self) -> str:
         """Render it as a self-contained SVG element without scripts."""
@@ -108,9 +122,9 @@ class Diagram:
             width: Characters per line; long notes on the right may exceed it.
             rows: The most moments per key; moments in the middle are left out.
         """
-        if isinstance(self.scene, Scene):
-            return to_text(self.scene, width=width, rows=rows)
-        return join_text(self.scene, width=width, rows=rows)
+        if isinstance(self.content, Scene):
+            return to_text(self.content, width=width, rows=rows)
+        return join_text(self.content, width=width, rows=rows)
 
     def save(self, path: PathLike) -> None:
         """Write a file: ``.svg``, ``.html``, ``.txt``, or with matplotlib ``.png`` and ``.gif``.
@@ -127,8 +141,8 @@ class Diagram:
         return self.to_text()
 
     def __repr__(self) -> str:
-        keys = ", ".join(panel.name for panel in self.scene.panels)
-        return f"<diagram of {self.scene.title.partition(':')[0]}, keys: {keys or 'none'}>"
+        keys = ", ".join(panel.name for panel in self.content.panels)
+        return f"<diagram of {self.content.title.partition(':')[0]}, keys: {keys or 'none'}>"
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

@@ -28,7 +28,7 @@ _MARGIN = 14.0
 _LEFT, _BELOW, _ABOVE, _BETWEEN = 72.0, 40.0, 16.0, 28.0
 _HEIGHTS = {1: 190.0, 2: 130.0}
 _HEIGHT_OF_MANY = 100.0
-_RADIUS = 9.0
+_RADIUS, _DOT = 9.0, 2.5
 _MOST_LARGE = 40
 """In a panel with more records than this, each is a dot without its value."""
 _SIZE, _KEY = 10.5, 24.0
@@ -67,16 +67,20 @@ class _PanelDrawing:
     def __init__(self, scene: JoinScene, panel: JoinPanel, left: Plot, right: Plot) -> None:
         self._scene, self._panel = scene, panel
         self._plots = (left, right)
-        self._large = sum(len(lane.marks) for lane in panel.lanes) <= _MOST_LARGE
+        few = sum(len(lane.marks) for lane in panel.lanes) <= _MOST_LARGE
+        self._radii = tuple(
+            tuple(_radii(lane, plot)) if few else (_DOT,) * len(lane.marks)
+            for lane, plot in zip(panel.lanes, self._plots, strict=True)
+        )
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the shapes from back to front."""
         for lane, plot in zip(self._panel.lanes, self._plots, strict=True):
             yield from self._lane(lane, plot)
         yield from self._links()
-        for lane, plot in zip(self._panel.lanes, self._plots, strict=True):
-            yield from self._alone(lane, plot)
-            yield from self._marks(lane, plot)
+        for lane, plot, radii in zip(self._panel.lanes, self._plots, self._radii, strict=True):
+            yield from self._alone(lane, plot, radii)
+            yield from self._marks(lane, plot, radii)
         yield from self._names()
 
     def _lane(self, lane: Lane, plot: Plot) -> Iterator[Shape]:
@@ -99,58 +103,52 @@ class _PanelDrawing:
             covers=area.bottom - area.top,
         )  # fmt: skip
         yield Rect(area, "frame")
-        name = f"{self._panel.name}, {lane.name}" if scene.headed else lane.name
-        name = fitted(name, (area.right - area.left) / BOLD, 11.5)
-        yield Label(area.left, area.top - 5, name, "head", 11.5)
 
     def _links(self) -> Iterator[Shape]:
-        left, right = self._panel.lanes
         for link in self._panel.links:
-            ends = (
-                self._edge(self._plots[0], left.marks[link.left], below=True),
-                self._edge(self._plots[1], right.marks[link.right], below=False),
-            )
+            ends = (self._edge(0, link.left, 1), self._edge(1, link.right, -1))
             yield Path(ends, "pair", False, link.y, link.title)
             if link.retracted is not None:
                 yield Path(ends, "erased", False, link.retracted, link.title)
                 yield Path(ends, "retract", False, link.retracted, link.title)
 
-    def _alone(self, lane: Lane, plot: Plot) -> Iterator[Shape]:
+    def _alone(self, lane: Lane, plot: Plot, radii: Sequence[float]) -> Iterator[Shape]:
         """Yield a line from each record that came out by itself up to when it did."""
         for one in lane.alone:
-            mark = lane.marks[one.mark]
+            mark, radius = lane.marks[one.mark], radii[one.mark]
             x, low, high = plot.across(mark.x), plot.up(mark.y), plot.up(one.y)
             if low - high > _RADIUS + 6:
-                line = ((x, low - self._radius), (x, high + 5))
+                line = ((x, low - radius), (x, high + 5))
                 yield Path(line, "alone", False, one.y, one.title)
             else:  # it came out at once: the sign stands beside the record
-                x += half_width(mark, _RADIUS) + 9 if self._large else 9
+                x += 9 + (half_width(mark, radius) if radius > _DOT else 0)
             yield from _sign(one, x, high)
             if one.retracted is not None:
                 yield from _crossed(one, x, high)
 
-    def _marks(self, lane: Lane, plot: Plot) -> Iterator[Shape]:
-        area = plot.area
-        room = Room(Area(area.left - 40, area.top - 20, area.right + 40, area.bottom + 20))
-        for mark in lane.marks:
+    @staticmethod
+    def _marks(lane: Lane, plot: Plot, radii: Sequence[float]) -> Iterator[Shape]:
+        for mark, radius in zip(lane.marks, radii, strict=True):
             x, y = plot.across(mark.x), plot.up(mark.y)
-            place = mark_area(mark, x, y, _RADIUS)
-            if self._large and room.is_free(place):
-                room.take(place)
-                yield from mark_shapes(mark, x, y, _RADIUS, mark.y)
+            if radius > _DOT:
+                yield from mark_shapes(mark, x, y, radius, mark.y)
             else:
                 yield from dot_shapes(mark, x, y, mark.y)
 
-    @property
-    def _radius(self) -> float:
-        return _RADIUS if self._large else 3.0
-
-    def _edge(self, plot: Plot, mark: Mark, *, below: bool) -> tuple[float, float]:
+    def _edge(self, side: int, number: int, down: int) -> tuple[float, float]:
         """Return where a link leaves a record."""
-        return plot.across(mark.x), plot.up(mark.y) + (self._radius if below else -self._radius)
+        plot, mark = self._plots[side], self._panel.lanes[side].marks[number]
+        return plot.across(mark.x), plot.up(mark.y) + down * self._radii[side][number]
 
     def _names(self) -> Iterator[Shape]:
         scene = self._scene
+        for lane, plot in zip(self._panel.lanes, self._plots, strict=True):
+            area = plot.area
+            name = f"{self._panel.name}, {lane.name}" if scene.headed else lane.name
+            name = fitted(name, (area.right - area.left) / BOLD, 11.5)
+            wide = text_width(name, 11.5) * BOLD  # links may pass behind it
+            yield Rect(Area(area.left, area.top - 16, area.left + wide, area.top - 2), "plate", 3)
+            yield Label(area.left, area.top - 5, name, "head", 11.5)
         upper, lower = (plot.area for plot in self._plots)
         middle = (lower.left + lower.right) / 2
         text = fitted(f"event time ({day_text(scene.x)}, UTC)", lower.right - lower.left, 11.5)
@@ -160,6 +158,18 @@ class _PanelDrawing:
             up = fitted(f"{up} ({day_text(scene.y)})", lower.bottom - upper.top, 11.5)
         centre = (upper.top + lower.bottom) / 2
         yield Label(upper.left - 64, centre, up, "text", 11.5, "middle", turned=True)
+
+
+def _radii(lane: Lane, plot: Plot) -> Iterator[float]:
+    """Yield the size of each record: those that would hide another one are dots."""
+    area = plot.area
+    room = Room(Area(area.left - 40, area.top - 20, area.right + 40, area.bottom + 20))
+    for mark in lane.marks:
+        place = mark_area(mark, plot.across(mark.x), plot.up(mark.y), _RADIUS)
+        is_free = room.is_free(place)
+        if is_free:
+            room.take(place)
+        yield _RADIUS if is_free else _DOT
 
 
 def _staircase(plot: Plot, steps: Sequence[WatermarkStep], style: str) -> Iterator[Shape]:

@@ -182,7 +182,7 @@ def join_scene(
     moments = [*ordinates.elements, *ordinates.pairs] or list(ordinates.moves)
     y = _airy(min(moments, default=0), max(moments, default=1), 8)
     watermark = tuple(_steps(trace, ordinates, None))
-    made = [_PanelOf(trace, ordinates, key, x, column).build(watermark) for key in chosen]
+    made = [_PanelOf(trace, ordinates, key, stretch, column).build(watermark) for key in chosen]
     return JoinScene(
         title=_title(trace.name, joining),
         x=x,
@@ -206,14 +206,15 @@ class _PanelOf:
         trace: StageTrace,
         ordinates: TraceOrdinates,
         key: Hashable,
-        x: Span,
+        stretch: Span | None,
         column: str | None,
     ) -> None:
         self._trace, self._ordinates, self._key, self._column = trace, ordinates, key, column
         mine = [
             at
             for at, element in enumerate(trace.elements)
-            if hashable(element.key) == key and element.time in x
+            if hashable(element.key) == key
+            and (stretch is None or stretch.low <= element.time < stretch.high)
         ]
         self._left_out = max(0, len(mine) - MOST_RECORDS)
         drawn = mine[:MOST_RECORDS]
@@ -260,13 +261,14 @@ class _PanelOf:
         names = ("facts", "versions") if isinstance(joining, AsOf) else ("left", "right")
         name, inputs = names[side == "right"], self._trace.inputs
         if len(inputs) == len(names):  # else a side is a union, or both are of one origin
-            name = f"{name}: {inputs[side == 'right']}"
-        own = tuple(_steps(self._trace, self._ordinates, side))
+            own = inputs[side == "right"]
+            name = name if own == name else f"{name}: {own}"
+        mark = tuple(_steps(self._trace, self._ordinates, side))
         return Lane(
             name,
             tuple(self._mark(at) for at in self._of[side]),
             tuple(alone),
-            own if own != watermark else (),
+            mark if _places(mark) != _places(watermark) else (),
             tuple(_frontier(joining, side, watermark)),
         )
 
@@ -354,6 +356,10 @@ def _frontier(
         what = _FRONTIERS[isinstance(joining, AsOf)]
         title = f"{side} records before {watermark_text(to)} are {what}"
         yield WatermarkStep(step.y, to, title)
+
+
+def _places(steps: Sequence[WatermarkStep]) -> list[tuple[int, int]]:
+    return [(step.y, step.x) for step in steps]
 
 
 def _alone_name(joining: Joining | AsOf) -> str:

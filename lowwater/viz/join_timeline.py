@@ -92,7 +92,8 @@ class _Timeline:
     def _moment(self, at: int, watermark: int | None) -> Iterator[str]:
         sides = [side for side in (0, 1) if (at, side) in self._marks or (at, side) in self._said]
         name = self._name(at)
-        for side in sides or [None]:
+        lanes: list[int | None] = [*sides] or [None]
+        for side in lanes:
             row = [" "] * (self._columns + 1)
             notes = [] if side is None else list(self._said.get((at, side), ()))
             if watermark is not None and watermark in self._scene.x:
