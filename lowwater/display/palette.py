@@ -109,13 +109,18 @@ STYLES: Mapping[str, Style] = {
     "dense": Style("dense"),
     "cover": Style("paper", "quiet", 1, (4, 3)),
     "stage": Style("ontime", "ontime", 1.4, (), 0.12),
+    "table": Style("early", "early", 1.4, (), 0.16),
+    "lid": Style(None, "early", 1.4),
     "source": Style("mark", "mark", 1.4, (), 0.12),
     "arrow": Style(None, "quiet", 1.6),
     "arrow-head": Style("quiet"),
 }
 _RARE = frozenset(
-    ("pair", "erased", "alone", "alone-shape", "retracted-sign", "frontier", "side-watermark")
-)
+    (
+        "pair", "erased", "alone", "alone-shape", "retracted-sign", "frontier", "side-watermark",
+        "table", "lid",
+    )
+)  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
