@@ -107,8 +107,8 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         raise InvalidArgument(
             f"the pipeline reads {len(graph.reads)} sources, but a scenario is one",
             where="lowwater.testing",
-            hint="Test the part after each source, or a function that builds the pipeline on one "
-            "stream",
+            hint='Use a scenario of several inputs: Scenario("left", "right") and its run_pipeline, '
+            "or a function that builds the pipeline on one stream",
         )
     (read,) = graph.reads
     clock, watermark = ManualClock(), External()

@@ -177,6 +177,8 @@ def _staircase(plot: Plot, steps: Sequence[WatermarkStep], style: str) -> Iterat
     span: Span = plot.y
     before = plot.across(plot.x.low)
     for at, step in enumerate(steps):
+        if step.y > span.high:
+            break  # it moved after all that is drawn
         above = steps[at + 1].y if at + 1 < len(steps) else span.high
         x, y = plot.across(step.x), plot.up(step.y)
         points = [(before, y), (x, y)]
