@@ -259,7 +259,7 @@ class InLevels:
             )
             for at in range(len(self._inputs))
         ]  # fmt: skip
-        self._tables = [_table_of(one) for one in self._inputs]
+        self._tables = [table_of(one) for one in self._inputs]
         self._cells: dict[tuple[int, int], bytes] = {}
 
     def steps(self) -> Iterator[Taken]:
@@ -333,7 +333,7 @@ class InLevels:
         return whole.append_column(_MARK, pa.array(marks, pa.int64()))
 
 
-def _table_of(one: ScenarioInput) -> pa.Table:
+def table_of(one: ScenarioInput) -> pa.Table:
     """Return the elements of an input as Arrow.
 
     Raises:

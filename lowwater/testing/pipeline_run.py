@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
+from lowwater.engine.graph.graph import MAIN
 from lowwater.engine.graph.trace import Trace
 from lowwater.engine.records.panes import ErrorRecord, LateRecord, Pane
 from lowwater.errors import InvalidArgument, describe, nearest
@@ -57,7 +59,7 @@ class StepRun:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PipelineRun(Traced):
     """The output of a scenario that was run through a pipeline.
 
@@ -147,6 +149,25 @@ class PipelineRun(Traced):
     def state_rows(self) -> int:
         """How many rows of state remain at the end, of all stages."""
         return self.steps[-1].state_rows if self.steps else 0
+
+    def _repr_html_(self) -> str:
+        from lowwater.viz.output_html import Rejected, elements_html, panes_html
+
+        rejected = Rejected.of(self.late, self.errors)
+        found = self.outputs
+        if any(isinstance(one, Pane) for one in found):
+            kinds = (pane.timing if pane.kind == "insert" else "retract" for pane in found)
+            return panes_html("Run of a scenario", found, Counter(kinds), rejected)
+        rows = ((one.key, one.value, one.timestamp) for one in found)
+        outputs = {MAIN: (rows, len(found))}
+        return elements_html("Run of a scenario", outputs, rejected, keys=self.key_names)
+
+    def __repr__(self) -> str:
+        return (
+            f"<run of {len(self.scenario.elements)} elements in {len(self.steps)} steps: "
+            f"{len(self.outputs)} emitted, {len(self.late)} late, {len(self.errors)} errors, "
+            f"{self.state_rows} rows kept>"
+        )
 
     @property
     def trace(self) -> Trace:

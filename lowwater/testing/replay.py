@@ -107,7 +107,7 @@ def ground(pipeline: Pipeline, scenario: Scenario) -> Grounded:
         raise InvalidArgument(
             f"the pipeline reads {len(graph.reads)} sources, but a scenario is one",
             where="lowwater.testing",
-            hint='Use a scenario of several inputs: Scenario("left", "right") and its run_pipeline, '
+            hint='Use Scenario("left", "right") and its run_pipeline, '
             "or a function that builds the pipeline on one stream",
         )
     (read,) = graph.reads

@@ -66,6 +66,8 @@ def test_a_run_from_beginning_to_end() -> None:
     found = [(str(s.watermark)[11:19], str(s.output_watermark)[11:19]) for s in run.steps[3:5]]
     assert found == [("12:11:00", "12:01:00"), ("12:20:00", "12:20:00")]
     assert_late(run, [{"reason": "too_late", "time": "12:00:30", "key": "s1"}])
+    assert repr(run) == "<run of 5 elements in 8 steps: 3 emitted, 1 late, 0 errors, 0 rows kept>"
+    assert "too_late" in run._repr_html_()
     assert (run.errors, run.state_rows, str(run.output_watermark)) == ([], 0, "+inf")
 
 
@@ -100,6 +102,7 @@ def test_tables_unions_and_windows_run_too() -> None:
     assert_panes(
         run, [{"value": 2, "key": "s1"}, {"value": 1, "key": "s2"}, {"value": 1, "key": "s1"}]
     )
+    assert "ON TIME" in run._repr_html_() or "ON_TIME" in run._repr_html_()
     with pytest.raises(lw.InvalidArgument, match="emits panes"):
         _ = run.elements
     with pytest.raises(lw.InvalidArgument, match="emits records, not panes"):
