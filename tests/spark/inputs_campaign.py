@@ -50,7 +50,7 @@ def _as_text(step: dict[str, Any]) -> dict[str, Any]:
 def micro_batches(scenario: Scenario) -> Iterator[list[pa.Table]]:
     """Yield what each input has in each step, the start first."""
     inputs = inputs_of(scenario)
-    moves, tables = Moves(scenario, inputs), [table_of(one) for one in inputs]
+    moves, tables = Moves(scenario, inputs), [_typed(table_of(one)) for one in inputs]
     coming = (0, 0, 0)
     for number in range(len(scenario.steps) + 1):
         if number:
@@ -60,6 +60,15 @@ def micro_batches(scenario: Scenario) -> Iterator[list[pa.Table]]:
             _with_heartbeat(table.slice(first, (stop - first) * (at == nth)), moves, nth)
             for nth, table in enumerate(tables)
         ]
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Return a table in which columns of nulls are text: files of Parquet have no other nulls."""
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
 
 
 def _with_heartbeat(part: pa.Table, moves: Moves, nth: int) -> pa.Table:
