@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lowwater.engine.graph.clocks import ManualClock as ManualClock
     from lowwater.engine.graph.clocks import WallClock as WallClock
     from lowwater.engine.graph.metrics import Metrics as Metrics
+    from lowwater.engine.graph.sources import CommitListener as CommitListener
     from lowwater.engine.graph.sources import ReplayableSource as ReplayableSource
     from lowwater.engine.graph.sources import Source as Source
     from lowwater.engine.graph.trace import Trace as Trace
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from lowwater.pipeline import from_spark as from_spark
     from lowwater.pipeline import read_csv as read_csv
     from lowwater.pipeline import read_jsonl as read_jsonl
+    from lowwater.pipeline import read_kafka as read_kafka
     from lowwater.pipeline import read_log as read_log
     from lowwater.pipeline import read_parquet as read_parquet
     from lowwater.pipeline import run as run
@@ -170,7 +172,7 @@ _PLACES = {
         "output set_cell timer value_cell"
     ),
     "lowwater.engine.records.batch": "Records",
-    "lowwater.engine.graph.sources": "ReplayableSource Source",
+    "lowwater.engine.graph.sources": "CommitListener ReplayableSource Source",
     "lowwater.engine.records.steps": "PaneBatch",
     "lowwater.engine.graph.trace": "Trace TracedElement",
     "lowwater.engine.window.windowing": "Windowing",
@@ -182,7 +184,7 @@ _PLACES = {
     "lowwater.pipeline": (
         "Element FinalPanes GroupedTable JoinedStream KeyedStream Pipeline Processed Result Run "
         "RunHandle Stream Table WindowedStream changelog debezium from_arrow from_frame "
-        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_log "
+        "from_iterable from_pandas from_source from_spark read_csv read_jsonl read_kafka read_log "
         "read_parquet run start to_spark"
     ),
     "lowwater.time": "END_OF_TIME START_OF_TIME Instant duration instant",

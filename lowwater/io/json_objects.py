@@ -72,14 +72,14 @@ def is_time(kind: pa.DataType, fractions: bool) -> bool:
 
 
 def columns_of_objects(
-    objects: Sequence[Mapping[str, Any]], types: Types, time: str, fractions: bool
+    objects: Sequence[Mapping[str, Any]], types: Types, time: str | None, fractions: bool
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Convert objects to columns; a missing field is null.
 
     Args:
         objects: The objects of some lines.
         types: The types of the columns so far.
-        time: The field of event times.
+        time: The field of event times, if there is one.
         fractions: Whether event times may be floats.
 
     Returns:

@@ -22,6 +22,7 @@ from lowwater.pipeline.readers import from_source as from_source
 from lowwater.pipeline.readers import from_spark as from_spark
 from lowwater.pipeline.readers import read_csv as read_csv
 from lowwater.pipeline.readers import read_jsonl as read_jsonl
+from lowwater.pipeline.readers import read_kafka as read_kafka
 from lowwater.pipeline.readers import read_log as read_log
 from lowwater.pipeline.readers import read_parquet as read_parquet
 from lowwater.pipeline.result import Result as Result

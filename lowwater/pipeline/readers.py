@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 import pyarrow as pa
@@ -17,6 +17,10 @@ from lowwater.io.csv import CsvSource
 from lowwater.io.frames import frame_source
 from lowwater.io.in_memory import IterableSource, arrow_source, pandas_source
 from lowwater.io.jsonl import JsonLinesSource
+from lowwater.io.kafka.bounds import KafkaEnd, KafkaStart, bound_of
+from lowwater.io.kafka.client import checked_config, checked_servers, checked_topic, client
+from lowwater.io.kafka.source import KafkaSource
+from lowwater.io.kafka.values import MessageColumns, ValueFormat, checked_value
 from lowwater.io.log.layout import Layout
 from lowwater.io.log.source import LogSource
 from lowwater.io.log.values import Start, as_time
@@ -321,6 +325,100 @@ def read_log(
     return stream_of(source, time, options)
 
 
+@with_options(SourceOptions)
+def read_kafka(
+    servers: str | Sequence[str],
+    topic: str,
+    *,
+    time: str,
+    value: ValueFormat = "json",
+    schema: Mapping[str, pa.DataType | str] | None = None,
+    key: str | None = None,
+    headers: str | None = None,
+    timestamp: str | None = None,
+    tombstone: str | None = None,
+    start: KafkaStart = "earliest",
+    end: KafkaEnd = "never",
+    group: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    **options: Unpack[SourceOptions],
+) -> Stream:
+    """Read a topic of Kafka, all its partitions, with positions in the state of the run.
+
+    Only what was committed by its producers is read (``read_committed``). The run reads each
+    partition at its own offsets, which its state directory holds; no consumer group shares them
+    out. Partitions that are added to the topic are read within half a minute. A message that
+    cannot be read becomes a dead letter that names partition and offset. While the brokers cannot
+    be reached, the run waits.
+
+    Use ``watermark=lw.PerPartition(...)``: disorder between partitions is what a topic has, and
+    the source gives each record's partition. ``idle_after=`` of it keeps a silent partition from
+    holding the watermark.
+
+    Needs ``pip install "lowwater[kafka]"``.
+
+    Args:
+        servers: The brokers, such as ``"localhost:9092"``.
+        topic: The topic.
+        time: The column of event times: a field of the values, or the column of ``timestamp=``.
+        value: ``"json"``: an object in each message. ``"arrow"``: an Arrow stream in each, of any
+            number of rows. ``"bytes"``: a column ``value``. Or a function that takes the bytes of
+            a message and returns a mapping; what it raises makes the message a dead letter.
+        schema: The columns of the values that are wanted, and their types, as
+            ``{"user": "string", "amount": "float64"}``. Joins and ``select`` by name need it where
+            no step names the columns. By default all columns, as the messages show them.
+        key: The name of a column for the messages' keys (text).
+        headers: The name of a column for their headers (lists of pairs of a name and bytes).
+        timestamp: The name of a column for their timestamps (milliseconds, UTC).
+        tombstone: The name of a column that says whether a message has no value; all columns of
+            the values are null then, so ``time`` must be the column of ``timestamp=``. For
+            ``stream.table(key=..., deleted=lw.col(tombstone))``. By default messages without a
+            value are dead letters.
+        start: Where a run without stored positions begins: ``"earliest"``, ``"latest"``, the time
+            of the first message (an ``Instant``, an aware ``datetime`` or ISO-8601 text), or
+            offsets by partition, such as ``{0: 120, 1: 95}``; partitions that are left out begin
+            at their earliest.
+        end: Where the input ends: ``"never"``; ``"latest"``, with what is there when the run
+            starts; before the first message at or after a time; or before offsets by partition.
+        group: A consumer group whose offsets follow the commits of a run with a state directory,
+            for other tools to see. They are never ahead of the state. By default none.
+        config: Further settings of the client library (librdkafka), such as those of security.
+
+    Raises:
+        InvalidArgument: An option is invalid, or the client library is not installed.
+    """
+    client()
+    columns = MessageColumns(key, headers, timestamp, tombstone)
+    if tombstone is not None and time != timestamp:
+        raise InvalidArgument(
+            "tombstone= keeps messages without a value, and those have no event time of their own",
+            where="read_kafka",
+            hint='Go by the timestamps of messages: timestamp="at", time="at"',
+        )
+    if group is not None and (not isinstance(group, str) or not group):
+        raise InvalidArgument(
+            f"{describe('group', group)} is not the name of a consumer group",
+            hint='Use a name such as "billing"',
+        )
+    known: tuple[tuple[str, pa.DataType], ...] | None = None
+    if value == "bytes":
+        known = (("value", pa.binary()),)
+    if schema is not None:
+        if value == "bytes" or not isinstance(schema, Mapping) or not schema:
+            raise InvalidArgument(
+                f"{describe('schema', schema)} does not fit value={value!r}",
+                hint='Use a dict such as {"user": "string"} with JSON, Arrow or a function',
+            )
+        known = tuple((name, _arrow_type(name, given, "schema")) for name, given in schema.items())
+    source = KafkaSource(
+        checked_servers(servers), checked_topic(topic), checked_value(value), columns, time, known,
+        group, bound_of("start", start, ("earliest", "latest")),
+        bound_of("end", end, ("never", "latest")), checked_config(config),
+        options.get("unit") in FRACTIONAL,
+    )  # fmt: skip
+    return stream_of(source, time, options)
+
+
 def from_spark(
     df: Any,
     *,
@@ -366,14 +464,14 @@ def _check_delimiter(schema: pa.Schema | None, delimiter: str) -> None:
             ) from None
 
 
-def _arrow_type(name: str, given: pa.DataType | str) -> pa.DataType:
+def _arrow_type(name: str, given: pa.DataType | str, option: str = "types") -> pa.DataType:
     if isinstance(given, pa.DataType):
         return given
     try:
         return pa.type_for_alias(given)
     except (ValueError, TypeError):
         raise InvalidArgument(
-            f"{describe(f'types[{name!r}]', given)} is not a type",
+            f"{describe(f'{option}[{name!r}]', given)} is not a type",
             hint='Use, say, "int64", "float64", "string" or "bool"',
         ) from None
 

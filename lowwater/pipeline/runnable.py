@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from lowwater.errors import InvalidArgument, NoItems, describe
 from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.io.paths import PathLike
 from lowwater.io.sinks.compaction import Compaction
+from lowwater.io.sinks.kafka import KafkaTopic, MessageFormat
 from lowwater.pipeline.forms import BatchT, Form, ItemT
 from lowwater.pipeline.outputs import Writing, jsonl_sink, parquet_sink
 from lowwater.pipeline.result import (
@@ -196,6 +198,33 @@ class Runnable(ABC, Generic[ItemT, BatchT]):
             InvalidArgument: ``compact`` is given for one file, to which deliveries are appended.
         """
         return self._to(jsonl_sink(path, overwrite=overwrite, compact=compact))
+
+    def write_kafka(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        key: str | tuple[str, ...] | None = None,
+        value: MessageFormat = "json",
+        late: str | None = None,
+        errors: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Writing:
+        """Return an output that writes messages to a topic of Kafka; call ``run`` on it.
+
+        With a state directory, consumers that read what is committed see each result once: see
+        :class:`lowwater.io.sinks.KafkaTopic`. Needs ``pip install "lowwater[kafka]"``.
+
+        Args:
+            servers: The brokers, such as ``"localhost:9092"``.
+            topic: The topic.
+            key: The column, or columns, of the messages' keys; by default the key columns.
+            value: ``"json"``, ``"arrow"``, or a function of a row that returns bytes.
+            late: The topic of late elements; by default they are counted, not written.
+            errors: The topic of dead letters; by default they are counted, not written.
+            config: Further settings of the client library (librdkafka), such as those of security.
+        """
+        return self._to(KafkaTopic(servers, topic, key, value, late, errors, config or {}))
 
     def write_to(self, *sinks: Sink) -> Writing:
         """Return an output that writes everything to each of the sinks; call ``run`` on it.

@@ -123,7 +123,8 @@ class ReplayableSource(Source, Protocol):
 
         The next batch after a position must always be the same, even if more data has arrived
         since. A source that grows can fix the extent of its next batch by first yielding an empty
-        batch whose position records it.
+        batch whose position records it. While it waits for a batch that is fixed, it may yield
+        empty batches with ``rest_seconds`` and the same position.
 
         Args:
             position: The position of the last batch that was read; ``None`` for the beginning.
@@ -135,6 +136,27 @@ class ReplayableSource(Source, Protocol):
 
         Raises:
             DataError: Data that was read before has disappeared or changed.
+        """
+        ...
+
+
+@runtime_checkable
+class CommitListener(ReplayableSource, Protocol):
+    """A replayable source that is told what a durable run has committed.
+
+    What follows the run's progress elsewhere can then be moved without ever being ahead of the
+    state: the offsets of a consumer group, acknowledgements to a queue, a replication slot.
+    """
+
+    def committed(self, position: Position, /) -> None:
+        """Note that a run over a state directory has durably stored a position.
+
+        Called after each commit, and when a run resumes, because the run before may have been
+        killed between its commit and this call: so it may be called again with one position, and
+        it must then have no further effect. Runs without a state directory do not call it.
+
+        Args:
+            position: The run will not read anything before it again.
         """
         ...
 

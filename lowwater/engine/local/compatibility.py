@@ -35,8 +35,8 @@ from lowwater.state.key_layout import stage_prefix
 from lowwater.time import format_duration
 from lowwater.windows import CustomWindows
 
-# How a source is waited for, and where a run without a state begins, may change between runs.
-_FREE = frozenset({"follow", "start", "wait"})
+# How a source is waited for, where a run without a state begins and where it ends may change.
+_FREE = frozenset({"end", "follow", "start", "wait"})
 _MOVED = "; if files were moved: python -m lowwater state relocate {} OLD NEW"
 
 

@@ -24,6 +24,11 @@ _FIXES = {
     "bad_gap": "Give each record a gap above zero",
     "malformed_csv": 'Check the header, and name the delimiter, as in delimiter=";"',
     "malformed_json": "Check that each line holds one JSON object",
+    "malformed_arrow": "Write each value as an Arrow stream (pyarrow.ipc.new_stream)",
+    "malformed_key": "Leave out key=, or write keys as UTF-8 text",
+    "tombstone": 'Name a column that tells such messages apart, as in tombstone="deleted", '
+    'timestamp="at", time="at"',
+    "undecodable": "Correct the function that is given as value=",
 }
 _NAMED = re.compile(r"(?:the [a-z ]+)?'(.+?)' is |(.+?)=")
 _A_NUMBER = re.compile(r"='[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?'")

@@ -144,6 +144,7 @@ class DurableRun:
                     for sink in output.sinks
                     for name in place_names(sink)
                 ]
+                self._tell_sources()  # the last run may have been killed before it did
                 pending = list(read_outbox(store))
                 if pending:
                     _LOG.info(
@@ -268,6 +269,7 @@ class DurableRun:
         on_point("before the write")
         store.commit(batch)
         on_point("after the write")
+        self._tell_sources()
         seconds = time.perf_counter() - began
         slow = seconds >= _SLOW_COMMIT_S
         _LOG.log(
@@ -277,6 +279,10 @@ class DurableRun:
         )  # fmt: skip
         yield from self._deliver(deliveries)
         on_point("before forgetting")
+
+    def _tell_sources(self) -> None:
+        for reader in self._run.readers:
+            reader.committed()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Iterator[Delivery]:
         for delivery in deliveries:

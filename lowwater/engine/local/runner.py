@@ -312,7 +312,11 @@ class LocalRun:
                 yield from self._turn(began)
                 yield Outcome(boundary=True)
                 continue
-            yield from self._process(reader, *found, began)
+            records, position = found
+            if reader.bundles_done and records.is_rest:
+                yield Outcome(boundary=True)  # the batch that is resumed is still to come
+                continue
+            yield from self._process(reader, records, position, began)
             if self._stopping:
                 return
             yield Outcome(boundary=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lowwater.engine.graph.clocks import ArrivalClock, ClockLike, Cut, Cutter, WallClock, arrivals
 from lowwater.engine.graph.graph import Read
-from lowwater.engine.graph.sources import Position, ReplayableSource
+from lowwater.engine.graph.sources import CommitListener, Position, ReplayableSource
 from lowwater.engine.local.estimator_input import ObservedBatch
 from lowwater.engine.local.source_watermark import SourceWatermark
 from lowwater.engine.local.stage_input import AdmittedBatch, StageAdmission, StageBundle
@@ -141,6 +141,12 @@ class SourceReader:
         if self._iterator is None:
             self._iterator = self._batches()
         return next(self._iterator, None)
+
+    def committed(self) -> None:
+        """Tell a source that listens that the position in the state directory is durable."""
+        source = self.read.source
+        if self.position is not None and isinstance(source, CommitListener):
+            source.committed(self.position)
 
     def close(self) -> None:
         """Release the source's files and connections."""

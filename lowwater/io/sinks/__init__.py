@@ -6,6 +6,7 @@
 :class:`JsonLinesFile`     one file of JSON lines
 :class:`SqliteTable`       a table of the latest pane of each key and window
 :class:`PostgresTable`     the same in PostgreSQL
+:class:`KafkaTopic`        a topic of Kafka, each delivery in a transaction
 :class:`Callback`          a function that is called with each delivery
 :class:`Compaction`        when deliveries to a folder become a file
 ==========================  =========================================================
@@ -26,5 +27,6 @@ from lowwater.io.sinks.compaction import Compaction as Compaction
 from lowwater.io.sinks.folders import JsonLinesFolder as JsonLinesFolder
 from lowwater.io.sinks.folders import ParquetFolder as ParquetFolder
 from lowwater.io.sinks.json_lines_file import JsonLinesFile as JsonLinesFile
+from lowwater.io.sinks.kafka import KafkaTopic as KafkaTopic
 from lowwater.io.sinks.postgres import PostgresTable as PostgresTable
 from lowwater.io.sinks.sqlite import SqliteTable as SqliteTable

@@ -1,0 +1,182 @@
+"""A topic as a replayable source of pipelines."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import pyarrow as pa
+
+from lowwater.engine.graph.sources import Position
+from lowwater.engine.records.batch import Records
+from lowwater.io.kafka.bounds import Bound
+from lowwater.io.kafka.reader import Part, TopicReader, commit_offsets
+from lowwater.io.kafka.values import MessageColumns, MessageDecoder, ValueFormat
+from lowwater.state.formats import damaged, decoding
+
+_REST_S = 0.05
+"""How long a source that has nothing new rests while others are read."""
+_NOTHING = Records({}, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """The messages of a topic.
+
+    A position is ``{"at": offsets, "next": offsets, "id": the topic's id, "types": column types}``:
+    where the next batch begins, and where it ends if that is fixed. What a fetch returns depends
+    on what has been produced by then, so a batch whose end is not fixed is preceded by an empty
+    batch whose position fixes it: after any position the next batch is always the same. Within a
+    batch, records come by partition and offset.
+
+    Args:
+        servers: The brokers.
+        topic: The topic.
+        value: How values are encoded.
+        columns: The columns that messages have beside their values.
+        time: The column of event times.
+        known: The columns of values and their types, if they are given.
+        group: The consumer group whose offsets follow the commits of the run.
+        start: Where to begin.
+        end: Where the input ends.
+        config: Further settings of the client library.
+        fractions: Whether event times may be floats.
+    """
+
+    servers: str = field(repr=False)
+    topic: str
+    value: ValueFormat
+    columns: MessageColumns
+    time: str
+    known: tuple[tuple[str, pa.DataType], ...] | None = None
+    group: str | None = field(default=None, repr=False)
+    start: Bound = "earliest"
+    end: Bound = "never"
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    fractions: bool = field(default=False, repr=False)
+    _live: list[TopicReader] = field(default_factory=list, init=False, repr=False, compare=False)
+    _told: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, if those of the values are known."""
+        if self.known is None:
+            return None
+        return pa.schema([*self.known, *self.columns.types().items()])
+
+    def batches(self, size: int, keys: tuple[str, ...]) -> Iterator[Records]:
+        for records, _ in self._batches(None, size):
+            if records.length or records.unreadable or self.end != "latest":
+                yield records
+
+    def batches_from(
+        self, position: Position | None, size: int, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Records, Position]]:
+        if position is not None:
+            _check(position)
+        return self._batches(position, size)
+
+    def committed(self, position: Position) -> None:
+        """Have the offsets of the group follow the state."""
+        offsets = position["at"]
+        if self.group is None or offsets == self._told:
+            return
+        self._told.clear()
+        self._told.update(offsets)
+        for reader in self._live:
+            reader.commit(offsets)
+        if not self._live:  # before the input is read, or after its end
+            commit_offsets(self.servers, self.topic, self.config, self.group, offsets)
+
+    def _batches(self, position: Position | None, size: int) -> Iterator[tuple[Records, Position]]:
+        known: Position = {"at": None, "next": None, "id": None, "types": None}
+        known.update(position or {})
+        ahead: Mapping[str, int] = known["next"] or {}
+        reader = TopicReader(
+            self.servers, self.topic, self.config, self.group,
+            known["at"], ahead, known["id"], self.start, self.end,
+        )  # fmt: skip
+        types: dict[str, pa.DataType] = {} if known["types"] is None else _types_of(known["types"])
+        decoder = MessageDecoder(
+            self.topic, self.value, self.columns, self.time, self.fractions, types, self.known
+        )
+        self._live.append(reader)
+        try:
+            with closing(reader):
+                yield from self._read(reader, decoder, ahead, size)
+        finally:
+            self._live.remove(reader)
+
+    def _read(
+        self, reader: TopicReader, decoder: MessageDecoder, ahead: Mapping[str, int], size: int
+    ) -> Iterator[tuple[Records, Position]]:
+        """Yield the records from where the reader stands."""
+        parts: deque[Part] = deque()
+        at, patience, heard = reader.at, 0.0, False
+
+        def position() -> Position:
+            return {
+                "at": at,
+                "next": parts[0].end if parts else dict(ahead) or None,
+                "id": reader.topic_id,
+                "types": _encoded(decoder.types),
+            }
+
+        def fetch(seconds: float) -> None:
+            nonlocal ahead, heard
+            reader.poll(seconds, size)
+            if ahead:
+                if reader.has(ahead):
+                    parts.append(reader.part_until(ahead))
+                    ahead = {}
+            elif heard or reader.has_heard_all(size):
+                heard = True
+                parts.extend(reader.next_parts(size))
+
+        while True:
+            if not parts:
+                was_ahead = bool(ahead)
+                fetch(patience)
+                if not parts and reader.is_ended and not ahead:
+                    yield _NOTHING, position()
+                    return
+                patience = 0.0 if parts else _REST_S
+                if not (parts and was_ahead):  # else the position has it already
+                    asked = time.monotonic()
+                    yield replace(_NOTHING, rest_seconds=patience), position()
+                    patience = max(0.0, patience - (time.monotonic() - asked))
+                continue
+            part = parts.popleft()
+            records, at = decoder.records(part.messages), part.end
+            if not parts:
+                fetch(0.0)
+            yield records, position()
+
+
+def _encoded(types: Mapping[str, pa.DataType]) -> bytes:
+    data: bytes = pa.schema(list(types.items())).serialize().to_pybytes()
+    return data
+
+
+def _types_of(data: Any) -> dict[str, pa.DataType]:
+    schema = pa.ipc.read_schema(pa.py_buffer(data))
+    return {field.name: field.type for field in schema}
+
+
+def _check(position: Position) -> None:
+    """Raise ``StateError`` if a position is not one of a topic."""
+    what = "the position in the topic"
+    with decoding(what):
+        at, ahead = position["at"], position["next"]
+        for offsets in (at, ahead or {}):
+            if not all(
+                isinstance(number, str) and number.isdigit() and type(offset) is int
+                for number, offset in offsets.items()
+            ):
+                raise damaged(what, f"it is {position!r}")
+        _types_of(position["types"])

@@ -1,0 +1,375 @@
+"""What the messages of a topic hold: columns out of their values, keys, headers and timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import pyarrow as pa
+
+from lowwater.engine.records.batch import Records
+from lowwater.engine.records.panes import ErrorRecord
+from lowwater.errors import DataError, InvalidArgument, describe
+from lowwater.io.json_blocks import JsonBlocks, without_columns
+from lowwater.io.json_objects import columns_of_objects
+from lowwater.time import Int64Array
+from lowwater.watermark.observed import PARTITION
+
+Decoder: TypeAlias = Callable[[bytes], Mapping[str, Any]]
+ValueFormat: TypeAlias = Literal["json", "arrow", "bytes"] | Decoder
+"""How values are encoded; or a function that returns the record of a value."""
+
+Types: TypeAlias = dict[str, pa.DataType]
+
+_MILLIS = pa.timestamp("ms", "UTC")
+_HEADERS = pa.map_(pa.string(), pa.binary())
+_NEVER_LONG = 200
+"""How many bytes of a value a dead letter shows."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """The names of the columns that messages have beside those of their values.
+
+    Args:
+        key: The column of keys, text; ``None`` for none.
+        headers: The column of headers, maps of text to bytes; ``None`` for none.
+        timestamp: The column of timestamps, milliseconds in UTC; ``None`` for none.
+        tombstone: The column, bool, that says whether a message has no value; ``None``: such
+            messages are dead letters.
+
+    Raises:
+        InvalidArgument: One is no name, or two are the same.
+    """
+
+    key: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
+    tombstone: str | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("key", "headers", "timestamp", "tombstone"):
+            name = getattr(self, option)
+            if name is not None and (not isinstance(name, str) or not name):
+                raise InvalidArgument(
+                    f"{describe(option, name)} is not the name of a column",
+                    hint=f'Name the column to make, as in {option}="{option}"',
+                )
+        names = self.names()
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgument(
+                    f"two columns would be called {name!r}", hint="Give each a name of its own"
+                )
+
+    def names(self) -> list[str]:
+        """Return the names that are given."""
+        every = (self.key, self.headers, self.timestamp, self.tombstone)
+        return [name for name in every if name is not None]
+
+    def types(self) -> Types:
+        """Return the types of the columns that are named."""
+        kinds = (pa.string(), _HEADERS, _MILLIS, pa.bool_())
+        every = (self.key, self.headers, self.timestamp, self.tombstone)
+        return {name: kind for name, kind in zip(every, kinds, strict=True) if name is not None}
+
+
+@final
+class MessageDecoder:
+    """Converts messages to records; of JSON and Arrow without a step of Python for each.
+
+    Args:
+        topic: The topic, for messages.
+        value: How values are encoded.
+        columns: The other columns.
+        time: The column of event times.
+        fractions: Whether event times may be floats.
+        types: The types of columns so far; extended by what is decoded.
+        known: The columns of values that are wanted, and their types; ``None`` for all.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        value: ValueFormat,
+        columns: MessageColumns,
+        time: str,
+        fractions: bool,
+        types: Mapping[str, pa.DataType],
+        known: Sequence[tuple[str, pa.DataType]] | None,
+    ) -> None:
+        self._topic = topic
+        self._known = None if known is None else pa.schema(list(known))
+        self._value = value
+        self._columns = columns
+        self._fractions = fractions
+        # Where messages have the event times, values need not: no column is added for them.
+        self._time = None if time in columns.names() else time
+        self._json = JsonBlocks(self._time, fractions, skips_blank=False)
+        self._json.types.update(types or dict(known or ()))
+
+    @property
+    def types(self) -> Types:
+        """The types of the columns of values so far."""
+        return self._json.types
+
+    def records(self, messages: Sequence[Any]) -> Records:
+        """Return the records of messages, and dead letters of those that are none."""
+        if not messages:
+            return Records({}, 0)
+        values = [message.value() for message in messages]
+        empty = np.fromiter((value is None for value in values), np.bool_, len(values))
+        letters: list[tuple[int, ErrorRecord]] = []
+        if empty.any() and self._columns.tombstone is None:
+            letters += [
+                (row, self._letter(messages[row], "tombstone", "the message has no value"))
+                for row in np.flatnonzero(empty).tolist()
+            ]
+        full = np.flatnonzero(~empty)
+        batch, rows, unreadable = self._decoded(messages, values, full)
+        letters += unreadable
+        if batch is not None and self._known is not None:
+            batch = self._projected(batch, self._known)
+        if self._columns.tombstone is not None and empty.any():
+            batch, rows = _with_tombstones(batch, rows, np.flatnonzero(empty))
+        if batch is None or not len(rows):
+            return Records({}, 0, self._topic, unreadable=_in_order(letters))
+        batch, rows = self._with_columns(batch, rows, messages, empty, letters)
+        if not batch.num_rows:
+            return Records({}, 0, self._topic, unreadable=_in_order(letters))
+        numbers = np.fromiter((one.partition() for one in messages), np.int64, len(messages))
+        placed = batch.append_column(PARTITION, pa.array(numbers[rows]))
+        first = int(numbers[0])
+        records = Records.from_arrow(placed, self._topic)
+        if (numbers == first).all():
+            offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
+            records = replace(records, origin=f"{self._topic}/{first}", row_numbers=offsets[rows])
+        return replace(records, unreadable=_in_order(letters))
+
+    def _decoded(
+        self, messages: Sequence[Any], values: Sequence[Any], full: Int64Array
+    ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
+        """Return the columns of values, the message that each row is from, and dead letters."""
+        if not len(full):
+            return None, full, []
+        every = len(full) == len(values)
+        given = list(values) if every else [values[row] for row in full.tolist()]
+        match self._value:
+            case "json":
+                found = self._json.parse(
+                    [value + b"\n" for value in given],
+                    lambda number: _place(messages[full[number]]),
+                )
+                rows = full if found.lines is None else full[found.lines]
+                if found.batch is None:
+                    rows = full[:0]
+                return found.batch, rows, [(0, letter) for letter in found.letters]
+            case "bytes":
+                column = pa.array(given, type=pa.binary())
+                return pa.RecordBatch.from_arrays([column], ["value"]), full, []
+            case "arrow":
+                return self._of_arrow(messages, given, full)
+            case _:
+                return self._of_decoder(self._value, messages, given, full)
+
+    def _of_arrow(
+        self, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array
+    ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
+        """Decode values that are Arrow streams, each with any number of rows."""
+        tables, rows, letters = [], [], []
+        for row, value in zip(full.tolist(), values, strict=True):
+            try:
+                with pa.ipc.open_stream(value) as stream:
+                    table = stream.read_all()
+                table.validate()
+            except (pa.ArrowInvalid, OSError) as error:
+                detail = f"the value is not an Arrow stream: {error}"
+                letters.append((row, self._letter(messages[row], "malformed_arrow", detail)))
+                continue
+            tables.append(table)
+            rows.append(np.full(table.num_rows, row, dtype=np.int64))
+        if not tables:
+            return None, full[:0], letters
+        try:
+            whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(
+                f"messages have columns of different types: {error}",
+                where=f"the topic {self._topic!r}",
+                hint="Write one schema to a topic, or read it with value= a function",
+            ) from None
+        batches = whole.to_batches()
+        batch = batches[0] if batches else None
+        return batch, np.concatenate(rows), letters
+
+    def _of_decoder(
+        self, decoder: Decoder, messages: Sequence[Any], values: Sequence[bytes], full: Int64Array
+    ) -> tuple[pa.RecordBatch | None, Int64Array, list[tuple[int, ErrorRecord]]]:
+        objects: list[Mapping[str, Any]] = []
+        rows: list[int] = []
+        letters: list[tuple[int, ErrorRecord]] = []
+        for row, value in zip(full.tolist(), values, strict=True):
+            try:
+                found = decoder(value)
+            except Exception as error:  # a poison message must not stop the others
+                detail = f"the decoder raised {type(error).__name__}: {error}"
+                letters.append((row, self._letter(messages[row], "undecodable", detail)))
+                continue
+            if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+                detail = f"the decoder returned {type(found).__name__}, not a mapping by name"
+                letters.append((row, self._letter(messages[row], "undecodable", detail)))
+                continue
+            objects.append(found)
+            rows.append(row)
+        arrays, wrong = columns_of_objects(objects, self.types, self._time, self._fractions)
+        self.types.update((name, array.type) for name, array in arrays.items())
+        for index, detail in wrong.items():
+            letters.append((rows[index], self._letter(messages[rows[index]], "wrong_type", detail)))
+        kept = [index for index in range(len(objects)) if index not in wrong]
+        if not kept or not arrays:
+            return None, full[:0], letters
+        batch = pa.RecordBatch.from_pydict(arrays)
+        if wrong:
+            batch = batch.take(pa.array(kept, type=pa.int64()))
+        return batch, np.array(rows, dtype=np.int64)[kept], letters
+
+    def _projected(self, batch: pa.RecordBatch, known: pa.Schema) -> pa.RecordBatch:
+        """Return the columns that are wanted, of the types that were given; a missing one is null.
+
+        Raises:
+            DataError: A column cannot be of its type.
+        """
+        arrays = []
+        for field in known:
+            at = batch.schema.get_field_index(field.name)
+            if at < 0:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            try:
+                arrays.append(batch.column(at).cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise DataError(
+                    f"the column {field.name!r} is {batch.schema.field(at).type}, and cannot be "
+                    f"{field.type}: {error}",
+                    where=f"the topic {self._topic!r}",
+                    hint="Correct the type in schema=",
+                ) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=known)
+
+    def _with_columns(
+        self,
+        batch: pa.RecordBatch,
+        rows: Int64Array,
+        messages: Sequence[Any],
+        empty: np.ndarray[Any, np.dtype[np.bool_]],
+        letters: list[tuple[int, ErrorRecord]],
+    ) -> tuple[pa.RecordBatch, Int64Array]:
+        """Add the columns that messages have beside their values."""
+        columns = self._columns
+        clash = [name for name in columns.names() if name in batch.schema.names]
+        if clash:
+            raise DataError(
+                f"the values have a field {clash[0]!r}, as the messages' own column is called",
+                where=f"the topic {self._topic!r}",
+                hint=f"Give another name for it than {clash[0]!r} to read_kafka",
+            )
+        every = rows.tolist()
+        if columns.key is not None:
+            keys = [messages[row].key() for row in every]
+            texts, bad = _texts(keys)
+            if bad:
+                for at in bad:
+                    message = messages[every[at]]
+                    detail = "the key is not UTF-8 text"
+                    letters.append((every[at], self._letter(message, "malformed_key", detail)))
+                kept = np.setdiff1d(np.arange(len(rows)), bad)
+                batch, rows = batch.take(pa.array(kept)), rows[kept]
+                texts = texts.take(pa.array(kept))
+                every = rows.tolist()
+            batch = batch.append_column(columns.key, texts)
+        if columns.headers is not None:
+            found = [
+                [(name, _as_bytes(value)) for name, value in messages[row].headers() or ()]
+                for row in every
+            ]
+            batch = batch.append_column(columns.headers, pa.array(found, type=_HEADERS))
+        if columns.timestamp is not None:
+            millis = [_millis(messages[row]) for row in every]
+            batch = batch.append_column(columns.timestamp, pa.array(millis, type=_MILLIS))
+        if columns.tombstone is not None:
+            batch = batch.append_column(columns.tombstone, pa.array(empty[rows]))
+        return batch, rows
+
+    def _letter(self, message: Any, reason: str, detail: str) -> ErrorRecord:
+        value = message.value()
+        shown = None if value is None else value[:_NEVER_LONG].decode(errors="replace")
+        key = message.key()
+        record = {"key": None if key is None else key.decode(errors="replace"), "value": shown}
+        return ErrorRecord(record, reason, detail, _place(message))
+
+
+def checked_value(value: object) -> ValueFormat:
+    """Return how values are encoded.
+
+    Raises:
+        InvalidArgument: It is no such thing.
+    """
+    if value in ("json", "arrow", "bytes") or (callable(value) and not isinstance(value, type)):
+        return value
+    raise InvalidArgument(
+        f"{describe('value', value)} does not say how values are encoded",
+        hint='Use "json", "arrow", "bytes", or a function of the bytes that returns a mapping',
+    )
+
+
+def _place(message: Any) -> str:
+    return f"{message.topic()}/{message.partition()}, offset {message.offset()}"
+
+
+def _in_order(letters: list[tuple[int, ErrorRecord]]) -> tuple[ErrorRecord, ...]:
+    return tuple(letter for _, letter in sorted(letters, key=lambda one: one[0]))
+
+
+def _with_tombstones(
+    batch: pa.RecordBatch | None, rows: Int64Array, empty: Int64Array
+) -> tuple[pa.RecordBatch, Int64Array]:
+    """Return a batch with rows of nulls for messages without a value, in order of message."""
+    every = np.concatenate([rows, empty])
+    order = np.argsort(every, kind="stable")
+    if batch is None or not batch.num_columns:
+        return without_columns(len(every)), every[order]
+    nulls = pa.RecordBatch.from_arrays(
+        [pa.nulls(len(empty), field.type) for field in batch.schema], schema=batch.schema
+    )
+    whole = pa.concat_batches([batch, nulls])
+    return whole.take(pa.array(order)), every[order]
+
+
+def _texts(keys: list[bytes | None]) -> tuple[pa.Array, list[int]]:
+    """Return keys as text, null where there is none, and which are no text."""
+    array = pa.array(keys, type=pa.binary())
+    try:
+        return array.cast(pa.string()), []
+    except pa.ArrowInvalid:
+        pass
+    bad = []
+    for at, key in enumerate(keys):
+        try:
+            (key or b"").decode()
+        except UnicodeDecodeError:
+            bad.append(at)
+    wrong = set(bad)
+    sound = [None if at in wrong else key for at, key in enumerate(keys)]
+    return pa.array(sound, type=pa.binary()).cast(pa.string()), bad
+
+
+def _millis(message: Any) -> int | None:
+    kind, millis = message.timestamp()
+    return millis if kind else None
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
