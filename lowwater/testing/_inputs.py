@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, final
 
@@ -48,7 +48,6 @@ class ScenarioInput:
     elements: Sequence[ScenarioElement]
     schema: ClassVar[pa.Schema | None] = None
     endless: ClassVar[bool] = False
-    _position: list[int] = field(default_factory=lambda: [0])
 
     def __repr__(self) -> str:
         return f"ScenarioInput({self.name or 'elements'})"
@@ -75,7 +74,7 @@ class ScenarioInput:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Grounded:
+class BuiltPipeline:
     """What a test built, on the inputs of a scenario.
 
     Args:
@@ -100,7 +99,7 @@ def inputs_of(scenario: Arrivals) -> tuple[ScenarioInput, ...]:
 
 def built_on(
     build: Build, inputs: Sequence[ScenarioInput], watermarks: Sequence[WatermarkEstimator]
-) -> Grounded:
+) -> BuiltPipeline:
     """Return what a test builds on inputs.
 
     Args:
@@ -121,7 +120,7 @@ def built_on(
     if isinstance(built, Table):
         flow = built.changes()._flows[0]
         if isinstance(flow.origin, Stage) and flow.origin.makes_table and not flow.steps:
-            return Grounded(flow.origin, ElementForm(flow.origin.key_names))
+            return BuiltPipeline(flow.origin, ElementForm(flow.origin.key_names))
         built = built.changes()
     stage, form = getattr(built, "_stage", None), getattr(built, "_form", None)
     if not isinstance(stage, Stage) or form is None:
@@ -130,7 +129,7 @@ def built_on(
             where="run_pipeline",
             hint="Return what join(...), aggregate(...), table(...) or process(...) returned",
         )
-    return Grounded(stage, form())
+    return BuiltPipeline(stage, form())
 
 
 def _stream(one: ScenarioInput, watermark: WatermarkEstimator) -> Stream:

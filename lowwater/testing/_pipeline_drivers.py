@@ -32,7 +32,7 @@ from lowwater.state.codec import decode, encode
 from lowwater.state.memory import MemoryContents, MemoryStore
 from lowwater.state.store import Batch
 from lowwater.testing._arrivals import Add, Arrivals, ClockMove, InputEnd, Step, WatermarkMove
-from lowwater.testing._inputs import TIME, Build, Grounded, ScenarioInput, built_on, inputs_of
+from lowwater.testing._inputs import TIME, Build, BuiltPipeline, ScenarioInput, built_on, inputs_of
 from lowwater.time import END_OF_TIME, START_OF_TIME, Instant
 from lowwater.watermark import External
 
@@ -63,11 +63,11 @@ class Taken:
     output_watermark: Instant = _UNKNOWN
     state_rows: int = 0
 
-    def add(self, grounded: Grounded, outcome: Outcome) -> None:
+    def add(self, built: BuiltPipeline, outcome: Outcome) -> None:
         """Collect what an outcome of the run has."""
-        batch = grounded.form.batch_of(outcome)
+        batch = built.form.batch_of(outcome)
         if batch is not None:
-            self.items.extend(grounded.form.items(batch))
+            self.items.extend(built.form.items(batch))
         if outcome.late is not None:
             self.late.extend(outcome.late.to_records())
         self.errors.extend(outcome.errors)
@@ -174,7 +174,7 @@ class Embedded:
 
     def _begin(self) -> None:
         self._marks = [External() for _ in self._inputs]
-        self.grounded = built_on(self._build, self._inputs, self._marks)
+        self.built = built_on(self._build, self._inputs, self._marks)
         longest = max((len(one.elements) for one in self._inputs), default=1)
         options: RunOptions = {
             "clock": self._clock,
@@ -184,7 +184,7 @@ class Embedded:
             "trace": self._traces,
         }
         durable = self._restarts is not None
-        self._outcomes = Outcomes((self.grounded.stage,), options, durable=durable)
+        self._outcomes = Outcomes((self.built.stage,), options, durable=durable)
         self._run: LocalRun = self._outcomes.local
         self._source = source_numbers(self._run.graph, self._inputs)
         self._store = MemoryStore(self._contents)
@@ -211,7 +211,7 @@ class Embedded:
     def _taken(self, outcomes: Iterator[Outcome]) -> Taken:
         taken = Taken()
         for outcome in outcomes:
-            taken.add(self.grounded, outcome)
+            taken.add(self.built, outcome)
         stands = self._run.watermarks()[-1]
         taken.watermark, taken.output_watermark = stands.input, stands.output
         taken.state_rows = self._run.state_rows
@@ -237,15 +237,15 @@ class InLevels:
         self._scenario = scenario
         self._inputs = inputs_of(scenario)
         carried = CarriedTime(_MARK, clock=_CLOCK)
-        self.grounded = built_on(build, self._inputs, [carried for _ in self._inputs])
-        if isinstance(self.grounded.stage.work, Passed):
+        self.built = built_on(build, self._inputs, [carried for _ in self._inputs])
+        if isinstance(self.built.stage.work, Passed):
             raise InvalidArgument(
                 "the last step of the pipeline is not a stage, and Spark runs stages",
                 where='run_pipeline(runner="levels")',
                 hint="End it with a join, a table, aggregate(...) or process(...), or use "
                 'runner="embedded"',
             )
-        graph = Graph.of([self.grounded.stage])
+        graph = Graph.of([self.built.stage])
         self._levels = Levels(graph)
         source = source_numbers(graph, self._inputs)
         ends = frozenset({self._levels.node_of(self._levels.graph.stages[-1]).number})
@@ -318,7 +318,7 @@ class InLevels:
         for node, outcome in output.outcomes:
             is_end = node.number in self._options.ends
             shown = outcome if is_end else Outcome(late=outcome.late, errors=outcome.errors)
-            taken.add(self.grounded, shown)
+            taken.add(self.built, shown)
         return run
 
     def _batch(self, moves: Moves, at: int, first: int, stop: int) -> pa.RecordBatch:

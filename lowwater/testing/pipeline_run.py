@@ -212,7 +212,7 @@ def run_pipeline(
         driver = Embedded(scenario, build, after, trace=trace)
     _, *steps = driver.steps()  # before the first step nothing has arrived
     recorded = driver.trace if trace and isinstance(driver, Embedded) else None
-    return PipelineRun(scenario, tuple(map(StepRun.of, steps)), driver.grounded.keys, recorded)
+    return PipelineRun(scenario, tuple(map(StepRun.of, steps)), driver.built.keys, recorded)
 
 
 def _restarts(given: Iterable[int] | Literal["all"], steps: int) -> Collection[int]:
