@@ -23,7 +23,8 @@ from lowwater.engine.local.runner import LocalRun
 from lowwater.engine.records.admission import OnError
 from lowwater.engine.records.panes import ErrorRecord, LateRecord
 from lowwater.errors import InvalidArgument, PipelineWarning, describe, warn
-from lowwater.explain.findings import Findings, findings_of, is_endless
+from lowwater.explain.endless import is_endless
+from lowwater.explain.findings import Findings, findings_of
 from lowwater.pipeline.vocabulary import require_options
 from lowwater.time import DurationLike, duration
 

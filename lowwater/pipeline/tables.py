@@ -44,7 +44,7 @@ from lowwater.engine.records.stateless import (
 from lowwater.engine.records.steps import PaneBatch
 from lowwater.engine.window.aggregation import result_type
 from lowwater.errors import InternalError, InvalidArgument, describe, explained, nearest
-from lowwater.explain.graph_text import explain_graph
+from lowwater.explain.graph_text import explain_graph, mermaid_graph
 from lowwater.pipeline.checks import checked_aggregates, checked_expressions
 from lowwater.pipeline.forms import as_pandas, as_polars
 from lowwater.pipeline.joined_keys import TableKey, joined_key
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
     import narwhals as nw
     import pandas as pd
     import polars as pl
+
+    from lowwater.display.palette import Theme
+    from lowwater.viz import GraphDiagram
 
 Form: TypeAlias = Literal["retract", "upsert", "debezium"]
 """The forms of a table's changes."""
@@ -328,9 +331,28 @@ class Table(Generic[StreamT]):
         names = found.column_names
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
+    @property
+    def _stage(self) -> Stage:
+        """The last stage, for ``lw.check``."""
+        return self._stage_and_view("check")[0]
+
     def explain(self) -> str:
         """Describe the stages: what each does, and where data is exchanged."""
-        return explain_graph(Graph.of([self._stage_and_view("explain")[0]]))
+        return explain_graph(Graph.of([self._stage]))
+
+    def to_mermaid(self) -> str:
+        """Return the graph of stages as Mermaid text, for Markdown and notebooks."""
+        return mermaid_graph(Graph.of([self._stage]))
+
+    def graph(self, *, theme: Theme = "auto") -> GraphDiagram:
+        """Draw the graph of stages.
+
+        Args:
+            theme: ``light``, ``dark``, or ``auto``, which follows the system of the reader.
+        """
+        from lowwater.viz import GraphDiagram
+
+        return GraphDiagram.of(Graph.of([self._stage]), theme=theme)
 
     def _standing(self, step: str, options: RunOptions) -> pa.Table:
         stage, view = self._stage_and_view(step)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lowwater.engine.join.keyed_records import KeyedRecords
 from lowwater.engine.process.output import Emitted
@@ -69,6 +70,24 @@ class JoinedColumns:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class BornPairs:
+    """Which records some pairs consist of, in the order in which they were emitted.
+
+    Args:
+        left, right: The rank of arrival of each pair's record among those of its side, int64; -1
+            where a side has none.
+        signs: +1 for inserts, -1 for retractions, int8.
+        times: Their event times, int64.
+    """
+
+    left: Int64Array
+    right: Int64Array
+    signs: NDArray[np.int8]
+    times: Int64Array
+
+
+@final
 class Pairs:
     """Collects pairs of rows during a step, each an insert or a retraction.
 
@@ -91,6 +110,17 @@ class Pairs:
         self._columns = columns
         self._with_right = with_right
         self._parts: list[tuple[Int64Array, Int64Array, int]] = []
+        self._reported: list[BornPairs] | None = None
+
+    def report(self) -> None:
+        """Have :meth:`reported` tell which records the pairs consist of, for a trace."""
+        self._reported = []
+
+    def reported(self) -> list[BornPairs]:
+        """Return which records the pairs consist of that were taken since the last time."""
+        found = self._reported or []
+        self._reported = None if self._reported is None else []
+        return found
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -126,6 +156,10 @@ class Pairs:
         if not at_left:
             right_times = np.where(no_right, START_OF_TIME, of_right["start"][right])
             times = np.maximum(times, right_times)
+        if self._reported is not None:
+            born_left = np.where(no_left, -1, of_left["born"][left])
+            born_right = np.where(no_right, -1, of_right["born"][right])
+            self._reported.append(BornPairs(born_left, born_right, signs, times))
         owner = np.where(no_left, of_right["key"][right], of_left["key"][left])
         values = self._values(left, right)
         if self._columns.sided is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lowwater.engine.graph.graph import MAIN, Stage, Windowed, WindowJoined
 from lowwater.engine.graph.metrics import StageMetrics
+from lowwater.engine.graph.trace import TracedSide
 from lowwater.engine.join.window_join import PairedPanes
 from lowwater.engine.local.duplicates import DuplicateFilter
 from lowwater.engine.local.outcomes import LateElements, Outcome
@@ -245,9 +246,10 @@ def taken_from(
     late: LateBatch | None,
     watermark: int,
     clock: int,
+    side: TracedSide | None = None,
 ) -> TakenBundle:
     """Describe a processed bundle for the recorder; see :class:`TakenBundle`."""
     rows = np.arange(incoming.start, incoming.start + len(incoming.bundle), dtype=np.int64)
     if incoming.admitted.kept is not None:
         rows = incoming.admitted.kept[rows]
-    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock)
+    return TakenBundle(incoming.bundle, kept, late, incoming.records, rows, watermark, clock, side)

@@ -140,7 +140,8 @@ def test_what_is_too_late() -> None:
         "dropped (too_late): it was '2h5m' below the watermark; '3h' would have admitted it" in told
     )
     assert "it was received" not in told
-    assert "state of processes and joins" in str(found.why({"id": "s1"}))
+    assert "emitted once, for its first partner" in str(found.why({"id": "s1"}))
+    assert "nothing comes out for the right side" in str(found.why({"id": "s1"}))
 
 
 def test_text() -> None:

@@ -407,7 +407,9 @@ def test_explanations() -> None:
     assert "owned" in text
     for told in (
         "table(key='oid')",
-        "exchanges records by: user",
+        "reads left: stage 1",
+        "reads right: people",
+        "exchanges records by: user (left), id (right)",
         "left join of tables",
         "exchanges records by: name",
         "n = count()",
