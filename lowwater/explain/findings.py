@@ -29,7 +29,7 @@ from lowwater.triggers import (
     outlook,
 )
 from lowwater.triggers._machine import compile_trigger, walk
-from lowwater.watermark import PerPartition
+from lowwater.watermark import External, PerPartition
 from lowwater.windows import GlobalWindow, Sessions, SlidingWindows
 
 _KINDS: dict[Severity, html.Kind] = {"error": "dropped", "warning": "late", "note": "quiet"}
@@ -141,6 +141,18 @@ def _of_read(
             'Set idle_after=, as in idle_after="1m"',
         )
     estimator = read.watermark
+    if (
+        getattr(read.source, "partitioned", False)
+        and estimator is not None
+        and not isinstance(estimator, (PerPartition, External))
+    ):
+        yield Finding(
+            "warning",
+            "its partitions are read at different speeds, but have one watermark: records of a "
+            "partition that is behind are late",
+            where,
+            f"Use PerPartition({shown(estimator)})",
+        )
     if endless and isinstance(estimator, PerPartition) and estimator.idle_after is None:
         yield Finding(
             "warning",
