@@ -49,6 +49,19 @@ def _speed(args: argparse.Namespace) -> None:
         beside.speed(case)
 
 
+def _joins(args: argparse.Namespace) -> None:
+    beside = _beside(args, [{}, {"operator": "mapInArrow"}])
+    beside.heading()
+    cases: Sequence[Sizes] = spark_beside.JOINS
+    if args.rows or args.keys:
+        chosen = itertools.product(
+            ("inner join", "left join"), args.rows or [250_000], args.keys or [10_000]
+        )
+        cases = [Sizes(*each) for each in chosen]
+    for case in cases:
+        beside.speed(case)
+
+
 def _growth(args: argparse.Namespace) -> None:
     beside = _beside(args, _STATES)
     beside.heading()
@@ -83,6 +96,7 @@ def _alternatives(args: argparse.Namespace) -> None:
 
 _TABLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": _speed,
+    "joins": _joins,
     "growth": _growth,
     "touch": _touch,
     "workers": _workers,
