@@ -223,6 +223,15 @@ class ColumnTypes:
         match work:
             case Joined():
                 return self._joined(stage, work)
+            case Passed():
+                # Where the columns are not known, those that are given are all.
+                known = self._into(stage) or {**self.given}
+                known.pop("kind", None)
+                return {
+                    name: self.given.get(name) or kind
+                    for name, kind in known.items()
+                    if not name.startswith(HIDDEN)
+                }
             case Upserted():
                 return {
                     name: self.given.get(name) or kind
@@ -235,7 +244,7 @@ class ColumnTypes:
                     name: self.given.get(name) or result_type(spec, columns)
                     for name, spec in work.aggregates.items()
                 }
-            case Windowed() | Computed() | Passed():
+            case Windowed() | Computed():
                 return None
             case _:
                 assert_never(work)
