@@ -53,9 +53,11 @@ def _joins(args: argparse.Namespace) -> None:
     beside = _beside(args, [{}, {"operator": "mapInArrow"}])
     beside.heading()
     cases: Sequence[Sizes] = spark_beside.JOINS
-    if args.rows or args.keys:
+    if args.windows or args.rows or args.keys:
         chosen = itertools.product(
-            ("inner join", "left join"), args.rows or [250_000], args.keys or [10_000]
+            args.windows or ("inner join", "left join"),
+            args.rows or [20_000],
+            args.keys or [10_000],
         )
         cases = [Sizes(*each) for each in chosen]
     for case in cases:
@@ -164,7 +166,9 @@ def _parser() -> argparse.ArgumentParser:
         help="what this library runs with, each a JSON object: options of to_spark, and settings "
         "of Spark, whose names begin with spark.",
     )
-    parser.add_argument("--windows", nargs="+", choices=["fixed", "sessions"])
+    parser.add_argument(
+        "--windows", nargs="+", choices=["fixed", "sessions", "inner join", "left join"]
+    )
     numbers("--rows", help="of a batch, for speed and cores")
     numbers("--keys", help="for speed")
     numbers("--open", help="windows, for growth, touch, workers, memory")

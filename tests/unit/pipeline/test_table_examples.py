@@ -47,11 +47,13 @@ def test_the_turnover_of_a_shop_is_that_of_sql(tmp_path: Path) -> None:
     with closing(Shop()) as shop:
         for _ in range(60):
             table = random_.choice(["customers", "orders"])
-            row = {
+            rows: dict[str, dict[str, Any]] = {
                 "customers": {"city": random_.choice("ab")},
                 "orders": {"customer": random_.randrange(4), "amount": random_.randrange(9)},
-            }[table]
-            shop.change(table, random_.randrange(4), **(row if random_.random() < 0.7 else {}))
+            }
+            shop.change(
+                table, random_.randrange(4), **(rows[table] if random_.random() < 0.7 else {})
+            )
         assert {event["op"] for event in shop.events} == {"c", "u", "d"}
         assert kept(shop, tmp_path / "a.sqlite") == shop.answers
 
