@@ -8,7 +8,7 @@ arrive as one bundle, and the watermark moves to the lowest that is upstream (S-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never, final
 
@@ -450,7 +450,7 @@ class LevelRun:
             for group in range(groups)
         }
         for edge, elements in sent:
-            for group, part in elements.by_group(groups, by_id=edge.to.by_id):
+            for group, part in self._parts(edge, elements):
                 packed[edge.to.level, group][edge.to.number, edge.nth] = part.to_table()
         told = Message(
             origin=node.number,
@@ -463,6 +463,12 @@ class LevelRun:
             # One object for all that get no elements, which is then sent once.
             message = replace(told, elements=tables) if tables else told
             output.messages.append((level, group, message))
+
+    def _parts(self, edge: Edge, elements: Elements) -> Iterable[tuple[int, Elements]]:
+        """Return elements by key group; those of a stage without keys stay where they are."""
+        if edge.to.by_id or edge.to.stage.keys:
+            return elements.by_group(self._options.key_groups, by_id=edge.to.by_id)
+        return ((self.key_group, elements),)
 
     def _pass_on_the_end(self, output: LevelOutput) -> None:
         for level in self._levels.levels_told():

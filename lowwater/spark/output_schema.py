@@ -227,6 +227,15 @@ class ColumnTypes:
         match work:
             case Joined() | WindowJoined():
                 return self._joined(stage, work)
+            case Passed():
+                # Where the columns are not known, those that are given are all.
+                known = self._into(stage) or {**self.given}
+                known.pop("kind", None)
+                return {
+                    name: self.given.get(name) or kind
+                    for name, kind in known.items()
+                    if not name.startswith(HIDDEN)
+                }
             case Upserted():
                 return self._others({**work.columns, **self._into(stage)}, stage.keys)
             case Passed():
