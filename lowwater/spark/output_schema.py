@@ -229,7 +229,7 @@ class ColumnTypes:
                 return self._joined(stage, work)
             case Passed():
                 # Where the columns are not known, those that are given are all.
-                known = self._into(stage) or {**self.given}
+                known = {**(self._into(stage) or self.given)}
                 known.pop("kind", None)
                 return {
                     name: self.given.get(name) or kind
@@ -238,8 +238,6 @@ class ColumnTypes:
                 }
             case Upserted():
                 return self._others({**work.columns, **self._into(stage)}, stage.keys)
-            case Passed():
-                return self._others(known, stage.keys) if (known := self._into(stage)) else None
             case Grouped():
                 columns = self._into(stage)
                 return {

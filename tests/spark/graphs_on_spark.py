@@ -7,6 +7,7 @@ that leaves the graph is the same: panes, retractions, what processes emit, and 
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -263,7 +264,8 @@ def _rows_of(graph: Graph, outcome: Outcome, several: bool) -> Iterator[str]:
             signed = {}
             if emitted.signs is not None:
                 signed = {"kind": "insert" if emitted.signs[at] > 0 else "retract"}
-            yield _row({"output": output, **own, **record, **signed, "timestamp": time})
+            # A column of that name, as pairs with panes have one, is the record's own.
+            yield _row({"output": output, "timestamp": time, **own, **record, **signed})
     if outcome.late is not None:
         for late in outcome.late.to_records():
             bounds = {} if late.window is None else {
@@ -291,12 +293,17 @@ def _known(at: int) -> int | None:
     return int(at) if FIRST_DATETIME < at < LAST_DATETIME else None
 
 
+def _plain(value: Any) -> Any:
+    """Return instants as int microseconds."""
+    if isinstance(value, dt.datetime):
+        return int(lw.instant(value))
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _row(columns: Mapping[str, Any]) -> str:
     """Return a row as text; columns without a value are left out."""
     plain: dict[str, Any] = {
-        name: int(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for name, value in columns.items()
-        if value is not None
+        name: _plain(value) for name, value in columns.items() if value is not None
     }
     if "record" in plain:
         plain["record"] = json.loads(plain["record"])

@@ -137,7 +137,8 @@ def check_restarted(spark: SparkSession, case: Drawn, folder: Path, way: Way) ->
         assert query.awaitTermination(300)
         reports += query.recentProgress
     for number, (found, rows) in enumerate(zip(output(folder), wanted.rows, strict=True)):
-        assert found == rows, f"micro-batch {number} of {case}"
+        lacks, adds = set(rows) - set(found), set(found) - set(rows)
+        assert found == rows, f"micro-batch {number}: no {lacks}, but {adds}; of {case}"
     told = {report["batchId"]: _watermarks(report) for report in reports}
     assert told == dict(enumerate(wanted.watermarks)), case
 
