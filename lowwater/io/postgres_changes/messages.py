@@ -94,6 +94,12 @@ class _Values:
     starts: Int64Array
     lengths: Int64Array
 
+    def fill(self, where: NDArray[np.bool_], others: _Values) -> None:
+        """Replace some values by those of another column."""
+        self.kinds[where] = others.kinds[where]
+        self.starts[where] = others.starts[where]
+        self.lengths[where] = others.lengths[where]
+
 
 @final
 class MessageDecoder:
@@ -128,7 +134,8 @@ class MessageDecoder:
         ids = np.zeros(len(kinds), np.int64)
         ids[is_row] = _uint32(data, starts[is_row] + 1)
         transactions = np.cumsum(kinds == BEGIN) - 1
-        begins = [_BEGIN.unpack_from(messages[at], 1) for at in np.flatnonzero(kinds == BEGIN)]
+        opened = np.flatnonzero(kinds == BEGIN).tolist()
+        begins = [_BEGIN.unpack_from(messages[at], 1) for at in opened]
         made: list[pa.RecordBatch] = []
         for first, last, relation in self._layouts(messages, kinds):
             wanted = is_row & (ids == relation.id)
@@ -193,8 +200,7 @@ class MessageDecoder:
                 if (lacking & ~known).any():
                     lsn = begins[int(np.argmax(lacking & ~known))][0]
                     raise self._left_out(column.name, lsn)
-                for mine, theirs in zip(_parts(present), _parts(before), strict=True):
-                    mine[lacking] = theirs[lacking]
+                present.fill(lacking, before)
             befores.append(_texts(data, before))
             afters.append(_texts(data, present))
         codes = np.searchsorted(_KINDS, kinds)
@@ -307,10 +313,6 @@ def _spread(values: _Values, rows: Int64Array, length: int) -> _Values:
     starts, lengths = np.zeros(length, np.int64), np.zeros(length, np.int64)
     kinds[rows], starts[rows], lengths[rows] = values.kinds, values.starts, values.lengths
     return _Values(kinds, starts, lengths)
-
-
-def _parts(values: _Values) -> tuple[Bytes, Int64Array, Int64Array]:
-    return values.kinds, values.starts, values.lengths
 
 
 def _texts(data: Bytes, values: _Values) -> pa.Array:

@@ -187,10 +187,12 @@ class Reading:
             # An earlier run has read the first changes of this transaction; they have the layout.
             decoder.records(fetching.part_until(place).messages)
         parts = fetching.parts
-        patience = 0.0
         while True:
             if not parts:
+                was_ahead = self._next is not None
                 fetching.fetch()
+                if was_ahead and not fetching.is_caught_up and not parts:
+                    continue
                 self._next = parts[0].end if parts else None
                 if not parts and fetching.is_caught_up:
                     self._at = fetching.idle_at()
@@ -198,7 +200,9 @@ class Reading:
                         yield self._nothing, self._position()
                         return
                 patience = fetching.patience if fetching.is_caught_up and not parts else 0.0
-                if parts or patience:
+                # If the position has the next batch already, a run may have done a part of it: it
+                # must be the first one.
+                if (parts and not was_ahead) or patience:
                     asked = time.monotonic()
                     yield replace(self._nothing, rest_seconds=patience), self._position()
                     time.sleep(max(0.0, patience - (time.monotonic() - asked)))
