@@ -264,7 +264,7 @@ class MessageDecoder:
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
-    return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
 
 
 def lsn_text(lsn: int) -> str:

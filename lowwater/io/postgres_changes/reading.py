@@ -171,13 +171,14 @@ class Reading:
             count += len(records)
             yield records, self._position()
         snapshot.close()
-        LOG.info(
-            "%d rows of %s are read; with the changes up to %s they are the table",
-            count, self._table.shown, lsn_text(self._exact),
-        )  # fmt: skip
+        LOG.info("%d rows of %s were read", count, self._table.shown)
 
     def changes(self) -> Batches:
         """Yield the changes after the rows."""
+        LOG.info(
+            "changes of %s are read from %s; with those up to %s, what was read is the table",
+            self._table.shown, lsn_text(self._at.lsn), lsn_text(self._exact),
+        )  # fmt: skip
         fetching = _Fetching(self._asked, self._reader, self._size, self._at, self._next)
         if self._asked.end != "never":
             end = self._reader.flushed() if self._asked.end == "latest" else self._asked.end
