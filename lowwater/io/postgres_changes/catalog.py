@@ -67,7 +67,8 @@ def definition(
     if found is None:
         raise InvalidArgument(
             f"the database has no table {table!r}",
-            hint='Names are taken as they are: use "name" or "schema.name"',
+            hint='Names are taken as they are: use "name" or "schema.name"; and the user needs the '
+            "right to USAGE of the schema",
         )
     number, schema, name, kind, identity = found
     shown = f"{schema}.{name}"

@@ -65,7 +65,7 @@ def told(table: str) -> Iterator[None]:
     except psycopg.Error as error:
         raise DataError(
             f"the changes of {table!r} in PostgreSQL could not be read: "
-            f"{str(error).strip() or type(error).__name__}",
+            f"{str(error).strip().rstrip('.') or type(error).__name__}",
             hint=_hint(error),
         ) from error
 
@@ -81,7 +81,9 @@ def _hint(error: Any) -> str:
             "Begin with a state directory and a slot of their own; max_slot_wal_keep_size says how "
             "far behind a slot may be"
         )
-    if state.startswith("28"):
+    if "REPLICATION attribute" in text:  # a connection that fails has no state
+        return _HINTS["42501"]
+    if state.startswith("28") or "authentication failed" in text or "pg_hba.conf" in text:
         return "Correct user and password in dsn, and allow the connection in pg_hba.conf"
     if state in _HINTS:
         return _HINTS[state]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import lowwater as lw
 from lowwater.engine.graph.sources import Position
 from lowwater.engine.records.batch import Records
+from lowwater.errors import DataError, LowwaterError, StateError
 from lowwater.io.postgres_changes.options import changes_of
 from lowwater.io.postgres_changes.source import PostgresChanges
+from lowwater.io.sinks import PostgresTable
 from tests.examples import is_campaign
+from tests.unit.engine.local.durable_runs import Stopped, stopping
 from tests.unit.io.postgres_changes.writer import View, Writer
 from tests.unit.io.postgresql import running_server
 
@@ -34,6 +40,7 @@ def dsn(server: str) -> Iterator[str]:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
+        connection.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
         yield server
         connection.execute("DROP PUBLICATION IF EXISTS all_of_it")
         drop_slots(connection)
@@ -140,3 +147,227 @@ def test_a_view_follows_its_table(dsn: str, seed: int) -> None:
     assert view == wanted
     assert exact_since is not None
     writer.close()
+
+
+def query(dsn: str, *statements: str) -> Any:
+    """Run statements; return the rows of the last."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            found = connection.execute(statement)
+        return found.fetchall() if found.description else None
+
+
+def with_table(dsn: str, *statements: str) -> None:
+    query(dsn, f"CREATE TABLE t {SCHEMA}", "CREATE PUBLICATION all_of_it FOR TABLE t", *statements)
+
+
+def read(
+    source: PostgresChanges, position: Position | None = None, size: int = 100
+) -> tuple[list[Any], Position]:
+    """Read all that is there, as a run with a state directory does."""
+    found: list[Any] = []
+    at = position
+    for records, after in source.batches_from(position, size, ()):
+        found, at = found + records.rows(), after
+        if records.rest_seconds:
+            break
+    assert at is not None
+    return found, at
+
+
+def view_of(dsn: str, **options: Any) -> lw.Table[lw.Stream]:
+    given: dict[str, Any] = {"publication": "all_of_it", "slot": "mine", **options}
+    return lw.debezium(lw.read_postgres_changes(dsn, "t", **given), key=("id", "part"))
+
+
+def test_a_run_resumes_and_the_slot_follows_it(dsn: str, tmp_path: Path) -> None:
+    with_table(dsn, "INSERT INTO t SELECT n, '', n, 'x' FROM generate_series(1, 25) n")
+    view, table = "SELECT id, part, n, body FROM {} ORDER BY id, part", "t"
+    for number in range(4):
+        lsn = "SELECT pg_current_wal_flush_lsn()::text"
+        with stopping("before the write" if number % 2 else "after the write", 3):
+            writing = view_of(dsn).write_to(PostgresTable(dsn, "followed"))
+            with pytest.raises(Stopped):
+                writing.run(state=tmp_path, commit_every="bundle", bundle_size=5, progress=False)
+        query(
+            dsn,
+            f"INSERT INTO t SELECT {number}, 'a' || n, n FROM generate_series(1, 7) n",
+            f"UPDATE t SET part = 'b' WHERE id = {number + 4}",
+            f"DELETE FROM t WHERE id = {number + 10}",
+        )
+    ((end,),) = query(dsn, lsn)
+    writing = view_of(dsn, end=end).write_to(PostgresTable(dsn, "followed"))
+    writing.run(state=tmp_path, commit_every="bundle", bundle_size=5, progress=False)
+    assert query(dsn, view.format("followed")) == query(dsn, view.format(table))
+    followed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots"
+    assert query(dsn, followed) == [(True,)]
+
+
+def test_a_run_without_a_state_leaves_no_slot(dsn: str) -> None:
+    with_table(dsn, "INSERT INTO t VALUES (1, '', 1, 'x'), (2, '', NULL, NULL)")
+    view = view_of(dsn, end="latest")
+    query(dsn, "DELETE FROM t WHERE id = 1")
+    assert view.rows() == [{"id": 2, "part": "", "n": None, "body": None}]
+    assert query(dsn, "SELECT slot_name FROM pg_replication_slots") == []
+
+
+def test_large_transactions_come_in_several_batches(dsn: str) -> None:
+    with_table(dsn)
+    source = source_of(dsn)
+    _, position = read(source)
+    query(dsn, "INSERT INTO t SELECT n, '', n FROM generate_series(1, 50) n")
+    sizes = []
+    for records, after in source.batches_from(position, 20, ()):
+        sizes.append(len(records))
+        position = after
+        if sum(sizes) == 40:  # killed amid the transaction
+            break
+    assert [one for one in sizes if one] == [20, 20]
+    found, _ = read(source, position, 20)
+    assert [one["after"]["id"] for one in found] == list(range(41, 51))
+
+
+def test_without_the_rows(dsn: str) -> None:
+    """Only changes; a table without a primary key will do if its whole rows are told."""
+    query(
+        dsn, "CREATE TABLE t (a int, b bytea)", "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t VALUES (1)", "CREATE PUBLICATION all_of_it FOR TABLE t",
+    )  # fmt: skip
+    source = source_of(dsn, snapshot=False, types={"a": pa.string()})
+    found, position = read(source)
+    assert not found
+    query(dsn, "UPDATE t SET b = '\\x01ff'")
+    (change,), _ = read(source, position)
+    assert change["before"] == {"a": "1", "b": None}
+    assert change["after"] == {"a": "1", "b": b"\x01\xff"}
+
+
+def test_what_the_publication_leaves_out(dsn: str) -> None:
+    """The rows that are there are those that the publication would have told."""
+    query(
+        dsn, f"CREATE TABLE t {SCHEMA}",
+        "CREATE PUBLICATION all_of_it FOR TABLE t (id, part, n) WHERE (id > 1)",
+        "INSERT INTO t VALUES (1, '', 1, 'x'), (2, '', 2, 'y')",
+    )  # fmt: skip
+    source = source_of(dsn)
+    found, position = read(source)
+    assert [one["after"] for one in found] == [{"id": 2, "part": "", "n": 2}]
+    query(dsn, "INSERT INTO t VALUES (0, '', 1, 'x'), (3, '', 3, 'y')")
+    found, _ = read(source, position)
+    assert [one["after"] for one in found] == [{"id": 3, "part": "", "n": 3}]
+
+
+def test_partitions_are_read_as_their_table(dsn: str) -> None:
+    query(
+        dsn, "CREATE TABLE t (id int PRIMARY KEY, n int) PARTITION BY LIST (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES IN (2)", "INSERT INTO t VALUES (1, 1)",
+        "CREATE PUBLICATION all_of_it FOR TABLE t",
+    )  # fmt: skip
+    with pytest.raises(DataError, match="publish_via_partition_root = true"):
+        source_of(dsn)
+    query(dsn, "ALTER PUBLICATION all_of_it SET (publish_via_partition_root = true)")
+    source = source_of(dsn)
+    _, position = read(source)
+    query(dsn, "INSERT INTO t VALUES (2, 2)")
+    (change,), _ = read(source, position)
+    assert change["after"] == {"id": 2, "n": 2}
+
+
+def test_columns_that_come_and_go(dsn: str) -> None:
+    with_table(dsn)
+    whole, some = source_of(dsn), source_of(dsn, slot="other", columns=["id", "part"])
+    (_, at), (_, at_some) = read(whole), read(some)
+    query(dsn, "ALTER TABLE t ADD size int", "INSERT INTO t VALUES (1, '', 1, 'x', 2)")
+    query(dsn, "ALTER TABLE t DROP n", "INSERT INTO t VALUES (2, '', 'x', 2)")
+    with pytest.raises(DataError, match="'size' is new"):
+        read(whole, at)
+    found, _ = read(some, at_some)
+    assert [one["after"]["id"] for one in found] == [1, 2]
+
+
+def test_a_truncate(dsn: str) -> None:
+    with_table(dsn)
+    source = source_of(dsn)
+    _, position = read(source)
+    query(dsn, "TRUNCATE t")
+    with pytest.raises(DataError, match=r"public\.t was truncated at"):
+        read(source, position)
+    (found,), _ = read(source_of(dsn, truncate="record"), position)
+    assert (found["op"], found["before"], found["after"]) == ("t", None, None)
+
+
+def test_slots_that_are_not_what_the_state_knows(dsn: str) -> None:
+    with_table(dsn)
+    source = source_of(dsn)
+    _, position = read(source)
+    with pytest.raises(DataError, match="the state directory is from a run over another server"):
+        read(source, {**position, "system": "1"})
+    with pytest.raises(StateError, match="the position in the changes of a table cannot be read"):
+        read(source, {**position, "at": ["0/1", 0]})
+    query(dsn, "INSERT INTO t VALUES (1, '')", "SELECT pg_switch_wal()")
+    query(dsn, "SELECT pg_replication_slot_advance('mine', pg_current_wal_flush_lsn())")
+    with pytest.raises(DataError, match="what is between is lost"):
+        read(source, position)
+    query(dsn, "SELECT pg_drop_replication_slot('mine')")
+    with pytest.raises(DataError, match="there is no replication slot 'mine'"):
+        read(source, position)
+    query(dsn, "DROP DATABASE IF EXISTS two", "CREATE DATABASE two")
+    two = dsn.replace("dbname=postgres", "dbname=two")
+    query(two, "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")
+    with pytest.raises(DataError, match="is another database's"):
+        read(source)
+    query(two, "SELECT pg_drop_replication_slot('mine')")
+
+
+def test_a_slot_that_is_lost(dsn: str) -> None:
+    with_table(dsn)
+    source = source_of(dsn)
+    _, position = read(source)
+    try:
+        query(dsn, "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+        for _ in range(3):
+            query(dsn, "CREATE TABLE filler ()", "DROP TABLE filler", "SELECT pg_switch_wal()")
+        query(dsn, "CHECKPOINT")
+        with pytest.raises(DataError, match="the replication slot 'mine' is lost"):
+            read(source, position)
+    finally:
+        query(dsn, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "told"),
+    [
+        ("", {"publication": "none"}, "CREATE PUBLICATION none FOR TABLE public.t"),
+        ("CREATE TABLE u (id int)", {"table": "u"}, "ALTER PUBLICATION all_of_it ADD TABLE"),
+        ("", {"table": "public.v"}, "the database has no table 'public.v'"),
+        ("ALTER TABLE t DROP CONSTRAINT t_pkey", {}, "has no primary key"),
+        ("ALTER TABLE t REPLICA IDENTITY NOTHING", {}, "has no replica identity"),
+        ("", {"columns": ["id", "m"]}, "columns= names 'm'"),
+        ("", {"types": {"m": pa.string()}}, "types= names 'm'"),
+        ("", {"slot": "Mine"}, "is not the name of a replication slot"),
+        ("", {"end": "soon"}, "is no place in the changes"),
+        ("", {"truncate": "drop"}, "truncate='drop'"),
+        ("", {"snapshot": 1}, "snapshot=1"),
+        ("", {"publication": ""}, "publication="),
+    ],
+)
+def test_what_cannot_be_read(dsn: str, statement: str, options: dict[str, Any], told: str) -> None:
+    with_table(dsn, *[statement] * bool(statement))
+    with pytest.raises(LowwaterError) as raised:
+        source_of(dsn, **options)
+    assert told in str(raised.value)
+
+
+def test_who_cannot_read(dsn: str) -> None:
+    with_table(dsn, "DROP ROLE IF EXISTS guest", "CREATE ROLE guest LOGIN")
+    source = source_of(dsn.replace("user=tests", "user=guest"))
+    with pytest.raises(DataError, match="attribute REPLICATION") as raised:
+        read(source)
+    assert "user=" not in str(raised.value)
+    query(dsn, "ALTER ROLE guest REPLICATION")
+    with pytest.raises(DataError, match="right to SELECT"):
+        read(source)
+    with pytest.raises(DataError, match="See that the server can be reached"):
+        source_of(dsn.replace("host=", "host=/nowhere"))
+    assert "host" not in repr(source)
